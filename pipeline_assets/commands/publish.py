@@ -81,12 +81,12 @@ def _find_publishable(folder: Path) -> Path:
     An artifact is final if no other publishable artifact below the folder was built from it. Raise UsageError if there
     are several final artifacts or none.
     """
-    from pipeline_assets.corpus.publishing.publication import KINDS
+    from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 
     if (folder / FILE_NAME).exists():
         return folder
     folders = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in KINDS}
+    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in ROW_KINDS}
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
     last = [path for path, manifest in manifests.items() if manifest.digest not in used]
     if not last:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import SCORES
+from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA
 
 Row = dict[str, Any]
 POOL = pa.schema([("id", pa.string()), ("meta_domain", pa.string()), ("meta_correctness", pa.float64())])
@@ -52,7 +52,7 @@ def write_scores(
         table = pa.Table.from_pylist(pools, POOL).select(pool.names)
         pq.write_table(table, folder / file, row_group_size=7)
         found += [{**one, "pool_file": file, "pool_row": 2 * place + 1} for place, one in enumerate(own)]
-    pq.write_table(pa.Table.from_pylist(found, SCORES), folder / "scores.parquet", row_group_size=9)
+    pq.write_table(pa.Table.from_pylist(found, SCORES_SCHEMA), folder / "scores.parquet", row_group_size=9)
     return ScoredSplit(name, folder / "scores.parquet", {file: folder / file for file in files}, decisions or {})
 
 

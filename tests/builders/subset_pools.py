@@ -15,7 +15,7 @@ from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import SCORES, percentiles
+from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA, percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -61,14 +61,14 @@ def scored(
         pq.write_table(pa.Table.from_pylist(list(part), schema), folder / file, row_group_size=max(3, len(part) // 20))
         for number, row in enumerate(part):
             one = nll[first + number]
-            said: Row = dict.fromkeys(SCORES.names)
+            said: Row = dict.fromkeys(SCORES_SCHEMA.names)
             said |= {"id": row["id"], "pool_file": file, "pool_row": number, "reason": "empty" if one is None else None}
             if one is not None:
                 said |= {"nll_mean": one, "nll_sum": 4 * one, "ppl": math.exp(one), "completion_token_count": 4}
                 said |= {"percentile_within_split": ranks[first + number], "bits_per_byte": one / 2}
             scores.append(said)
     pq.write_table(
-        pa.Table.from_pylist(scores, SCORES), folder / "scores.parquet", row_group_size=max(4, len(rows) // 20)
+        pa.Table.from_pylist(scores, SCORES_SCHEMA), folder / "scores.parquet", row_group_size=max(4, len(rows) // 20)
     )
     files = {file: folder / file for file in ("a.parquet", "b.parquet")}
     return ScoredSplit(name, folder / "scores.parquet", files, decisions)

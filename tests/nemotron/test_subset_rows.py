@@ -21,7 +21,7 @@ from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, SCORES_SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -58,11 +58,13 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
     rows: list[dict[str, Any]] = []
     for number, one in enumerate(of_files):
         said = {"id": one, "nll_mean": float(number), "percentile_within_split": 100 * (number + 0.5) / len(ids)}
-        rows.append({**dict.fromkeys(SCORES.names), **said, "pool_file": places[one][0], "pool_row": places[one][1]})
+        rows.append(
+            {**dict.fromkeys(SCORES_SCHEMA.names), **said, "pool_file": places[one][0], "pool_row": places[one][1]}
+        )
 
     def make(building: StagingDir) -> BuildResult:
-        table = pa.Table.from_pylist(rows, SCORES)
-        return BuildResult([write_table(building.path(SCORES_FILE), SCORES_FILE, [table], SCORES)], {}, {})
+        table = pa.Table.from_pylist(rows, SCORES_SCHEMA)
+        return BuildResult([write_table(building.path(SCORES_FILE), SCORES_FILE, [table], SCORES_SCHEMA)], {}, {})
 
     folder = Path("nemotron", "scores", upstream.kind.name.replace("/", "_"), split)
     target = Target(

@@ -47,11 +47,11 @@ def draw_pairs(
     settings: RunSettings = _SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> DrawResult:
-    """Draw k pairs, or all if there are fewer, from the rows of files, in one pass.
+    """Draw k pairs, or all if fewer, in one pass; return them with counts and rejects.
 
-    The result depends on the order of the files. A selected row is dropped, as if it were not in the file, if it is on
-    the removal list or, unless the recipe keeps duplicates, equals a pair in the reservoir. InputError is raised if
-    over 10,000 rows are unreadable.
+    The result depends on the order of the files. A selected row on the removal list is dropped, as if it were not in
+    the file. If the recipe has `duplicates: within`, a selected row that equals a pair in the reservoir is dropped too.
+    InputError is raised if over 10,000 rows are unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()

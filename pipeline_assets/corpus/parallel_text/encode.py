@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
-from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, model_bytes
+from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
@@ -91,7 +91,7 @@ def _encode_sample(
     src, tgt = ([canonical_text(getattr(pair, side)) for pair in sample.pairs] for side in ("src_text", "tgt_text"))
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
-    data = model_bytes(lines, recipe, model_file)
+    data = read_or_train_model(lines, recipe, model_file)
     model = load_model(data, model_file or Path(MODEL))
     eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]

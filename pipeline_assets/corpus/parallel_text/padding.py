@@ -13,10 +13,11 @@ class PaddedBatch(NamedTuple):
     """Batch of padded sequences; each array has the shape (batch, seq_len).
 
     A pair is one sequence of ids, src </s> tgt </s>: all ids but the last are tokens, all but the first are targets.
+    Ids are int64, or int32 in the files of a token cache.
 
     Attributes:
-        tokens: Ids (int64), then padding.
-        targets: Id (int64) after each token; `IGNORED` for padding.
+        tokens: Ids, then padding.
+        targets: Id after each token; `IGNORED` for padding.
         attn_mask: True for tokens, False for padding (bool).
     """
 

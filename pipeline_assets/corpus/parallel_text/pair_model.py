@@ -16,8 +16,8 @@ MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def model_bytes(texts: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
-    """Return the bytes of the external model, or of a trained model.
+def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
+    """Read the external model, or train a model; return the bytes of the model file.
 
     Args:
         texts: Texts of both sides of the train split, on which a model is trained.

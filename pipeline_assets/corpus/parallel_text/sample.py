@@ -47,7 +47,7 @@ class SplitShares(RecipeSection):
     test: int = pydantic.Field(default=12, ge=0)
 
     def sizes(self, pairs: int) -> dict[Split, int]:
-        """Divide pairs among the splits by largest remainder; the first split wins ties."""
+        """Return the pairs per split, by largest remainder; the first split wins ties."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
         return dict(zip(SPLITS, apportion(weights, pairs), strict=True))
@@ -202,7 +202,7 @@ class Sample:
     pairs: Sequence[SampledPair]
 
     def describe_differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
-        """Describe how the sample differs from a request for rows of the named files."""
+        """List differences between the sample and a request for rows of the named files."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
         splits = [pair.split for pair in self.pairs]

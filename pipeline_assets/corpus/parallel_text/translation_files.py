@@ -22,7 +22,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, Patterns
 from pipeline_assets.spine.section import RecipeSection
 
-TRANSLATION, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
+TRANSLATION_COLUMN, _HEAD_ROWS, _RUN_BYTES = "translation", 100, 1 << 23
 Rows = Iterator[tuple[int, dict[str, Any] | Fault]]
 
 
@@ -101,14 +101,14 @@ def read_pairs(
     missing = [code for code in (languages.src, languages.tgt) if code not in codes]
     if not columns or not (missing or weight_column not in (None, *columns)):  # an empty file lacks nothing
         return ((position, _to_row(row, languages, weight_column)) for position, row in rows)
-    if not codes and TRANSLATION in columns:
-        what = f"values of column `{TRANSLATION}` are not objects with a text for each language"
+    if not codes and TRANSLATION_COLUMN in columns:
+        what = f"values of column `{TRANSLATION_COLUMN}` are not objects with a text for each language"
         raise UsageError(what, source.name, "convert them, or choose another set or file")
     what, present = f"column `{weight_column}` of row weights not found", columns
     fix = "choose one of these, or another set or file"
     if not codes:
-        what = f"column `{TRANSLATION}` of texts by language not found"
-        example = f'{{"{TRANSLATION}": {{"{languages.src}": "…", "{languages.tgt}": "…"}}}}'
+        what = f"column `{TRANSLATION_COLUMN}` of texts by language not found"
+        example = f'{{"{TRANSLATION_COLUMN}": {{"{languages.src}": "…", "{languages.tgt}": "…"}}}}'
         fix = f"write rows such as {example}, or choose another set or file"
     elif missing:
         what, present = f"language {' and '.join(missing)} not found in its translations", codes
@@ -118,7 +118,7 @@ def read_pairs(
 def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: str | None) -> TranslationRow | Fault:
     if isinstance(row, Fault):
         return row
-    sides = row.get(TRANSLATION) or {}
+    sides = row.get(TRANSLATION_COLUMN) or {}
     if not isinstance(sides, dict):
         return Fault("wrong_type", f"its translation is {type(sides).__name__}")
     return TranslationRow(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
@@ -127,7 +127,7 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
 def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
     """Return a Parquet file's rows, and the columns and languages in its schema."""
     schema = read_local_footer(source).schema.to_arrow_schema()
-    sides = schema.field(TRANSLATION).type if TRANSLATION in schema.names else pa.null()
+    sides = schema.field(TRANSLATION_COLUMN).type if TRANSLATION_COLUMN in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
     rows = itertools.chain.from_iterable(map(parquet_rows, row_group_runs(source, None, _RUN_BYTES)))
     return rows, set(schema.names), codes
@@ -142,5 +142,5 @@ def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
         [fault, *_] = [row for _, row in first if isinstance(row, Fault)]
         what = f"none of the first rows can be read; the first: {fault.reason} ({fault.detail})"
         raise InputError(what, source.name, "check the file, or remove it")
-    translations = [row[TRANSLATION] for row in objects if isinstance(row.get(TRANSLATION), dict)]
+    translations = [row[TRANSLATION_COLUMN] for row in objects if isinstance(row.get(TRANSLATION_COLUMN), dict)]
     return itertools.chain(first, rows), set().union(*objects), set().union(*translations)

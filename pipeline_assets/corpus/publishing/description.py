@@ -154,7 +154,10 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
 
 
 def merge_sources(stated: Iterable[Fact], named: Iterable[Fact]) -> list[Fact]:
-    """Return facts on sources from manifests, then from rows on further sources."""
+    """Return the source facts in `stated`, then those in `named` on other sources.
+
+    `stated` comes from manifests, `named` from rows.
+    """
     known = list(stated)
     return [*known, *(fact for fact in named if fact.value not in {source.value for source in known})]
 

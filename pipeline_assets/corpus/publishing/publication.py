@@ -49,11 +49,11 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 CROISSANT = "croissant.json"
 _SUBSETS = "nemotron/training_subsets"
 # Other kinds may quote rows too, but without the columns that state their datasets and licences.
-KINDS = frozenset(
+ROW_KINDS = frozenset(
     f"nemotron/{step}"
     for step in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
 )
-_GATE = "extra_gated_"  # prefix of card keys with the terms for readers
+_GATE_PREFIX = "extra_gated_"  # prefix of card keys with the terms for readers
 _SHOWN_CHARACTERS = 2000
 _VERIFY_SCRIPT = """import hashlib, json, pathlib, sys
 
@@ -118,7 +118,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     An artifact without Nemotron rows raises UsageError, as do rows of unknown licences unless `allow_unknown`. A source
     dataset that the hub no longer shows raises InputError.
     """
-    if artifact.manifest.kind not in KINDS | {"nemotron/inventory"}:
+    if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
         raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools, scores or subsets")
     splits, named = collect_splits([artifact])
@@ -154,7 +154,9 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Join the access terms (`extra_gated_*`) of all cards, each as a paragraph."""
     terms: dict[str, list[Any]] = {}
-    for key, value in ((key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE)):
+    for key, value in (
+        (key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE_PREFIX)
+    ):
         if value not in terms.setdefault(key, []):
             terms[key].append(value)
     return {key: _join_terms(values) for key, values in terms.items()}

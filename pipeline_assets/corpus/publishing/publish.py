@@ -72,8 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    Raise UsageError, unless `replaces`, if the commits would overwrite files of another publication or program, or an
-    edited card.
+    If the commits would overwrite an edited card, or files of another publication or program, raise UsageError; with
+    `replaces`, plan them.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -117,6 +117,7 @@ def publish(
         The commit of the publication, and the plan before the first commit.
 
     Raises:
+        UsageError: As in `plan_publication`.
         RetryableError: The token cannot write, or other processes commit to the repo.
         InputError: The hub refuses the files, or `datasets` cannot load them.
     """

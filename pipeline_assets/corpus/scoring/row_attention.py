@@ -63,7 +63,7 @@ def _attend_on_gpu(
         return_aux=AuxRequest(lse=True) if sinks is not None else None,
         scale=scaling,
         window_size=(window - 1 if window else -1, 0),
-        **_newer_options(),
+        **_torch_2_11_options(),
     )
     if sinks is None:
         return torch.as_tensor(output)
@@ -74,8 +74,8 @@ def _attend_on_gpu(
 
 
 @functools.cache
-def _newer_options() -> dict[str, Any]:
-    """Return options that make newer versions of `varlen_attn` act as in torch 2.11."""
+def _torch_2_11_options() -> dict[str, Any]:
+    """Return options with which newer versions of `varlen_attn` act as in torch 2.11."""
     from torch.nn.attention.varlen import varlen_attn
 
     # No splits: if a row's keys were split, the other rows of the batch would change bits of its attention.

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.scoring import token_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.scored_split import read_pool_rows
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_WITH_TOKENS
+from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA, SCORES_WITH_TOKENS_SCHEMA
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, load_model_tokenizer
 from pipeline_assets.corpus.tokens.losses import Losses
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -146,7 +146,7 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
         encoded.append(token_rows.encode_row(*columns, tokenizer, limit, row.get("template")))
     rows = [row.tokens for row in encoded if row.reason is None]
     scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
-    schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES
+    schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
     results = iter(scored.rows)
     lines = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}

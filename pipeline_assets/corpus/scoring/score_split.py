@@ -21,7 +21,7 @@ from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.pool_selection import Selection
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.score_shard import NOT_FINITE, Scorer, score_shard
-from pipeline_assets.corpus.scoring.scores import SCORES, SCORES_FILE, SCORES_WITH_TOKENS, percentiles
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, SCORES_SCHEMA, SCORES_WITH_TOKENS_SCHEMA, percentiles
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, StageRunner, stage_runner
@@ -81,7 +81,7 @@ def score_split(
     loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
     with_percentiles = _add_percentiles(tables, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
-    schema = SCORES_WITH_TOKENS if recipe.token_nll else SCORES
+    schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
     return BuildResult(
         [write_table(staging.path(SCORES_FILE), SCORES_FILE, regroup_rows(with_percentiles, schema), schema)],
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
@@ -177,9 +177,9 @@ def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequen
 
 def _add_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
     values, first = percentiles(nll), 0
-    column = SCORES.get_field_index("percentile_within_split")
+    column = SCORES_SCHEMA.get_field_index("percentile_within_split")
     for path in tables:
         table = read_columns(path)
         part = [None if np.isnan(value) else value for value in values[first : first + len(table)].tolist()]
-        yield table.set_column(column, SCORES.field(column), to_column(part, pa.float64()))
+        yield table.set_column(column, SCORES_SCHEMA.field(column), to_column(part, pa.float64()))
         first += len(table)

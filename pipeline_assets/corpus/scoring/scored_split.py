@@ -22,7 +22,7 @@ class ScoredSplit:
 
     Attributes:
         name: `dataset/split`.
-        scores: Parquet file with the columns `SCORES`, rows ordered by (`pool_file`, `pool_row`).
+        scores: Parquet file with the columns of `SCORES_SCHEMA`, rows ordered by (`pool_file`, `pool_row`).
         pool_files: Paths of the pool files by their names in the column `pool_file`.
         decisions: Decisions in the manifest of the scores: the model, and the stability of scores (`how_sure`).
     """

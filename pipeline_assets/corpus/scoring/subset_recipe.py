@@ -55,7 +55,7 @@ class SubsetRule(RecipeSection):
         return sorted({column for condition in self.where for column in parse_condition(condition).meta.root_names()})
 
 
-_UNVERIFIED = (
+_UNVERIFIED_CONDITIONS = (
     "meta_correctness IS NULL",
     "COALESCE(quality_valid_harmony, TRUE)",
     "COALESCE(quality_completion_nonempty, TRUE)",
@@ -77,7 +77,8 @@ def _default_rules() -> dict[str, SubsetRule]:
     }
     by_correctness = {name: rule for name, rule in rules.items() if rule.where}
     return rules | {
-        f"{name}_unverified": rule.model_copy(update={"where": _UNVERIFIED}) for name, rule in by_correctness.items()
+        f"{name}_unverified": rule.model_copy(update={"where": _UNVERIFIED_CONDITIONS})
+        for name, rule in by_correctness.items()
     }
 
 

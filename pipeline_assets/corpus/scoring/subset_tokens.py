@@ -2,7 +2,7 @@
 
     tokens/<rule>/tokens.npy      int32, shape (tokens,): concatenated rows, without padding
     tokens/<rule>/loss_mask.npy   bool, shape (tokens,): True if a token counts in the loss
-    tokens/<rule>/rows.parquet    `ROWS`: first token, number of tokens and loss rule of each row, in row order
+    tokens/<rule>/rows.parquet    `ROWS_SCHEMA`: first token, number of tokens and loss rule of each row, in row order
 
 `np.load(path, mmap_mode="r")` reads the arrays. A subset without rows has no files. Message bodies and the control
 tokens between them are encoded separately, so that text in a body never becomes a control token.
@@ -37,7 +37,7 @@ from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 TOKENS = "tokens"
-ROWS = pa.schema(
+ROWS_SCHEMA = pa.schema(
     {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
 _ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
@@ -109,10 +109,10 @@ def _build_tables(encoder: Tokenizer) -> None:
 def encode_rows(
     shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, control_tokens: ControlTokenMask
 ) -> Receipt:
-    """Encode a subset's rows; InputError if tokens do not decode to a row's text.
+    """Encode a shard's rows; InputError if tokens do not decode to a row's text.
 
-    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS` table.
-    Its `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
+    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
+    table. In the table, `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
     """
     names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ def encode_rows(
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
             first_token += len(tokens)
     files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
-    files.append(write_table(folder.path(names[2]), names[2], [rows_to_table(rows, ROWS)], ROWS))
+    files.append(write_table(folder.path(names[2]), names[2], [rows_to_table(rows, ROWS_SCHEMA)], ROWS_SCHEMA))
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
 
@@ -221,9 +221,9 @@ def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[Outp
                 file.append(staging.path(part[index].path), part[index].bytes, part[index].sha256)
         yield OutputFile.plain(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
-    column = ROWS.get_field_index("first_token")
+    column = ROWS_SCHEMA.get_field_index("first_token")
     tables = (
-        rows.set_column(column, ROWS[column], to_arrow(to_numpy(rows[column]) + first))
+        rows.set_column(column, ROWS_SCHEMA[column], to_arrow(to_numpy(rows[column]) + first))
         for rows, first in zip((read_columns(staging.path(part[2].path)) for part in parts), firsts, strict=False)
     )
-    yield write_table(staging.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS)
+    yield write_table(staging.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS_SCHEMA)

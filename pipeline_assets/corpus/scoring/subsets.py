@@ -28,7 +28,7 @@ from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, selection_ranks
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import SCORES
+from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.corpus.scoring.subset_tokens import ControlTokenMask, write_token_files
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -40,11 +40,13 @@ from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
 SUBSET_PREFIX = "subset_"
-RULE = "training_subset"
+RULE_COLUMN = "training_subset"
 _SCORE_COLUMNS = ["nll_mean", "nll_sum", "ppl", "completion_token_count", "percentile_within_split", "bits_per_byte"]
-SUBSET_SCHEMA = pa.schema([*SCHEMA, (RULE, pa.string()), *(SCORES.field(name) for name in _SCORE_COLUMNS)])
+SUBSET_SCHEMA = pa.schema(
+    [*SCHEMA, (RULE_COLUMN, pa.string()), *(SCORES_SCHEMA.field(name) for name in _SCORE_COLUMNS)]
+)
 COLUMNS: Final[dict[str, str]] = {
-    RULE: "The rule of the recipe that chose the row; its config is named after it.",
+    RULE_COLUMN: "The rule of the recipe that chose the row; its config is named after it.",
     **{name: scores.COLUMNS[name] for name in _SCORE_COLUMNS},
 }
 """Descriptions of the columns that a subset has in addition to the columns of pools."""
@@ -56,7 +58,7 @@ _COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 class _Shard:
     """Rows of a split that a rule chose.
 
-    `rows` stays 0, so that the engine does not search the shard for poison rows.
+    `rows` is always 0, so that the engine does not search the shard for poison rows.
     """
 
     name: str
@@ -111,7 +113,7 @@ class _ScoredRows:
         strata: Index of each row's stratum among the sorted strata of each rule; 0 without strata; shape (rows, rules).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
-        candidates: Whether the row is also in the rule's range of percentiles, shape (rows, rules).
+        candidates: Whether a row meets a rule's conditions and is in its range of percentiles, shape (rows, rules).
         ranks: `selection_ranks` of the candidates of rules with `max_rows` or `balance`, else 0; shape (rows, rules).
         present_columns: Columns of conditions that have a value in some row.
     """
@@ -229,7 +231,7 @@ def _read_chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
         first += len(table)
         if rows.any():
             table = _cast_columns(table.filter(bool_column(rows)), SCHEMA.names, shard.split)
-            yield table.append_column(RULE, repeat_text(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
+            yield table.append_column(RULE_COLUMN, repeat_text(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
 
 
 def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:

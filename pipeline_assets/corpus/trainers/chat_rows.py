@@ -81,7 +81,7 @@ class ChatFile:
 
 
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
-    """Convert the rows of a file; drop rows without valid Harmony or messages.
+    """Convert the rows of a file; drop rows with invalid text or without messages.
 
     Counts: `rows` (all), `documents` (converted), and `NOT_HARMONY` unless 0. Raise InputError if a row's tools are
     missing (`ChatFile.has_all_tools`) or its loss rule is unknown.

@@ -50,7 +50,7 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
 
 
 def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[pa.Table]:
-    """Yield packed rows, a few hundred per table; token arrays are memory-mapped."""
+    """Yield packed rows, up to 256 per table; token arrays are memory-mapped."""
     tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
     count = int(count_best_fit_rows(count_pieces(lengths, seq_len), seq_len))

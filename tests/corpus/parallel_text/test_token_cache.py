@@ -16,7 +16,7 @@ from pipeline_assets.corpus.parallel_text.batches import numpy_batches
 from pipeline_assets.corpus.parallel_text.encode import encode, write_cache
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal_mask, cut_lengths, mask_source, pad_sequences
-from pipeline_assets.corpus.parallel_text.pair_model import load_model, model_bytes
+from pipeline_assets.corpus.parallel_text.pair_model import load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
@@ -80,7 +80,7 @@ def test_a_small_sample_of_many_characters_gets_the_pieces_that_it_allows() -> N
     """It allows 274 pieces and needs 270, more than the multiple of 100 below."""
     texts = ["中文句子 没有 空格", "中文 句子", "没有空格 的 句子"]
 
-    model = load_model(model_bytes(texts, EncodeRecipe(), None), Path("spm.model"))
+    model = load_model(read_or_train_model(texts, EncodeRecipe(), None), Path("spm.model"))
 
     assert model.vocabulary_size == 274
 

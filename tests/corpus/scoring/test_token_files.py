@@ -15,7 +15,7 @@ from subset_pools import HARD, Row, bare, ids_in, rows_in, scored, subsets_of, t
 
 from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
-from pipeline_assets.corpus.scoring.subset_tokens import ROWS
+from pipeline_assets.corpus.scoring.subset_tokens import ROWS_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
@@ -80,7 +80,7 @@ def test_rows_are_their_tokens_and_what_counts_of_them(tmp_path: Path, loss: dic
         tokens, mask = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("tokens", "loss_mask"))
         places, rows = pq.read_table(folder / "rows.parquet"), rows_in(made, rule)
         assert (tokens.dtype, mask.dtype, tokens.shape) == (np.int32, np.bool_, mask.shape)
-        assert places.schema.remove_metadata().equals(ROWS)
+        assert places.schema.remove_metadata().equals(ROWS_SCHEMA)
         assert places["id"].to_pylist() == ids_in(made, rule) == [row["id"] for row in rows]
         assert places["split"].to_pylist() == [row["id"].rpartition("-")[0] for row in rows]
         assert sum(places["tokens"].to_pylist()) == len(tokens)

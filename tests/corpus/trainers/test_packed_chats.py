@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.scoring.subset_tokens import ROWS
+from pipeline_assets.corpus.scoring.subset_tokens import ROWS_SCHEMA
 from pipeline_assets.corpus.trainers.packed_chats import pack_subset
 from pipeline_assets.spine.staging import Receipt, StagingView
 
@@ -26,7 +26,7 @@ def packed(folder: Path, lengths: list[int], seq_len: int) -> tuple[Receipt, lis
         {"id": str(number), "split": "d/s", "first_token": firsts[number], "tokens": length, "loss_rule": "r"}
         for number, length in enumerate(lengths)
     ]
-    pq.write_table(pa.Table.from_pylist(rows, ROWS), folder / "rows.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, ROWS_SCHEMA), folder / "rows.parquet")
     receipt = pack_subset(folder, StagingView(folder), "out.parquet", seq_len, PAD)
     return receipt, pq.ParquetFile(folder / "out.parquet").read().to_pylist() if receipt.files else []
 
