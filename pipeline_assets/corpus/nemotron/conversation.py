@@ -61,9 +61,9 @@ class _MessageReader:
             without messages.
     """
 
-    def __init__(self, settings: RowsRecipe) -> None:
-        self._settings = settings
-        self._reasoning_keys = REASONING_KEYS if settings.reasoning_key is None else (settings.reasoning_key,)
+    def __init__(self, rules: RowsRecipe) -> None:
+        self._rules = rules
+        self._reasoning_keys = REASONING_KEYS if rules.reasoning_key is None else (rules.reasoning_key,)
         self._read_keys = {**_READ_KEYS, "assistant": _READ_KEYS["assistant"].union(self._reasoning_keys)}
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
@@ -74,7 +74,7 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        The system message of the settings comes first, if they have one. A developer message follows if the row has
+        The system message of the recipe comes first, if it has one. A developer message follows if the row has
         tools, or begins with a system message that has text; that text becomes the instructions. Later system messages
         become developer messages in place; empty ones are omitted. Reasoning becomes a message on the analysis channel,
         before the text or calls that follow from it; blank reasoning is omitted. An answer is on the final channel.
@@ -87,13 +87,13 @@ class _MessageReader:
         if not has_value(raw_messages):
             if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
                 raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-            return [*_render_prompt(None, tools, self._settings), *read_formalisation(row)]
+            return [*_render_prompt(None, tools, self._rules), *read_formalisation(row)]
         if not isinstance(raw_messages, list):
             raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(raw_messages).__name__}")
         first = raw_messages[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._read_content(first) if isinstance(first, dict) and has_instructions else ""
-        messages = _render_prompt(instructions or None, tools, self._settings)
+        messages = _render_prompt(instructions or None, tools, self._rules)
         self.owners = [0] * len(messages)
         for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
@@ -155,7 +155,7 @@ class _MessageReader:
         thoughts equal to `reasoning`, are omitted. With `DROP`, blocks are removed. Other content is returned as the
         last text, and so is content whose tags do not pair up.
         """
-        rule = self._settings.think_tags
+        rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
         if parts is None:
             return [], content
@@ -188,12 +188,12 @@ def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterato
             yield message
 
 
-def _render_prompt(instructions: str | None, tools: DeclaredTools | None, settings: RowsRecipe) -> list[Message]:
+def _render_prompt(instructions: str | None, tools: DeclaredTools | None, rules: RowsRecipe) -> list[Message]:
     """Return the messages that begin a conversation: system and developer, if set."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
     developer = DeveloperContent(instructions, namespaces) if has_developer else None
-    return prompt_messages(settings.system_content, developer)
+    return prompt_messages(rules.system_content, developer)
 
 
 class RowText(NamedTuple):
@@ -226,7 +226,7 @@ class RowText(NamedTuple):
 
 
 def row_text(
-    row: Row, tools: DeclaredTools | None, settings: RowsRecipe, domain: Domain, chat: ChatTemplate | None = None
+    row: Row, tools: DeclaredTools | None, rules: RowsRecipe, domain: Domain, chat: ChatTemplate | None = None
 ) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
@@ -235,7 +235,7 @@ def row_text(
     RowFault, if the row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
-    template: str | None = None if isinstance(settings.template, ChatTemplateSection) else settings.template
+    template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template
     if is_own_text := has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
@@ -247,26 +247,26 @@ def row_text(
             if chat is not None or refusal.reason is Reason.LONE_SURROGATE:
                 raise
             unread = ParsedText(text, (), None, text.encode("utf-8"))
-            return RowText(settings.loss_mode, unread, [], None, True, {}, refusal)
+            return RowText(rules.loss_mode, unread, [], None, True, {}, refusal)
         messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
         counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
         owners = [*range(len(messages))]
         kept = owners[int(has_system) :]
     else:
-        reader = _MessageReader(settings)
+        reader = _MessageReader(rules)
         messages = reader.read(row, tools, domain)
         counts, roles, log = reader.counts, reader.roles, reader.calls.log
-        if settings.restore_latex:
+        if rules.restore_latex:
             messages = [restore_latex(message, counts) for message in messages]
-        kept = encode.rendered_indexes(messages, settings.analysis)
+        kept = encode.rendered_indexes(messages, rules.analysis)
         owners, declared = reader.owners, declared or {}
-    turns, tokens, loss = read_train_turns(row, roles, counts), None, settings.loss_mode
+    turns, tokens, loss = read_train_turns(row, roles, counts), None, rules.loss_mode
 
     def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
         if not turns:
-            return settings.loss_mode
-        counting = encode.loss_messages(parsed, settings.loss_mode)
+            return rules.loss_mode
+        counting = encode.loss_messages(parsed, rules.loss_mode)
         return encode.AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
 
     if chat is not None:
@@ -276,7 +276,7 @@ def row_text(
         template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
     else:
         if not is_own_text:
-            parsed = encode.render_harmony(messages, analysis=settings.analysis, ending=Ending.TRAINING)
+            parsed = encode.render_harmony(messages, analysis=rules.analysis, ending=Ending.TRAINING)
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)

@@ -65,7 +65,7 @@ class _Draft(NamedTuple):
 
 def normalise_rows(
     rows: Sequence[tuple[int, Row | Fault]],
-    settings: RowsRecipe,
+    rules: RowsRecipe,
     origin: RowOrigin,
     encoder: Encoder,
     removals: Removals = NO_REMOVALS,
@@ -77,7 +77,7 @@ def normalise_rows(
     column has at most 2 GiB. Rows on the removal list `removals` are dropped.
     """
     template = encoder if isinstance(encoder, ChatTemplate) else None
-    drafts, rejects, dropped = _read_drafts(rows, settings, origin, template, removals)
+    drafts, rejects, dropped = _read_drafts(rows, rules, origin, template, removals)
     drafts, encoded, refused = _encode(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
@@ -99,7 +99,7 @@ def normalise_rows(
 
 def _read_drafts(
     rows: Sequence[tuple[int, Row | Fault]],
-    settings: RowsRecipe,
+    rules: RowsRecipe,
     origin: RowOrigin,
     template: ChatTemplate | None,
     removals: Removals,
@@ -110,8 +110,8 @@ def _read_drafts(
             rejects.append(Reject(origin.file, number, row.reason, row.detail))
             continue
         try:
-            draft = _read_draft(number, row, settings, origin, template)
-            reason = _drop_reason(draft, settings)
+            draft = _read_draft(number, row, rules, origin, template)
+            reason = _drop_reason(draft, rules)
             if reason is None and removals.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
             if reason is None:
@@ -129,27 +129,25 @@ def _read_drafts(
     return drafts, rejects, dropped
 
 
-def _drop_reason(draft: _Draft, settings: RowsRecipe) -> tuple[str, str] | None:
-    """Return (reason, detail) if the settings drop a row, else None."""
-    if settings.drop_invalid_harmony and draft.text.refusal is not None:
+def _drop_reason(draft: _Draft, rules: RowsRecipe) -> tuple[str, str] | None:
+    """Return (reason, detail) if the rules drop a row, else None."""
+    if rules.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID_HARMONY, str(draft.text.refusal)
-    if settings.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
+    if rules.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
 
-def _read_draft(
-    number: int, row: Row, settings: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None
-) -> _Draft:
+def _read_draft(number: int, row: Row, rules: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
     # The depth of the tools was checked by `declared_tools`, once for many rows.
     if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
-    text = row_text(row, tools, settings, origin.domain, template)
+    text = row_text(row, tools, rules, origin.domain, template)
     text = text._replace(counts=Counter(text.counts) + counts)
-    metadata = row_metadata(row, text, origin.domain, origin.split, settings)
+    metadata = row_metadata(row, text, origin.domain, origin.split, rules)
     identifier = row_id(row, origin.dataset, origin.split)
     for column in (identifier, *metadata.values()):
         for value in column if isinstance(column, list) else (column,):

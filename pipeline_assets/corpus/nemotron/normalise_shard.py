@@ -51,7 +51,7 @@ def normalise_shard(
     window: Window,
     folder: StagingView,
     origin: RowOrigin,
-    settings: RowsRecipe,
+    rules: RowsRecipe,
     driver: Driver,
     zstd_level: int,
     vocabulary: Path | None = None,
@@ -68,7 +68,7 @@ def normalise_shard(
     row in a thousand, chosen by id, is encoded again with tiktoken for comparison; a difference raises
     `OracleMismatchError`. With a chat template, its tokenizer encodes, and nothing is compared.
     """
-    encoder: Encoder = load_encoder(settings.tokenizer.sha256, vocabulary, driver)
+    encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
     if template is not None:
         encoder = load_template(template)
     counts: Counter[str] = Counter(rows=0, documents=0)
@@ -87,11 +87,11 @@ def normalise_shard(
     ):
         for file, rows in _read_blocks(shard):
             block_origin = replace(origin, file=file, find_prompt=find_prompt)
-            block = normalise_rows(rows, settings, block_origin, encoder, removals)
+            block = normalise_rows(rows, rules, block_origin, encoder, removals)
             rows.clear()
             gc.collect(0)  # the source rows are freed, so few objects are scanned
             if isinstance(encoder, HarmonyEncoder):  # texts of chat templates are all checked
-                counts["spot_checked"] += _spot_check(block, settings, encoder)
+                counts["spot_checked"] += _spot_check(block, rules, encoder)
             counts.update(block.counts)
             ids.add(block.batch.column("id").to_pylist())
             rejects += block.rejects
@@ -159,7 +159,7 @@ def _estimate_characters(columns: Mapping[str, object]) -> int:
     return characters
 
 
-def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEncoder) -> int:
+def _spot_check(block: NormalisedRows, rules: RowsRecipe, encoder: HarmonyEncoder) -> int:
     """Check sampled rows against tiktoken, and return the number of sampled rows.
 
     Raise OracleMismatchError if a row differs.
@@ -167,6 +167,6 @@ def _spot_check(block: NormalisedRows, settings: RowsRecipe, encoder: HarmonyEnc
     ids = block.batch.column("id").to_pylist()
     sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id)]
     if sample:
-        for row, what in encoding_faults(block.batch, sample, settings.loss_mode, encoder):
+        for row, what in encoding_faults(block.batch, sample, rules.loss_mode, encoder):
             raise OracleMismatchError(f"row {ids[row]}: {what}")
     return len(sample)

@@ -89,7 +89,7 @@ def normalise_split(
     work = functools.partial(
         normalise_shard,
         origin=origin,
-        settings=rules,
+        rules=rules,
         driver=driver,
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,

@@ -157,12 +157,12 @@ _STORED_COLUMNS = frozenset(
 )
 
 
-def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: RowsRecipe) -> dict[str, object]:
+def row_metadata(row: Row, text: RowText, domain: Domain, split: str, rules: RowsRecipe) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
     A source value of an unexpected type is stored as canonical JSON. `meta_eval_json` is the source column `metadata`
     as canonical JSON. Source columns without an output column are stored together in `meta_source_json`, without the
-    user names and URLs that the settings omit.
+    user names and URLs that the rules omit.
     """
     copied = ("expected_answer", "capability_target", "reasoning", "license", "lean_header", "formal_statement")
     return {
@@ -174,7 +174,7 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, settings: 
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
         "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
-        "meta_source_json": _encode_unused_columns(row, settings),
+        "meta_source_json": _encode_unused_columns(row, rules),
     }
 
 
@@ -206,8 +206,8 @@ def _collect_tags(row: Row, text: RowText) -> list[str]:
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
-def _encode_unused_columns(row: Row, settings: RowsRecipe) -> str | None:
-    hidden = (() if settings.keep_user_names else _USER_NAME_COLUMNS) + (() if settings.keep_urls else _URL_COLUMNS)
+def _encode_unused_columns(row: Row, rules: RowsRecipe) -> str | None:
+    hidden = (() if rules.keep_user_names else _USER_NAME_COLUMNS) + (() if rules.keep_urls else _URL_COLUMNS)
     stored = _STORED_COLUMNS - {"messages"} if has_value(row.get("text")) else _STORED_COLUMNS
     uuid = to_text(row.get("uuid"))
     if uuid is not None and not is_row_id(uuid):
