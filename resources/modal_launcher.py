@@ -83,7 +83,7 @@ class ModalLauncherFactory:
 
     @contextlib.contextmanager
     def open_launcher(self, work: ScoreWork, folder: StagingView) -> Iterator[Launcher]:
-        """Fetch a split's files, and yield a launcher; UsageError if Modal cannot score it."""
+        """Fetch a split's files and yield a launcher; UsageError if Modal cannot score it."""
         finished, key = folder.count_finished_shards("score"), (work.split, work.model_digest)
         for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)
