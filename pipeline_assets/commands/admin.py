@@ -101,6 +101,8 @@ def export(
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
+    If a mixture of stage 2 is built from its present recipe, recipe, inventory and figures are copied, too.
+
     Example: corpusmill manifests export
     """
     sources = sorted((data / "manifests").glob("*.json"))

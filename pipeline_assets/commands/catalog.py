@@ -53,7 +53,7 @@ COMMANDS = {
     },
     "commands.stage_a": {
         "stage-a hf-configs": "List a dataset's configs by language and script, matched exactly.",
-        "stage-a hf-stream": "Read a sample of hub datasets at a commit.",
+        "stage-a hf-stream": "Read samples of hub datasets, each at one commit.",
         "stage-a ingest-manifest": "Normalise every source of a recipe.",
         "stage-a ingest-wikipedia": "Read the output of wikiextractor: <doc> elements or JSON lines.",
         "stage-a ingest-stackexchange": "Read Posts.xml files or .7z dumps; each site is one source.",

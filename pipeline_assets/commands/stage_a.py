@@ -83,7 +83,7 @@ def hf_stream(
     ],
     build: BuildOptions,
 ) -> None:
-    """Read a sample of hub datasets at a commit.
+    """Read samples of hub datasets, each at one commit.
 
     Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out
     """

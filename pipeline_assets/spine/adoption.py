@@ -42,7 +42,7 @@ def _drop_invalid_receipts(folder: Path) -> set[str]:
     with ThreadPoolExecutor(receipt_files.HASHING_THREADS) as pool:
         files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
     invalid = [path for path, files in files_by_path.items() if files is None]
-    changed = {path.parent for path in invalid if receipt_files.changed_work(folder, path)}
+    changed = {path.parent for path in invalid if receipt_files.find_changed_work(folder, path)}
     named: set[str] = set()
     for path, files in files_by_path.items():
         if files is None or changed - {path.parent}:

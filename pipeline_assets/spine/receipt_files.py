@@ -36,7 +36,7 @@ def verify_work(folder: Path) -> Iterator[None]:
 def _raise_if_changed(folder: Path) -> None:
     paths = sorted((folder / RECEIPTS_FOLDER).rglob("*.json"))
     with ThreadPoolExecutor(HASHING_THREADS) as pool:
-        changed = next(filter(None, pool.map(lambda path: changed_work(folder, path), paths)), None)
+        changed = next(filter(None, pool.map(lambda path: find_changed_work(folder, path), paths)), None)
     if changed is not None:
         durable.remove(folder / RECEIPTS_FOLDER)
         raise RetryableError(
@@ -44,7 +44,7 @@ def _raise_if_changed(folder: Path) -> None:
         )
 
 
-def changed_work(folder: Path, receipt_file: Path) -> str | None:
+def find_changed_work(folder: Path, receipt_file: Path) -> str | None:
     """Return the path of a receipt's first changed work file; None if all are intact.
 
     Files that no longer exist do not count.

@@ -32,7 +32,7 @@ def trust_receipts() -> None:
         return None if receipt is None else {file.path for file in receipt.files}
 
     adoption._intact_files = intact_files
-    receipt_files.changed_work = lambda folder, receipt_file: None
+    receipt_files.find_changed_work = lambda folder, receipt_file: None
 
 
 def collect_a_live_upstream() -> None:
