@@ -20,7 +20,7 @@ from pipeline_assets.build.systems import EXPORT_PREFIX
 from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE_VERSION
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, file_pattern
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.corpus.readers.hub_configs import CARD
@@ -78,7 +78,7 @@ def _write_tokens(job: Job) -> BuildResult:
         del files[megatron_split.INDEX_FILE]
         durable.rename(job.staging.path(megatron_split.TOKENS_FILE), job.staging.path(_OLMO_FILE))
         files[_OLMO_FILE] = replace(files.pop(megatron_split.TOKENS_FILE), path=_OLMO_FILE)
-    used = {TOKENIZER_FILE: str(file)} if isinstance(external, TokenizerPath) else {}
+    used = {TOKENIZER_FILE_KEY: str(file)} if isinstance(external, TokenizerPath) else {}
     return replace(
         result, files=[*files.values()], counts=counts, decisions=decisions, provenance={**result.provenance, **used}
     )

@@ -145,7 +145,7 @@ def check(
 
     Example: corpusmill tokenizer check o200k_base.tiktoken
     """
-    from pipeline_assets.corpus.tokens.describe import describe_sentencepiece, describe_tokenizer, expected_hash
+    from pipeline_assets.corpus.tokens.describe import describe_o200k, describe_sentencepiece, expected_hash
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file():
@@ -154,7 +154,7 @@ def check(
     expected = expected_hash(path, expected_sha256) if is_model else expected_sha256 or VOCABULARY_SHA256
     refusal: InputError | None = None
     try:
-        description = describe_sentencepiece(path, expected) if is_model else describe_tokenizer(path, expected)
+        description = describe_sentencepiece(path, expected) if is_model else describe_o200k(path, expected)
     except InputError as error:
         if isinstance(error, UsageError):
             raise

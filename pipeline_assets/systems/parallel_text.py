@@ -19,7 +19,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.parallel_text import sample as sampling
 from pipeline_assets.corpus.parallel_text.encode_recipe import ENCODE_STAGE, EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
@@ -194,7 +194,7 @@ def _encode(job: Job) -> BuildResult:
     model = job.run.root / external.path if isinstance(external, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])
     content = write_cache(job.staging, sample.path(sampling.MANIFEST), recipe, model)
-    used = {TOKENIZER_FILE: str(external.path)} if isinstance(external, TokenizerPath) else {}
+    used = {TOKENIZER_FILE_KEY: str(external.path)} if isinstance(external, TokenizerPath) else {}
     return replace(content, provenance={**content.provenance, **used})
 
 

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize import sources as source_kinds
 from pipeline_assets.corpus.normalize.misnamed_columns import named_columns_have_values
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, TokenizerPath, tokenizer_path
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.shards import mixture_figures, source_notes
 from pipeline_assets.corpus.shards.recipe import (
     INVENTORY_STAGE,
@@ -272,7 +272,7 @@ def _shard(job: Job) -> BuildResult:
     if content is None:
         recipe = ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
-    return replace(content, provenance={**content.provenance, TOKENIZER_FILE: str(path)})
+    return replace(content, provenance={**content.provenance, TOKENIZER_FILE_KEY: str(path)})
 
 
 def _link_earlier_shards(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:

@@ -331,7 +331,7 @@ def _pack(job: Job) -> BuildResult:
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)
-    used = {} if path is None else {packing.TOKENIZER_FILE: str(path)}
+    used = {} if path is None else {packing.TOKENIZER_FILE_KEY: str(path)}
     return replace(content, provenance={**content.provenance, **used})
 
 

@@ -6,7 +6,7 @@ from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.corpus_shard import corpus_shards
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY
 from pipeline_assets.corpus.shards.mixture_figures import preview_token_shards
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus
@@ -24,7 +24,7 @@ def _build(target: Target, run: Run) -> Artifact:
 
     def make(building):
         made = shard_corpus(building, corpus_shards(corpora), recipe, tokenizer, run.settings)
-        made.provenance[TOKENIZER_FILE] = MODEL
+        made.provenance[TOKENIZER_FILE_KEY] = MODEL
         return made
 
     return build_target(target, run.root, make, False, {})

@@ -31,7 +31,7 @@ from pipeline_assets.build.rows.store import (
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
 from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, find_drawn_lines
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE, PackRecipe
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe
 from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
 from pipeline_assets.corpus.shards.token_shards import TokenShards, open_shards
@@ -66,7 +66,7 @@ class TokenRowStore(RowStore):
         """
         if isinstance(recipe, HarmonyRecipe):
             return load_tokenizer(TokenizerFile(recipe))
-        name = self.artifact.manifest.provenance.get(TOKENIZER_FILE)
+        name = self.artifact.manifest.provenance.get(TOKENIZER_FILE_KEY)
         paths = [self.lineage.root / name] if isinstance(name, str) else []
         paths.extend(earlier_paths)
         file = next((path for path in paths if path.is_file()), paths[0] if paths else None)

@@ -19,7 +19,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 Strategy = Literal["sequential", "best_fit"]
 PACK_STAGE = StageVersion("pack", 2)
-TOKENIZER_FILE = "tokenizer_file"  # provenance key of its path, absolute or relative to the data root
+TOKENIZER_FILE_KEY = "tokenizer_file"  # provenance key of its path, absolute or relative to the data root
 _MAX_SEQ_LEN = 1 << 20
 _MAX_NUM_SEQS = 1 << 31
 
@@ -131,5 +131,5 @@ class PackSection(PackRecipe):
 
 def tokenizer_path(manifest: Manifest, root: Path) -> TokenizerPath | None:
     """Return the path of a packed set's tokenizer file; None for the shipped file."""
-    path = manifest.provenance.get(TOKENIZER_FILE)
+    path = manifest.provenance.get(TOKENIZER_FILE_KEY)
     return TokenizerPath(root / path) if isinstance(path, str) else None

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.npy_header import write_npy_header
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.drawn_documents import count_license_tokens
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedCorpus, EncodedShard, encode_corpus
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY
 from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.corpus.shards.recipe import Dtype, ShardsRecipe
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
@@ -103,7 +103,7 @@ def _shard(
     ledger = Ledger.from_counts(read)
     in_remainder = ledger.out - documents.documents
     dropped = {IN_REMAINDER: in_remainder} if in_remainder else {}
-    file = {} if tokenizer.file is None else {TOKENIZER_FILE: str(tokenizer.file)}
+    file = {} if tokenizer.file is None else {TOKENIZER_FILE_KEY: str(tokenizer.file)}
     return BuildResult(
         files=files,
         counts={

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE
+from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
 
@@ -26,7 +26,7 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
     for corpus, folder in folders.items():
         manifest = open_artifact(folder).manifest
         counts, decisions = manifest.identity.counts, manifest.identity.decisions
-        file = root / str(manifest.provenance[TOKENIZER_FILE])
+        file = root / str(manifest.provenance[TOKENIZER_FILE_KEY])
         tokenizer = decisions["tokenizer"] | {"path": str(file.absolute())}
         end = {"eos_id": decisions["end_of_document"]}
         shared.append({name: decisions[name] for name in _SHARED} | end | {"tokenizer": tokenizer})

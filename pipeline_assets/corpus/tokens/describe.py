@@ -59,7 +59,7 @@ _PROBE_TEXTS = [
 ]
 
 
-def describe_tokenizer(path: Path, expected_sha256: str) -> dict[str, Any]:
+def describe_o200k(path: Path, expected_sha256: str) -> dict[str, Any]:
     """Describe a rank file of o200k Harmony; InputError if hash, ranks or ids differ."""
     if not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits, or omit it for the shipped file")

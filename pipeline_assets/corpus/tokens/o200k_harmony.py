@@ -64,7 +64,7 @@ _FIRST_BYTES = {
 }
 # gigatoken's word cache only grows, by doubling its table (64, 128, 256 MiB), with old and new in memory together.
 # Above this limit, which a table of 128 MiB exceeds, the encoder is replaced by a new one.
-_CACHE_BYTES = 96 << 20
+_MAX_CACHE_BYTES = 96 << 20
 # Below this number of ids, gigatoken's result may have a buffer of 4 KiB and more, which a copy frees.
 _SPARSE_IDS = 1024
 _ASSUMED_GROWTH = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
@@ -155,7 +155,7 @@ class HarmonyEncoder(Tokenizer):
 
         A text is UTF-8 bytes, or a `str` if it is ASCII only.
         """
-        if self._grown_bytes > _CACHE_BYTES:
+        if self._grown_bytes > _MAX_CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
         if controls not in self._fast:
             import gigatoken

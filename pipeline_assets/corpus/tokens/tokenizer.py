@@ -17,7 +17,7 @@ class Tokenizer(ABC):
 
     Attributes:
         driver: Name of the library that encodes.
-        vocabulary_size: Upper bound of ids, exclusive.
+        vocabulary_size: Upper bound, exclusive, of the ids in encoded texts.
         end_of_document: Id of the token after each document.
         padding: Id of the token that fills rows; equals `end_of_document` if the tokenizer has no suitable token.
         special_ids: Ids of special tokens by name; may be empty.

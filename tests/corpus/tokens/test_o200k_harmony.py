@@ -309,7 +309,7 @@ def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     monkeypatch.setattr(o200k_harmony, "resident_bytes", lambda: 0)
-    monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 0)
+    monkeypatch.setattr(o200k_harmony, "_MAX_CACHE_BYTES", 0)
     encoder = load_encoder(VOCABULARY_SHA256)
     texts = ["".join(random.Random(seed).choices("ab c", k=50)) for seed in range(3)]
 
@@ -323,7 +323,7 @@ def test_the_fast_tokenizer_stays_where_others_take_the_memory(monkeypatch: pyte
     encoder.encode(["a"])
     made: list[object] = []
     monkeypatch.setattr(gigatoken, "Tokenizer", made.append)
-    monkeypatch.setattr(o200k_harmony, "_CACHE_BYTES", 16 << 20)
+    monkeypatch.setattr(o200k_harmony, "_MAX_CACHE_BYTES", 16 << 20)
 
     others = np.ones(32 << 20, np.uint8)
     encoder.encode(["b"])

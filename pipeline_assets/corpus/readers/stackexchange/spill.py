@@ -1,9 +1,9 @@
 """Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
-A block is a range of BLOCK_IDS question ids. A run is a file of frames, one per block that has rows, in order of ids. A
-frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd and a checksum. The index
-file of a run is one frame, a list of (block number, number of rows, size of these rows in the dump, size of the block's
-frame). A bucket is a range of blocks; it depends on the size of blocks in the dump, not on the division into runs.
+A block is a range of IDS_PER_BLOCK question ids. A run is a file of frames, one per block with rows, in order of ids.
+A frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd and a checksum. The
+index of a run is a file of one frame, a list of (block number, number of rows, size of these rows in the dump, size of
+the block's frame). A bucket is a range of blocks; it depends on their size in the dump, not on the division into runs.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
-BLOCK_IDS = 4096
+IDS_PER_BLOCK = 4096
 _NOT_A_THREAD = -(1 << 60)  # first sort key of rows without a question
 _LAST_POST_TYPE = 99
 _DROPPED_POST_TYPES = {
@@ -101,7 +101,7 @@ def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tupl
         counts["spilled"] += 1
         thread, post = row.to_post()
         key = thread or _NOT_A_THREAD + number
-        yield key // BLOCK_IDS, row.size + 1, msgspec.msgpack.encode((key, number, post))
+        yield key // IDS_PER_BLOCK, row.size + 1, msgspec.msgpack.encode((key, number, post))
 
 
 def _write_run(folder: StagingView, name: str, rows: list[tuple[int, int, bytes]]) -> list[OutputFile]:

@@ -9,7 +9,7 @@ from posts_xml import dump, question, row
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.stackexchange.posts import Post
 from pipeline_assets.corpus.readers.stackexchange.spill import (
-    BLOCK_IDS,
+    IDS_PER_BLOCK,
     Bucket,
     plan_buckets,
     plan_spill,
@@ -47,7 +47,7 @@ def test_rows_come_back_by_question_then_number_from_one_run_or_more(tmp_path: P
 
 
 def test_one_run_at_a_time_is_in_memory(tmp_path: Path) -> None:
-    rows = (question(BLOCK_IDS * number + 1, Body="x" * 20_000) for number in range(800))
+    rows = (question(IDS_PER_BLOCK * number + 1, Body="x" * 20_000) for number in range(800))
     (tmp_path / "Posts.xml").write_bytes(dump(*rows))
     [shard] = plan_spill(tmp_path / "Posts.xml")
 
@@ -61,7 +61,7 @@ def test_one_run_at_a_time_is_in_memory(tmp_path: Path) -> None:
 
 
 def test_buckets_are_ranges_of_questions_in_whatever_order_the_dump_has_them(tmp_path: Path) -> None:
-    numbers = [BLOCK_IDS * block for block in (3, 1, 2, 0)]
+    numbers = [IDS_PER_BLOCK * block for block in (3, 1, 2, 0)]
     receipt = spilled(tmp_path, *(question(number + 1) for number in numbers), run_bytes=1)
 
     buckets = plan_buckets(StagingView(tmp_path), [receipt], 1)
