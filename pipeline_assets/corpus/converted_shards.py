@@ -15,7 +15,7 @@ import msgspec
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
-from pipeline_assets.corpus.document_sizes import SIZES, DocumentSizes
+from pipeline_assets.corpus.document_sizes import SIZES_NOTE, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
@@ -24,9 +24,9 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
-CONVERTED = f"{WORK}/converted"
-IDS = f"{WORK}/ids"
-REJECTS = f"{WORK}/rejects"
+_CONVERTED_FOLDER = f"{WORK}/converted"
+IDS_FOLDER = f"{WORK}/ids"
+REJECTS_FOLDER = f"{WORK}/rejects"
 DUPLICATE_ID = "duplicate_doc_id"
 NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
 _MAX_NUL_FRACTION = Fraction(1, 100)
@@ -44,7 +44,11 @@ class ShardWriter:
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
         self._sizes = DocumentSizes()
-        self._names = (f"{CONVERTED}/{name}{SUFFIX}", f"{IDS}/{name}", f"{REJECTS}/{name}{SUFFIX}")
+        self._names = (
+            f"{_CONVERTED_FOLDER}/{name}{SUFFIX}",
+            f"{IDS_FOLDER}/{name}",
+            f"{REJECTS_FOLDER}/{name}{SUFFIX}",
+        )
         documents, ids, rejects = map(folder.path, self._names)
         self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
         self._rejects = JsonlZstWriter(rejects, zstd_level)
@@ -84,7 +88,7 @@ class ShardWriter:
         """Return the receipt after the `with` block; files: documents, ids, rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
-        return Receipt(files, self.counts, {SIZES: self._sizes.to_json()})
+        return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})
 
 
 def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
@@ -159,7 +163,7 @@ def read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[R
 
 
 def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
-    return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS))
+    return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS_FOLDER))
 
 
 def finalize_shard(
@@ -173,7 +177,7 @@ def finalize_shard(
     """
     name = f"{SHARDS}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)
-    rejects_name = f"{REJECTS}/{shard.name}.repeats{SUFFIX}"
+    rejects_name = f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     occurrences = read_occurrences(shard.repeats, shard.rows)
     first_row = 0
     with (

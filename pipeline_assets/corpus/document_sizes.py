@@ -12,7 +12,7 @@ from typing import Any
 
 from pipeline_assets.corpus.document import Document
 
-SIZES = "document_sizes"
+SIZES_NOTE = "document_sizes"
 LARGE_BYTES = 1_000_000
 TIMES_MEDIAN = 100
 OUTSIZED = "outsized_document"

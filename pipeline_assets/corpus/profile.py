@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pipeline_assets.corpus.converted_shards import IDS
+from pipeline_assets.corpus.converted_shards import IDS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.document_shards import DocumentShard, poison_row_error, read_documents
 from pipeline_assets.corpus.token_sample import (
@@ -112,7 +112,7 @@ def profile_shard(
         raise poison_row_error(min(window.poison_rows), "counting", shard.file)
     encoder = None if tokenizer is None else load_tokenizer(tokenizer)
     profiles: list[Profile] = []
-    name, rows = f"{IDS}/{shard.name}", 0
+    name, rows = f"{IDS_FOLDER}/{shard.name}", 0
     with IdsWriter(folder.path(name)) if writes_ids else contextlib.nullcontext() as ids:
         for documents, _ in read_documents(shard, window, _decoder, _BLOCK_BYTES):
             if ids is not None:

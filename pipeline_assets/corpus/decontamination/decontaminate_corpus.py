@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from pipeline_assets.corpus.converted_shards import REJECTS, concatenate_lines
+from pipeline_assets.corpus.converted_shards import REJECTS_FOLDER, concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.decontamination import item_index
 from pipeline_assets.corpus.decontamination.contamination import Contamination, find_contaminations
@@ -40,7 +40,7 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
-CONTAMINATED = f"{WORK}/contaminated"
+_CONTAMINATED_FOLDER = f"{WORK}/contaminated"
 _EXCERPT_CHARACTERS = 160
 _WORD = re.compile(r"\w+")  # a word in the sense of `dedup.words`
 _encoder = msgspec.json.Encoder()
@@ -75,7 +75,7 @@ def decontaminate_shard(
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
     index = item_index.load_index(rules.folder, rules.digests)
-    kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{CONTAMINATED}/{shard.name}{SUFFIX}"
+    kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{_CONTAMINATED_FOLDER}/{shard.name}{SUFFIX}"
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,
@@ -88,7 +88,7 @@ def decontaminate_shard(
             kept.write_lines(b"".join(line + b"\n" for line in kept_lines), len(kept_lines))
             contaminated.write_lines(_encoder.encode_lines(evidence), len(evidence))
     counts.update(count_rejects(rejects))
-    rejects_name = f"{REJECTS}/{shard.name}{SUFFIX}"
+    rejects_name = f"{REJECTS_FOLDER}/{shard.name}{SUFFIX}"
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
     kept_file = link_if_equal(kept.output(kept_name), shard, folder)
     return Receipt([kept_file, contaminated.output(contaminated_name), rejected], dict(counts))

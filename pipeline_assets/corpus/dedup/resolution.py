@@ -116,7 +116,7 @@ def _choose_edges(
     return chosen[:count]
 
 
-DECISIONS, DROPPED = f"{WORK}/decisions", f"{WORK}/dropped"
+_DECISIONS_FOLDER, _DROPPED_FOLDER = f"{WORK}/decisions", f"{WORK}/dropped"
 _encoder = msgspec.json.Encoder()
 
 
@@ -168,7 +168,7 @@ def decide_shard(
     document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
-    name, stem = f"{DECISIONS}/{shard.name}{SUFFIX}", f"{DROPPED}/{shard.name}"
+    name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"
     dropped: list[tuple[int, int]] = []
     copied, similar = (key_range and key_range.table() for key_range in (copies, near))
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:

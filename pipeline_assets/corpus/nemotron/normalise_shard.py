@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
-from pipeline_assets.corpus.converted_shards import IDS, REJECTS
+from pipeline_assets.corpus.converted_shards import IDS_FOLDER, REJECTS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
@@ -76,8 +76,8 @@ def normalise_shard(
     dropped: list[Reject] = []
     tools: dict[str, str] = {}
     stem = f"{driver}/{shard.name}"
-    rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS}/{stem}"
-    rejects_name, dropped_name = f"{REJECTS}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
+    rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS_FOLDER}/{stem}"
+    rejects_name, dropped_name = f"{REJECTS_FOLDER}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
     tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
     with (
         pause_gc(),

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.converted_shards import (
     read_rejects,
 )
 from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_sizes import SIZES, describe_outsized_document
+from pipeline_assets.corpus.document_sizes import SIZES_NOTE, describe_outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.misnamed_columns import reject_fix
@@ -144,5 +144,5 @@ def finish_source(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
         counts=document_counts(counts) | pages,
         decisions=converted.decisions,
-        provenance=describe_outsized_document(receipt.notes.get(SIZES, {}) for receipt in named.values()),
+        provenance=describe_outsized_document(receipt.notes.get(SIZES_NOTE, {}) for receipt in named.values()),
     )
