@@ -177,7 +177,7 @@ def verify_sample(
         yield from evaluations(key, kinds[key], asset_results)
     if findings:
         first = findings[0]
-        what = f"{len(findings)} of the sampled files differ from their manifests, the first: {first.what}"
+        what = f"{len(findings)} differences from the manifests, the first: {first.what}"
         raise InputError(what, first.where, "run `corpusmill verify` to list them all")
 
 

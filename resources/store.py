@@ -57,7 +57,7 @@ def data_root() -> Path:
 class Store(dg.ConfigurableResource):
     """Store of artifacts, with run settings of builds; they never change a byte."""
 
-    replace: bool = Field(default=False, description="Replace sealed artifacts of another recipe")
+    replace: bool = Field(default=False, description="Replace stale and damaged artifacts")
     workers: int | None = Field(
         default=None, description="Worker processes, 0 for the run's own; default: CORPUSMILL_WORKERS, else 2"
     )

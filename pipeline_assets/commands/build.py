@@ -111,7 +111,7 @@ def resolve_output_folder(out_dir: Path) -> Path:
 def run(
     recipe: terminal.RecipeName,
     partition: Annotated[str | None, typer.Option(help="Build only this partition, such as train.")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts of another recipe.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace stale and damaged artifacts.")] = False,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another process's build of an artifact.")] = False,
     join: Annotated[bool, typer.Option("--join", help="Share the artifacts with other runs, on any machine.")] = False,
