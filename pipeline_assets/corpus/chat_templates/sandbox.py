@@ -108,7 +108,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
     def compile_source(self, source: str) -> jinja2.Template:
         """Compile a template; raise `jinja2.TemplateError` if it is invalid."""
         if len(source) > _MAX_SOURCE_CHARACTERS:
-            raise jinja2.TemplateError(f"the template is longer than {_MAX_SOURCE_CHARACTERS:,} characters")
+            raise SecurityError(f"the template is longer than {_MAX_SOURCE_CHARACTERS:,} characters")
         with _limit_memory():
             return self.from_string(source)
 

@@ -324,6 +324,13 @@ FILES = {
 }
 
 
+def test_a_template_above_the_limit_stops_the_run_in_one_line(tmp_path: Path) -> None:
+    folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="x" * ((1 << 20) + 1))
+
+    with pytest.raises(InputError, match="the chat template is invalid: the template is longer than 1,048,576 char"):
+        load_template(ChatFiles(folder, "test/long", None))
+
+
 @pytest.mark.parametrize("source", ERRORS)
 def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_path: Path) -> None:
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template=source)
