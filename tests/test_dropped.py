@@ -14,8 +14,11 @@ from own_steps import DECIDES, build_step, write_step
 from stage_a_build import build, local_source, recipe_of, step
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
+from pipeline_assets.commands.dropped import _locate_rows
+from pipeline_assets.corpus.dropped_rows import DroppedRow
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.spine.lineage import Lineage
 
 LEAK = "the tide turns at noon and the boats come home to the old stone quay"
 
@@ -106,6 +109,19 @@ def test_a_document_that_an_own_step_rejects_is_listed_by_source_row(corpusmill:
         f"step_failed  my_filter.py:15: ZeroDivisionError: division by zero  note-1  {file}#{at}, line 2 (byte {at})",
         "    error here",
     ]
+
+
+def test_a_reject_that_may_be_of_any_input_is_given_no_id_and_text_of_another(tmp_path: Path) -> None:
+    sources = [local_source(tmp_path, name, [{"text": f"{name} {LEAK}", "key": name}]) for name in ("notes", "pages")]
+    write_quiz(tmp_path / "quiz", ["a question that nobody asks in this small corpus of two texts"])
+    sections: dict[str, Any] = {}
+    with_decontamination(sections, str(tmp_path / "quiz"))
+    root = tmp_path / "data"
+    build(recipe_of(*sources, **sections), root)
+    corpus = open_artifact(step(root, "decontaminated", "mixed"))
+    reject = DroppedRow("killed_worker", "", "shards/00000.jsonl.zst", 0)
+
+    assert [*_locate_rows(corpus, [reject], Lineage(root), True)] == [(reject, "shards/00000.jsonl.zst row 0", None)]
 
 
 def test_reason_and_limit_choose_what_is_listed_and_say_how_many_more(corpusmill: Corpusmill, root: Path) -> None:

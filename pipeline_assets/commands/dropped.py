@@ -77,7 +77,7 @@ def _locate_rows(
     """Yield each row, its position (in its source file if known) and any known text."""
     from msgspec.structs import replace
 
-    from pipeline_assets.build.rows.source_listing import find_listing, input_for_source
+    from pipeline_assets.build.rows.source_listing import corpus_inputs, find_listing, input_for_source
     from pipeline_assets.build.rows.source_record import read_record
     from pipeline_assets.build.rows.source_row import LocalRow, format_place
     from pipeline_assets.build.run import open_hub
@@ -88,8 +88,11 @@ def _locate_rows(
 
     shards = {}
     for row in rows:
-        prefix, _, name = row.file.rpartition(f"{SHARDS}/")  # a reject of several sources begins with its source
-        digest = input_for_source(artifact.manifest, row.source or prefix.rstrip("/"))["digest"]
+        prefix, _, name = row.file.rpartition(f"{SHARDS}/")  # rejects of deduplication begin with their source
+        owner = row.source or prefix.rstrip("/")
+        if not owner and len(corpus_inputs(artifact.manifest)) > 1:
+            continue  # a reject of decontamination: any of the inputs may have a shard of this name
+        digest = input_for_source(artifact.manifest, owner)["digest"]
         corpus = lineage.locate(digest) if digest in lineage else None
         if corpus is not None and (path := f"{SHARDS}/{name}") in shard_rows(corpus):
             shards[row] = corpus.path(path), row.row

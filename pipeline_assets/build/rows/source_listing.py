@@ -62,12 +62,14 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
-    """Return the manifest input named after a source, or else the first input.
-
-    Evaluation sets among the inputs are ignored.
-    """
-    inputs = [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
+    """Return the manifest input named after a source, or else the first of `corpus_inputs`."""
+    inputs = corpus_inputs(corpus)
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
+
+
+def corpus_inputs(corpus: Manifest) -> list[Mapping[str, Any]]:
+    """Return the inputs of a corpus, except evaluation sets."""
+    return [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
 
 
 def input_file_name(listing: Manifest, source: AnySourceRow, root: Path) -> str | None:
