@@ -73,8 +73,8 @@ def invalid_recipe_job(recipe: str, error: InputError, root: Path) -> dg.JobDefi
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
-    A RetryableError is raised immediately; other failures, as one InputError, after all artifacts that do not depend
-    on a failed one are built.
+    A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
+    on a failed one are still built; then one InputError for all failures is raised.
     """
     if failures := (yield from _build(context, run, recipe)):
         raise combine_errors(failures)

@@ -37,7 +37,7 @@ from pipeline_assets.trust.result import FileSample
 from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _SCHEDULES_FILE = "schedules.yaml"
-_TIMEOUT_S = 10.0
+_WEBHOOK_TIMEOUT_S = 10.0
 _MAX_CRON_LENGTH = 200
 _AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
 SENSOR_NAMES = frozenset(
@@ -188,7 +188,7 @@ def alert(context: dg.RunFailureSensorContext) -> None:
     body, headers = json.dumps({"text": text}).encode(), {"Content-Type": "application/json"}
     request = urllib.request.Request(address, body, headers, method="POST")
     try:
-        urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
+        urllib.request.urlopen(request, timeout=_WEBHOOK_TIMEOUT_S).close()
     except urllib.error.HTTPError as error:
         context.log.warning(f"{WEBHOOK_VARIABLE} answers with status {error.code}")
     except (OSError, http.client.HTTPException, ValueError) as error:

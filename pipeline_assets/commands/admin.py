@@ -101,7 +101,7 @@ def export(
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
-    If a mixture of stage 2 is built from its present recipe, recipe, inventory and figures are copied, too.
+    Of each stage 2 mixture whose recipe is unchanged since its build, also copy recipe, inventory and figures.
 
     Example: corpusmill manifests export
     """

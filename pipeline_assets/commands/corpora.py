@@ -82,7 +82,7 @@ class FolderOptions(BuildFlags):
         return self.folder.relative_to(self.root)
 
     def build(self, target: Target, format_lines: FormatLines = artifact_lines) -> None:
-        """Build a target in the folder after its inputs, and print lines on each artifact.
+        """Build the inputs of a target, then the target; print lines on each artifact.
 
         Warn of inputs outside of the data root, because lineage ends there. Warn, too, if the folder is in the data
         root of the inputs, but in none of the subfolders in which commands look for artifacts.

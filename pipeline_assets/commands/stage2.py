@@ -43,7 +43,7 @@ from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_S
 
 Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
 _HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
-HubRows = Annotated[Content, Section(HubSource, _HUB_KEYS)]
+HubKeys = Annotated[Content, Section(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
 RecipeArgument = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _DOCS_PAGE = Path("docs/stage2_mixture.md")
@@ -65,7 +65,7 @@ def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> 
 
 def raw(
     dataset: Dataset,
-    keys: HubRows,
+    keys: HubKeys,
     output: Annotated[Path | None, typer.Option(help="Output file (.ndjsonl or .jsonl.gz); names the source.")] = None,
     *,
     build: BuildOptions,
@@ -88,7 +88,7 @@ def raw(
 
 def filter(
     dataset: Dataset,
-    keys: HubRows,
+    keys: HubKeys,
     output_path: Annotated[Path, typer.Option(help="Output file (.txt), one kept document per line.")],
     min_chars: Annotated[
         int,

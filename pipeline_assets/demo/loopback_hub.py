@@ -249,7 +249,10 @@ class LoopbackHub:
 
 
 def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
-    """Return a file or a range of it; ignore invalid and multiple ranges (RFC 9110)."""
+    """Return a file, a range of it, or status 416 for a range beyond its end.
+
+    Invalid and multiple ranges are ignored (RFC 9110).
+    """
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
     whole = Response(200, headers, file.source, 0, file.size)
     requested = BYTE_RANGE.fullmatch(byte_range)

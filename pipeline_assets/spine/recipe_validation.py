@@ -54,7 +54,7 @@ def validate_section(
         dotted = ".".join(map(str, problem.location))
         errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
     if checked is None or errors:
-        raise combine_errors(sorted(errors, key=_line_in_message))
+        raise combine_errors(sorted(errors, key=_line_number))
     return checked
 
 
@@ -67,7 +67,7 @@ def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: boo
             raise
 
 
-def _line_in_message(error: InputError) -> int:
+def _line_number(error: InputError) -> int:
     line = re.search(r":([0-9]+)$", error.where)
     return int(line[1]) if line else 0
 

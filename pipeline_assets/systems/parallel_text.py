@@ -199,7 +199,7 @@ def _encode(job: Job) -> BuildResult:
 
 
 def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that the cache has all pairs of each split, none longer than `seq_len`."""
+    """Check that each split has as many pairs as the sample, none above `seq_len`."""
     counts, seq_len = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
     expected = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
     longest = int(open_cache(cache.folder).lengths("pair").max()) - 1  # of the input; the last id is only a target

@@ -229,7 +229,10 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
 def _stored_bytes(
     target: Target, inputs: Sequence[Mapping[str, Any]], sizes: Mapping[Path, float], files: Sequence[StoredFile] = ()
 ) -> float:
-    """Return the bytes of `files`; without files, estimate the text at zstd level 3."""
+    """Return the total bytes of `files`, or estimate those of a target without files.
+
+    The estimate is the size of the text that the target reads, compressed at zstd level 3.
+    """
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))

@@ -26,7 +26,7 @@ BLANK = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
 _CODE_POINTS = 0x40000  # Unicode has no letters or digits from here on
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
-_ODD, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
+_MIX_MULTIPLIER, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
 _ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
 LowercaseTables = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
@@ -153,8 +153,8 @@ def _normalize(
 def mix_bits(key: np.uint64) -> np.uint64:
     """Mix 64 bits; different keys give different results."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
-    key = (key ^ (key >> _HALF)) * _ODD
-    key = (key ^ (key >> _SHIFT)) * _ODD
+    key = (key ^ (key >> _HALF)) * _MIX_MULTIPLIER
+    key = (key ^ (key >> _SHIFT)) * _MIX_MULTIPLIER
     return key ^ (key >> _HALF)
 
 

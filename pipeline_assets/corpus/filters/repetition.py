@@ -32,7 +32,7 @@ from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
 # Hashes and indices are uint64 throughout, because numba turns int64 and uint64 together into float64.
 _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
-_GOLDEN, _ODD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_GOLDEN, _MIX_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _HALF, _SHIFT = np.uint64(32), np.uint64(29)
 _EIGHT = cast(int, np.uint64(8))
 _MAX_TOP_GRAM, _MAX_GRAM = 4, 10  # words of an n-gram
@@ -96,7 +96,7 @@ def _mix_bits(key: np.uint64) -> np.uint64:
     """Spread the bits of a key; different keys give different results."""
     # Each step can be undone: the XOR with a right shift leaves the top bits, which restore the others from the top
     # down; an odd factor has an inverse modulo 2**64.
-    key = (key ^ (key >> _HALF)) * _ODD
+    key = (key ^ (key >> _HALF)) * _MIX_MULTIPLIER
     return key ^ (key >> _SHIFT)
 
 

@@ -89,8 +89,9 @@ def type_name(kind: type) -> str:
 
 
 class RowCensus:
-    """Counter of row and message shapes (keys with types), coverage and tags.
+    """Counter of row shapes, message shapes, metadata coverage and values of `TAGS`.
 
+    A shape is the keys of a row or message with the types of their values.
     Equal shapes are counted together before they are expanded into the tally.
     """
 

@@ -237,7 +237,7 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 
     Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
     a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, and two are equal by chance with
-    probability 2**-32: for n runs, n²/2 pairs, the fraction is about n / 2**33 too high, 0.0001 for a million tokens.
+    probability 2**-32. n runs form n²/2 pairs, so the fraction is about n / 2**33 too high: 0.0001 for 10⁶ tokens.
     """
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:

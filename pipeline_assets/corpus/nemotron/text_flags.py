@@ -1,4 +1,7 @@
-"""Checks of channels and control characters with repair of LaTeX words."""
+r"""Text checks: unknown channels, control characters and damaged LaTeX words.
+
+JSON reads the start of some LaTeX words, such as `\boxed`, as a control character; such words are restored.
+"""
 
 import re
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Publication of finished rows on a hub."""
+"""Publication of artifacts on a hub, with their descriptions."""
