@@ -117,7 +117,9 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
         split.completion_tokens += sum(filter(None, completion_tokens))
         split.licences.update(zip(datasets, licences, strict=True))
         sources.update(zip(datasets, revisions, strict=True))
-    return list(splits.values()), [CardSource(*source) for source in sorted(sources, key=str)]
+    # `datasets` loads no split of a config that names one without rows.
+    with_rows = [split for split in splits.values() if split.rows]
+    return with_rows, [CardSource(*source) for source in sorted(sources, key=str)]
 
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
