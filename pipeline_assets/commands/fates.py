@@ -72,7 +72,7 @@ def why(
 
 
 def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
-    """Yield a line per row, below its corpus's folder; equal rows are listed once."""
+    """Yield a line per distinct row, under a heading line with its corpus's folder."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
         shown = row.doc_id, row.place, row.excerpt

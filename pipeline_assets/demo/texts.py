@@ -103,9 +103,10 @@ def paragraphs(rng: Chooser, count: int, sentences: int = 5) -> list[str]:
 
 
 def unwanted_pages(site: str, order: int) -> list[DemoPage]:
-    """Generate pages in German, French and Spanish, and one of an English sentence.
+    """Generate pages that filters drop: three in other languages, and a short one.
 
-    `order` selects one of the six orders of a foreign page's three sentences.
+    The foreign pages are in German, French and Spanish; `order` (0 to 5) selects the permutation of their three
+    sentences. The short page is one English sentence.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
     odd = [

@@ -46,7 +46,10 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Raise UsageError if the block cannot create `path` though its folder exists."""
+    """Convert the block's FileNotFoundError to UsageError if the folder exists.
+
+    The folder then accepts no new files. Other errors pass through.
+    """
     try:
         yield
     except FileNotFoundError:

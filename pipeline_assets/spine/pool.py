@@ -59,9 +59,8 @@ class Pool(Generic[S]):
         try:
             while yielded < len(shards):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
-                for worker in self._find_or_start_workers(
-                    count=ahead - sent
-                ):  # before the caller processes finished shards
+                # Workers get shards before the caller processes finished ones.
+                for worker in self._find_or_start_workers(ahead - sent):
                     worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, folder, stage))
                     sent += 1
                 if yielded in done:
@@ -85,7 +84,7 @@ class Pool(Generic[S]):
                 self._workers.clear()
 
     def _find_or_start_workers(self, count: int) -> Sequence[PoolWorker[S]]:
-        """Return up to `count` idle workers; start new workers while the pool has room."""
+        """Return up to `count` idle workers; start missing ones as far as there is room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
             self._workers.append(self._start())

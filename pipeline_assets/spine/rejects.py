@@ -1,4 +1,4 @@
-"""Rejects: unusable rows with their reasons, as error messages show them."""
+"""Rejects, which are unusable rows with their reasons, in files and in errors."""
 
 import itertools
 from collections import Counter

@@ -62,7 +62,10 @@ class Failure:
         return cls(error, traceback.format_exc())
 
     def error_for(self, job: "ShardJob | None") -> BaseException:
-        """Return the error, with a note of shard and traceback unless it is an InputError."""
+        """Return the error; add a note of shard and traceback, except to an InputError.
+
+        Without a job, no note is added.
+        """
         if not isinstance(self.error, InputError) and job is not None:
             self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
         return self.error

@@ -211,8 +211,8 @@ class Rebuild:
         return all(outcome.verdict == "identical" for outcome in self.outcomes)
 
     def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
-        """Return the folder of a rebuilt copy; None if it was removed."""
-        return None if self.kept is None else self.kept / outcome.step.target.folder
+        """Return the folder of a rebuilt copy; None if it was not built, or was removed."""
+        return None if self.kept is None or outcome.rebuilt is None else self.kept / outcome.step.target.folder
 
 
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:

@@ -112,6 +112,7 @@ def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made
         ("megatron_split", "not rebuilt"),
     ]
     assert chain.kept is not None and (chain.kept / "fineweb_edu_snapshot" / "manifest.json").is_file()
+    assert [chain.rebuilt_folder(outcome) for outcome in chain.outcomes][1:] == [None, None]
 
 
 def test_without_the_hub_and_its_cache_the_hub_is_named(made: HealingSet, tmp_path: Path) -> None:

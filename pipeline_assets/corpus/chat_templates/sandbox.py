@@ -34,7 +34,7 @@ _MAX_SECONDS, _MAX_BYTES = 20.0, 1 << 28  # of a row: time of the thread, so tha
 _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmlattr", "groupby")
 
 
-class _StepCounter(NodeTransformer):
+class _StepCountInserter(NodeTransformer):
     """Transformer that makes templates count loop turns, macro calls and containers.
 
     The parts of a new container are counted, because `[x, x]` doubles the parts of `x`, and a loop can repeat that.
@@ -145,7 +145,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return counted
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _StepCounter().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _StepCountInserter().visit(super()._parse(source, name, filename))
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:

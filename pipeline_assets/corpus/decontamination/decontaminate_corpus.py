@@ -181,7 +181,7 @@ def _cut_spans(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join(text[start:end] for start, end in list(pairwise(bounds))[::2])
 
 
-_STAGE, _INDEX = "decontaminate", "index"
+_STAGE, _INDEX_STAGE = "decontaminate", "index"
 
 
 def decontaminate_corpus(
@@ -239,12 +239,12 @@ def decontaminate_corpus(
 
 def _prepare_index(staging: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
     """Write the index unless an earlier run has written it, and return its receipt."""
-    receipt = staging.receipt(_INDEX, "items")
+    receipt = staging.receipt(_INDEX_STAGE, "items")
     if receipt is None:
         receipt = item_index.write_index(evaluation, recipe, staging)
         for evaluation_set in evaluation:
             evaluation_set.files()  # raise an error if a file changed while it was read
-        staging.commit(_INDEX, "items", receipt)
+        staging.commit(_INDEX_STAGE, "items", receipt)
     return receipt
 
 

@@ -39,7 +39,7 @@ def fraction_above_zero(what: str) -> pydantic.AfterValidator:
 
 
 class MinHashRecipe(RecipeSection):
-    """Proposal of pairs whose MinHash signatures share a band, see `band_keys`."""
+    """Settings that propose pairs whose signatures share a band, see `band_keys`."""
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(

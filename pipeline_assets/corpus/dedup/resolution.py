@@ -121,7 +121,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`; `kept_number` is a document number."""
+    """Decision to drop a document, see `Decision`; `kept_number` is the kept one's."""
 
     kept_number: int
     outcome: Outcome

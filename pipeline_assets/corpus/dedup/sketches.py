@@ -169,7 +169,10 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
 
 
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
-    """Run `sketch_shard` on all shards, and renumber the sketches of moved shards."""
+    """Run `sketch_shard` on all shards.
+
+    If the number of a shard's first document has changed, its reused sketches are renumbered.
+    """
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]

@@ -92,7 +92,7 @@ class _Line(NamedTuple):
 
 
 @compiled_inner
-def _read_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
+def _measure_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `at` of a document that ends at `stop`.
 
     In a run of terminal marks, closing quotes or brackets, and whitespace, a sentence ends at most once: at whitespace
@@ -156,7 +156,7 @@ def _keep_lines(
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
-            line = _read_line(text, at, stop, rules.classes)
+            line = _measure_line(text, at, stop, rules.classes)
             at = line.feed + 1
             # The next unused position is in this line or in a later one.
             has_phrase = used_positions < len(phrase_positions) and phrase_positions[used_positions] < line.feed

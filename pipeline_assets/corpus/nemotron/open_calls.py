@@ -91,7 +91,7 @@ class OpenCalls:
                 self.log.add_reply(None, content)
                 return name, "nothing"
             return self._close(index, content), "name"
-        index = self._next_unclaimed()
+        index = self._next_for_unnamed_reply()
         if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(index, content), "order"
@@ -103,7 +103,7 @@ class OpenCalls:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
-    def _next_unclaimed(self) -> int | None:
+    def _next_for_unnamed_reply(self) -> int | None:
         """Return the index of the first open call since `_latest` that no reply needs.
 
         Without such a call, return the index of the next open call; None if no call is open.

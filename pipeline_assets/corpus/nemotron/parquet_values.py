@@ -26,8 +26,8 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, whi
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
     """List the columns that are or contain structs, by name of the Parquet file.
 
-    `messages` is listed only if a value that may become JSON text, see `_MESSAGE_TEXTS`, contains structs. Pieces that
-    are not Parquet are skipped.
+    `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXTS`)
+    contains structs. Pieces that are not Parquet are skipped.
     """
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
     columns = {}

@@ -179,7 +179,7 @@ class HubRepo:
         self.call_library(create)
 
     def call_library(self, call: Callable[["HfApi"], T]) -> T:
-        """Return the result of `call`, with limits and retries; convert library errors."""
+        """Call `call` under `limit_requests`, with retries; convert errors of the library."""
         from huggingface_hub.errors import HfHubHTTPError
 
         def unwrap() -> T:

@@ -1,4 +1,4 @@
-"""Responses of a hub that cannot be parsed."""
+"""Hub responses that cannot be parsed."""
 
 import re
 from collections.abc import Iterator

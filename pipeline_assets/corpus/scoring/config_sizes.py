@@ -19,8 +19,8 @@ _POSITIVE = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_attention_heads", "n_head", "n_heads"),
     *("num_key_value_heads", "hidden_size", "n_embd", "d_model", "head_dim", "vocab_size"),
 )
-_LAYERS = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|(en|de)coder_layers")
-_EXPERTS = re.compile(r"(num|n)_(\w+_)?experts?")
+_LAYER_KEY = re.compile(r"(num|n)_(\w+_)?(layers?|blocks?)|(en|de)coder_layers")
+_EXPERT_KEY = re.compile(r"(num|n)_(\w+_)?experts?")
 _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 
@@ -47,10 +47,12 @@ def check_config_sizes(folder: Path) -> None:
         for name in _POSITIVE:
             if _is_number(value := section.get(name)) and value < 1:
                 raise InputError(f"config.json is invalid ({name} must be at least 1, got {value})", folder, fix)
-    counts = [(name, value) for name, value in _numbers(config) if _LAYERS.fullmatch(name) or _EXPERTS.fullmatch(name)]
+    counts = [
+        (name, value) for name, value in _numbers(config) if _LAYER_KEY.fullmatch(name) or _EXPERT_KEY.fullmatch(name)
+    ]
     tensors = _count_tensors(folder) if counts else 0
     for name, value in counts:
-        is_layers = _LAYERS.fullmatch(name) is not None
+        is_layers = _LAYER_KEY.fullmatch(name) is not None
         limit, reason = (
             (tensors, ", the number of tensors in its weights") if is_layers else (_MAX_EXPERTS, " per layer")
         )

@@ -66,7 +66,7 @@ _FIRST_BYTES = {
 # Above this limit, which a table of 128 MiB exceeds, the encoder is replaced by a new one.
 _MAX_CACHE_BYTES = 96 << 20
 # Below this number of ids, gigatoken's result may have a buffer of 4 KiB and more, which a copy frees.
-_SPARSE_IDS = 1024
+_COPY_BELOW_IDS = 1024
 _ASSUMED_GROWTH = 4  # cache bytes per byte of text, for systems on which a process cannot measure its memory
 
 
@@ -167,7 +167,7 @@ class HarmonyEncoder(Tokenizer):
         before = resident_bytes()
         # Text by text: a batch is not faster, and its result imports awkward, which takes a fifth of a second.
         results = map(self._fast[controls].backend.encode, texts)
-        runs = [ids.copy() if len(ids) < _SPARSE_IDS else ids for ids in results]
+        runs = [ids.copy() if len(ids) < _COPY_BELOW_IDS else ids for ids in results]
         after, result_bytes = resident_bytes(), sum(ids.nbytes for ids in runs)
         is_known = before and after  # else this system cannot measure the memory of a process
         growth = max(after - before - result_bytes, 0) if is_known else _ASSUMED_GROWTH * sum(map(len, texts))
