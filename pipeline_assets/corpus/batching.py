@@ -38,7 +38,6 @@ class RankLoader(Generic[B]):
     An iteration yields one epoch. After `break` or `load_state_dict`, it yields the rest of the current epoch.
 
     Args:
-        dataset: Rows of tokens, or pairs of a token cache.
         plan: Function from an epoch's number to the row numbers of each batch of this rank.
         plan_inputs: JSON object of everything that plans depend on, except the rank.
         collate: Function that combines the rows of a batch, in a worker process.

@@ -59,9 +59,8 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
     if CONFIG_FILE not in sizes:
         raise InputError(f"{CONFIG_FILE} not found", where, _FORMAT_FIX)
     config, top = read_mapping(CONFIG_FILE), {name for name in sizes if "/" not in name}
-    code = sorted(name for name in top if name.endswith(".py")) or [f"`auto_map` in {CONFIG_FILE}"] * (
-        "auto_map" in config
-    )
+    in_config = [f"`auto_map` in {CONFIG_FILE}"] if "auto_map" in config else []
+    code = sorted(name for name in top if name.endswith(".py")) or in_config
     if code:
         fix = "use a model whose architecture is part of transformers"
         raise InputError(f"the model has its own code ({code[0]}), which is never run", where, fix)

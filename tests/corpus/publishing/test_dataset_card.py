@@ -8,22 +8,16 @@ import datasets
 import huggingface_hub
 import pyarrow.parquet as pq
 import pytest
+from candidate_pools import rows_artifact
 from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
 from nemotron_rows import LOOKUP, called
 from published_splits import IDENTITY, card_of, content_of, licences_of, normalise, publish, said, split_of
 
-from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
-from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
 from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits, dataset_card, split_names
-from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.staging import StagingDir
+from pipeline_assets.spine.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
 HOSTILE = 'chats: [x\n---\n# "it\'s" *&!|`<b>\u2028 {%'
@@ -95,24 +89,13 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
 def test_a_split_that_keeps_no_row_is_not_on_the_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    built = [normalise(tmp_path, "train", [said("one")], 1 << 20), rows_without_any(tmp_path)]
+    built = [normalise(tmp_path, "train", [said("one")], 1 << 20), rows_artifact(tmp_path, [])]
 
     splits, sources = collect_splits(built)
 
     folder = publish(tmp_path / "published", built, dataset_card(replace(content_of(*splits), sources=sources)))
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
     assert {name: len(split) for name, split in loaded.items()} == {"train": 1}
-
-
-def rows_without_any(root: Path) -> Artifact:
-    def make(building: StagingDir) -> BuildResult:
-        path = "data/low-00000-of-00001.parquet"
-        with ParquetOutput(building.path(path), SCHEMA, 1) as file:
-            pass
-        return BuildResult([file.output(path)], {}, {})
-
-    target = Target(unknown_kind("made/rows", StageVersion("made", 1)), "low", Path("made", "low"), {})
-    return build_target(target, root, make, True, {})
 
 
 def test_this_project_finds_the_same_files() -> None:
