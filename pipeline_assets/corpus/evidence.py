@@ -116,7 +116,7 @@ def _compare(old: str, new: str) -> list[Passage]:
     stop, omitted = start + _COMPARED_CHARACTERS, Passage("…", "…", True)
     passages = list(compare_words(old[start:stop], new[start:stop], _CONTEXT_WORDS))
     is_cut = max(len(old), len(new)) > stop
-    if is_cut and not passages[-1].is_equal:  # the texts end at different words
+    if is_cut and passages and not passages[-1].is_equal:  # the texts end at different words
         passages.pop()
     return [omitted] * (start > 0) + passages + [omitted] * is_cut
 
