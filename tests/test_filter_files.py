@@ -183,6 +183,19 @@ def test_all_files_without_a_hash_are_named_with_their_lines(root: Path, tmp_pat
     ]
 
 
+def test_a_file_with_two_hashes_is_named(root: Path, tmp_path: Path) -> None:
+    pins = [{"path": "lists/words", "sha256": digit * 64} for digit in "01"]
+    filters = {"blocklist": {"domains": {"spam": pins[0]}, "words": {"rude": pins[1]}}}
+    path, notes = tmp_path / "notes.yaml", local_source(tmp_path, "notes", ROWS)
+    values = {"system": "stage_a", "name": "mixed", "sources": [notes | {"filters": filters}]}
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+    assert refusal(lambda: StageARecipe.from_file_values(read_yaml(path), path, root), UsageError) == (
+        f"{path}:17: `sources.0.filters`: lists/words has two different pins, {'0' * 64} and {'1' * 64}, "
+        "but a file has one sha256; correct it"
+    )
+
+
 def test_lists_that_can_check_no_document_stop_the_build(recipe: Make, root: Path) -> None:
     domains = {"spam": pinned(root / "lists/domains", root)}
 

@@ -314,6 +314,15 @@ class FilterRecipe(RecipeSection):
     masking: MaskingRecipe | None = None
     python: PythonStep | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _check_pins(self) -> Self:
+        hashes: dict[str, str] = {}
+        for file in self.pinned_files():
+            if file.path and (first := hashes.setdefault(file.path, file.sha256)) != file.sha256:
+                pins = f"{first or 'none'} and {file.sha256 or 'none'}"
+                raise ValueError(f"{file.path} has two different pins, {pins}, but a file has one sha256")
+        return self
+
     def pinned_files(self) -> list[PinnedFile]:
         """Return the files that the filters read."""
         return [*(self.blocklist.files() if self.blocklist else ()), *([self.score.model] if self.score else ())]
