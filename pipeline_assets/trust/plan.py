@@ -236,8 +236,12 @@ def _stored_bytes(
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
         by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))
-    is_compressed = any(entry["name"].endswith(_COMPRESSED_SUFFIXES) for entry in inputs)
-    read = input_figures(inputs).get("bytes_read", 0) * (1 if is_compressed else _STORED_SHARE)
+    selected = [entry for entry in inputs if entry.get("row_groups")] or inputs
+    read = sum(
+        input_figures([entry]).get("bytes_read", 0)
+        * (1 if entry["name"].endswith(_COMPRESSED_SUFFIXES) else _STORED_SHARE)
+        for entry in selected
+    )
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
 
 

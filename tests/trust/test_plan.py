@@ -215,6 +215,16 @@ class TestDisk:
 
         assert steps["normalized/notes"] == path.stat().st_size
 
+    def test_one_compressed_file_changes_no_estimate_of_the_others(self, tmp_path: Path) -> None:
+        source = local_source(tmp_path, "notes", ROWS, files=["*.jsonl", "*.jsonl.gz"])
+        folder = tmp_path / "sources" / "notes"
+        (folder / "one.jsonl.gz").write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))
+
+        steps = self.disk_bytes(recipe_of(source, refuse_licences=[]), tmp_path / "data", {})
+
+        plain, compressed = ((folder / name).stat().st_size for name in ("rows.jsonl", "one.jsonl.gz"))
+        assert steps["normalized/notes"] == pytest.approx(0.4 * plain + compressed, abs=1)
+
 
 def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
     here = tmp_path.stat().st_dev
