@@ -74,8 +74,8 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
-    `target` is None if no recipe requests the artifact. `is_outdated` means that the artifact reads local files and is
-    stale, for example because the files changed, which no manifest shows.
+    `target` is None if no recipe requests the artifact. `is_stale` follows from `_find_state`: no digest shows that
+    local files changed, that the removal list grew, or that files are damaged.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class _SealedAsset:
     digest: str
     view: AssetView
     target: Target | None = None
-    is_outdated: bool = False
+    is_stale: bool = False
 
 
 _Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
@@ -108,12 +108,12 @@ def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> l
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(upstream).static_order())}
-    artifacts = []
+    artifacts, states = [], dict[int, str]()
     for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         kind, digest = manifest.kind, manifest.digest
         for target, view in requested.get((folder, kind), ()):
-            is_outdated = target.external_inputs is not None and target.state(root)[0] == "stale"
-            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_outdated))
+            is_stale = _find_state(target, root, states) == "stale"
+            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_stale))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             asset = asset_partition(kind, partition or None, name, names)
@@ -130,7 +130,7 @@ def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord])
         with contextlib.suppress(FileNotFoundError):
             checked_at = check_record_path(entry.folder).stat().st_mtime_ns
         asset = (view.key.to_user_string(), view.partition, view.code_version)
-        values = (*asset, entry.digest, entry.is_outdated, checked_at)
+        values = (*asset, entry.digest, entry.is_stale, checked_at)
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -162,11 +162,9 @@ def _new_materializations(
     for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
-    stale = dict[int, bool]()
     for entry in sealed:
-        view = entry.view
+        view, is_stale = entry.view, entry.is_stale
         digest, code_version = reported[view.key].get(view.partition, ("", ""))
-        is_stale = entry.target is not None and _is_stale(entry.target, root, stale)
         is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
         ended = failed_at.get((view.key, view.partition), 0.0)
         if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
@@ -215,15 +213,12 @@ def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: d
     return is_current and all(event.timestamp < failed_at for event in events)
 
 
-def _is_stale(target: Target, root: Path, cache: dict[int, bool]) -> bool:
-    """Check whether an artifact is stale, or one upstream is stale, damaged or failed."""
+def _find_state(target: Target, root: Path, cache: dict[int, str]) -> str:
+    """Return a target's state, but "stale" if one upstream is stale, damaged or failed."""
     if id(target) not in cache:
-        states = [upstream.state(root)[0] for upstream in target.upstream]
-        cache[id(target)] = (
-            target.state(root)[0] == "stale"
-            or not {"damaged", "failed"}.isdisjoint(states)
-            or any(_is_stale(upstream, root, cache) for upstream in target.upstream)
-        )
+        upstream = {_find_state(entry, root, cache) for entry in target.upstream}
+        is_outdated = not upstream.isdisjoint(("stale", "damaged", "failed"))
+        cache[id(target)] = "stale" if is_outdated else target.state(root)[0]
     return cache[id(target)]
 
 

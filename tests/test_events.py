@@ -16,6 +16,7 @@ from dagster._core.definitions.asset_health.asset_materialization_health import 
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+from marked_rows import forget_ids
 from materialized import NOWHERE, Materialized, external_look, run_job
 from stage_a_build import NO_COMMIT, local_source
 from stage_a_sources import recipe_content, with_dedup
@@ -268,8 +269,14 @@ def edit_files(root: Path) -> None:
     path.write_bytes(path.read_bytes())  # written again
 
 
+def forget_note(root: Path) -> None:
+    forget_ids(root, ["note-7"])
+
+
 @pytest.mark.parametrize(
-    "edit", [edit_source_filter, edit_first_step, edit_comment, edit_files], ids=["filter", "first", "comment", "files"]
+    "edit",
+    [edit_source_filter, edit_first_step, edit_comment, edit_files, forget_note],
+    ids=["filter", "first", "comment", "files", "forgotten"],
 )
 def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
     edit: Callable[[Path], None], look: Look, instance: dg.DagsterInstance, root: Path
@@ -289,6 +296,18 @@ def test_what_an_edit_makes_stale_is_stale_to_both_until_it_is_built(
         assert of_ui == of_status, kind
 
     assert both(root, instance) == (set(), set())
+
+
+def test_what_is_made_from_damaged_files_is_shown_as_stale(
+    look: Look, instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+    shard = next((root / "stage_a/mixed/normalized/notes/shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    look()
+
+    assert staleness(root, instance)["stage_a/filtered/notes"] == "STALE"
 
 
 def test_what_is_stale_when_first_seen_is_stale_to_both(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
