@@ -24,6 +24,7 @@ _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's funct
     ">": ("greater", operator.gt),
     "<": ("less", operator.lt),
 }
+_TEXT_TYPES = ("str", "string", "large_string", "string_view")
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,10 @@ class ColumnRule:
             raise UsageError(what, f"rule `{self.text}`", "correct the rule")
 
     def _comparison_error(self, kind: object) -> UsageError:
-        # Snapshots store this text as the detail of a reject, so it must not change.
         fix = "compare it with a value of that type"
+        if str(kind) in _TEXT_TYPES and not isinstance(self.value, str):
+            fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
+        # Snapshots store the first argument as the detail of a reject, so it must not change.
         return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix)
 
 
