@@ -53,6 +53,8 @@ class Order:
         batch = self.batch or max(1, (len(lengths) + (0 if self.drop_last else self.ranks - 1)) // self.ranks)
         share = batch * self.ranks
         order = hashed_order(len(lengths), self.seed, "epoch", epoch).astype(np.int64)
+        if self.drop_last:  # before sorting, after which the longest pairs would be dropped
+            order = order[: len(order) // share * share]
         bucket_pairs = self.bucket_steps * share or max(1, len(order))
         buckets = [order[first : first + bucket_pairs] for first in range(0, len(order), bucket_pairs)]
         if self.bucket_steps:
@@ -62,13 +64,13 @@ class Order:
         steps = [np.array_split(step, self.ranks) for step in order[: full * share].reshape(full, share)]
         rest = order[full * share :]
         # Too few pairs for a step of their own: redistribute them and the last full step over two steps.
-        if 0 < len(rest) < self.ranks and steps and batch > 1 and not self.drop_last:
+        if 0 < len(rest) < self.ranks and steps and batch > 1:
             parts = np.array_split(np.concatenate([*steps.pop(), rest]), 2 * self.ranks)
             steps += [parts[: self.ranks], parts[self.ranks :]]
             rest = rest[:0]
         if self.bucket_steps:
             steps = [steps[number] for number in hashed_order(len(steps), self.seed, "steps", epoch)]
-        return steps + ([np.array_split(rest, self.ranks)] if len(rest) and not self.drop_last else [])
+        return steps + ([np.array_split(rest, self.ranks)] if len(rest) else [])
 
 
 def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:

@@ -112,6 +112,15 @@ def test_steps_deal_every_place_once(
             assert all(len(part) for part in steps[-1])
 
 
+def test_drop_last_leaves_out_other_pairs_of_every_length_in_each_epoch() -> None:
+    lengths = np.arange(100) + 2
+    order = Order(batch=16, drop_last=True, bucket_steps=20)
+
+    dealt = {int(place) for epoch in range(6) for step in order.steps(lengths, epoch) for place in step[0]}
+
+    assert dealt == set(range(100))
+
+
 def test_pairs_left_out_by_drop_last_are_logged_by_rank_0(train: PairDataset, caplog: pytest.LogCaptureFixture) -> None:
     order = Order(batch=7, ranks=2, drop_last=True)
 
