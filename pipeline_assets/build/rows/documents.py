@@ -8,10 +8,11 @@ import msgspec
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, listed_source
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.rejects import Reject
 
 _THREADS_KIND = "stackexchange"
 OTHER_PROPERTIES = "another source, domain, licence or date"
@@ -62,18 +63,31 @@ class SourceRows(DocumentRows):
     def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the Document of a source row; see `RowStore.find_by_source`.
 
-        In a text file, a row is a line, and belongs to the last Document that begins at or before it.
+        In a text file, a row is a line, and belongs to the Document whose text contains it.
         """
-        endings = self.artifact.manifest.identity.recipe.get("text_endings", ())
-        preceding, has_answers = None, _has_answers(self.artifact)
-        is_text = detect_format(file, endings) not in (None, *COLUMN_FORMATS)
-        for number, (meta,) in enumerate(self.read("meta")):
+        unit, has_answers = self._text_unit(file), _has_answers(self.artifact)
+        columns = ("meta", "text") if unit == "paragraph" else ("meta",)
+        for number, (meta, *text) in enumerate(self.read(*columns)):
             if meta.source_file == file:
                 if source_row in _source_rows(meta, has_answers):
                     return number, meta.source_row != source_row
-                if is_text and meta.source_row < source_row:
-                    preceding = number, False
-        return preceding
+                end = meta.source_row + len(text[0].encode()) if text else source_row
+                if unit in ("file", "paragraph") and meta.source_row < source_row <= end:
+                    return number, False
+        return None
+
+    def find_reject_row(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
+        if self._text_unit(file) == "file":  # any line belongs to the only reject
+            return next((reject for reject in self.rejects(name) if reject.file == file), None)
+        return super().find_reject_row(file, row, name)
+
+    def _text_unit(self, file: str) -> str | None:
+        """Return the part of a file that is one Document; None for files with columns."""
+        recipe = self.artifact.manifest.identity.recipe
+        format_ = detect_format(file, recipe.get("text_endings", ()))
+        if format_ in (None, *COLUMN_FORMATS):
+            return None
+        return recipe.get("text_unit") or "file" if format_ == "text" else "file"
 
 
 class SnapshotRows(SourceRows):

@@ -1,13 +1,14 @@
 """What becomes of rows: Documents and rejects in their order, NUL characters out, licences as the table has them."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -15,6 +16,8 @@ from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize import converted
 from pipeline_assets.corpus.normalize.converted import write_outcomes
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
+from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingView
 
@@ -127,3 +130,27 @@ def test_batches_have_no_part_in_the_result(write, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(converted, "_BATCH_CHARACTERS", 1)
 
     assert write(*given) == at_once
+
+
+@pytest.mark.parametrize(
+    ("unit", "owners"),
+    [
+        ("file", {0: "One.\nTwo.\n\nThree.", 5: "One.\nTwo.\n\nThree.", 11: "One.\nTwo.\n\nThree."}),
+        ("paragraph", {0: "One.\nTwo.", 5: "One.\nTwo.", 10: None, 11: "Three."}),
+        ("line", {0: "One.", 5: "Two.", 10: None, 11: "Three."}),
+    ],
+)
+def test_a_line_of_a_text_file_belongs_only_to_the_document_that_contains_it(
+    unit: str, owners: dict[int, str | None], normalized: Callable[..., Artifact]
+) -> None:
+    keys = {"files": ["*"], "columns": None, "text_unit": unit, "max_reject_fraction": "0.9"}
+    files = {"a.txt": "One.\nTwo.\n\nThree.", "b.txt": b"Four.\n\n" * (unit != "file") + b"\xff\nFive."}
+
+    rows = SourceRows(normalized("notes", files, **keys), Lineage(Path()))
+
+    found = {place: rows.find_by_source("a.txt", place) for place in owners}
+    assert {place: row and rows.row_at(row[0]).parts[0].text for place, row in found.items()} == owners
+    place = 0 if unit == "file" else 7
+    rejected = ("rejected", Reject("b.txt", place, "invalid_utf8", "invalid start byte at byte 0"))
+    assert (rows.find_by_source("b.txt", place), rows.find_reject("b.txt", place)) == (None, rejected)
+    assert rows.find_reject("b.txt", place + 2) == (rejected if unit == "file" else None)
