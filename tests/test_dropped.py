@@ -171,6 +171,21 @@ def test_without_its_input_a_row_has_its_shard_and_no_text(corpusmill: Corpusmil
     ]
 
 
+def test_a_row_of_a_deleted_source_file_has_its_address_and_no_text(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    rows = [{"text": "One.", "key": "one"}, {"text": None, "key": "none"}]
+    build(recipe_of(local_source(tmp_path, "notes", rows, max_reject_fraction="0.5")), tmp_path)
+    folder, file = step(tmp_path, "normalized", "notes"), tmp_path / "sources" / "notes" / "rows.jsonl"
+    at = file.read_bytes().index(b'{"text": null')
+    file.unlink()
+
+    dropped = corpusmill("dropped", folder, "--text")
+    traced = corpusmill("trace", folder, "--row", 0, "--record")
+
+    assert (dropped.returncode, dropped.stdout.splitlines()[-1]) == (0, "    (only its source has the text)")
+    assert f"  {file}#{at}, byte {at}\n" in dropped.stdout
+    assert refused(traced, 1) == f"{file}: file not found; restore the file"
+
+
 def test_wrong_use_is_one_line_that_says_what_there_is(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
     folder, kept_all = step(root, "deduplicated", "mixed"), step(root, "normalized", "pages")
     cases = {

@@ -41,7 +41,7 @@ class PartialBuild:
         folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
         finished_shards: Number of finished shards in the newest folder by stage, sorted by the stages' names.
         last_write: Time of the last write into the newest folder.
-        is_sealing: Whether all shards are built and only the seal is incomplete.
+        is_sealing: Whether all shards are built and the seal has begun.
         is_pull: Whether it is a pull from a store, which a run does not continue.
         builder: Running builder; None if no process holds the lock.
     """
@@ -87,7 +87,7 @@ class ArtifactStatus:
 
     @property
     def matches_recipe(self) -> bool:
-        """Check whether the sealed artifact matches its recipe, so no build replaces it."""
+        """True if the sealed artifact matches its recipe, so that no build replaces it."""
         return self.sealed in ("current", "failed")
 
 
@@ -176,7 +176,7 @@ def _find_partial_build(folder: Path) -> PartialBuild | None:
         return None
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS_FOLDER).glob("*/*.json"))))
-    is_sealing = (newest / FILE_NAME).exists() or not (newest / PLAN).exists()
+    is_sealing = (newest / FILE_NAME).exists()
     return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED_KEY in read_plan(newest), builder)
 
 

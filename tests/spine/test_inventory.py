@@ -127,6 +127,13 @@ class TestUnfinished:
 
         assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
 
+    def test_a_folder_that_a_crash_left_before_its_plan_is_not_a_seal(self, tmp_path: Path) -> None:
+        (tmp_path / ".words.building.1").mkdir()
+
+        [status] = artifact_statuses(tmp_path, [target_of("english")])
+
+        assert (status.condition, status.unfinished.is_sealing) == ("interrupted", False)
+
     def test_what_a_crash_left_beside_a_current_artifact_is_no_build(self, tmp_path: Path) -> None:
         """No build will go on from it: `run` finds the artifact there as asked."""
         folder = build_words(tmp_path, "english").folder

@@ -12,6 +12,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.json_values import file_values, is_json_value_file
 from pipeline_assets.corpus.readers.lines import line_blocks, split_lines
+from pipeline_assets.corpus.readers.row_positions import source_file_at
 from pipeline_assets.corpus.readers.source_folder import SourceFile, is_compressed
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -28,7 +29,7 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
-        InputError: The file or the row does not exist.
+        InputError: The file does not exist, or ends before the row. The end of a hub file of lines is not checked.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in COLUMN_FORMATS:
@@ -36,18 +37,20 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     if isinstance(row, LocalRow):
         if row.has_changed:
             raise UsageError("file changed after it was read", row, "restore the file")
-        return _record_in(SourceFile(row.path, name, row.path.stat().st_size), row.row)
+        if (local := source_file_at(row.path)) is None:
+            raise InputError("file not found", row.path, "restore the file")
+        return _find_record(local, row.row)
     file = next((file for file in hub.list_files(row.dataset, row.commit) if file.path == row.path), None)
     if file is None:
         raise InputError("file not found in the commit", row, "check the address")
     if row.is_numbered and detect_format(name) == "lines":
-        return _numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+        return _read_numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
     if PurePosixPath(name).suffix in _PLAIN_SUFFIXES:
-        return _line_on_hub(row.dataset, row.commit, file, row.row, hub)
-    return _record_in(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+        return _fetch_line(row.dataset, row.commit, file, row.row, hub)
+    return _find_record(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
 
 
-def _record_in(file: SourceFile, row: int) -> bytes:
+def _find_record(file: SourceFile, row: int) -> bytes:
     """Return Parquet row number `row` as JSON, or the record beginning at byte `row`."""
     if detect_format(file.name) == "parquet":
         return json.dumps(read_row(file.path, row), ensure_ascii=False, default=str).encode()
@@ -64,7 +67,7 @@ def _record_in(file: SourceFile, row: int) -> bytes:
     return record.rstrip(b"\r\n")
 
 
-def _numbered_line(file: SourceFile, number: int) -> bytes:
+def _read_numbered_line(file: SourceFile, number: int) -> bytes:
     """Return a line by its number from 0, not counting blank lines."""
     lines = (line for _, line in split_lines(line_blocks(file, 0), None) if line.strip())
     record = next(itertools.islice(lines, number, None), None)
@@ -73,8 +76,8 @@ def _numbered_line(file: SourceFile, number: int) -> bytes:
     return record.rstrip(b"\r\n")
 
 
-def _line_on_hub(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
-    """Return the line of a hub file that begins at byte `place`."""
+def _fetch_line(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
+    """Return the line at byte `place` of a hub file; empty after the end of the file."""
     line = b""
     # From the block that contains `place`, until a newline. Blocks begin at multiples of the block size, so that
     # neighbouring lines share cached blocks.
