@@ -131,7 +131,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score the shard of a `shard_request` to a volume; return the receipt as JSON."""
+    """Score the shard of a `shard_request` to a volume; return its encoded receipt."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)

@@ -250,9 +250,9 @@ class Survey:
 
 
 def remove_hidden(artifact: Path, hidden: Path) -> None:
-    """Remove an artifact that was renamed to `hidden`, or a leftover of its builds.
+    """Remove `hidden`, which is a renamed artifact, or a leftover or kept work of one.
 
-    The caller holds the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
+    The caller has the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
     """
     if not artifact.exists():
         durable.remove(check_record_path(artifact))

@@ -19,7 +19,7 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 
 
 def recipe_path(name: str, root: Path) -> Path:
-    """Return a recipe's file by path or name; raise UsageError for an unknown name."""
+    """Return the path of a recipe file by path or name; UsageError for unknown names."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = recipe_paths(root)

@@ -107,7 +107,7 @@ def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
 
 
 def _insert_placeholders(value: object) -> object:
-    """Return recipe values with forty zeros for each revision that is not a commit."""
+    """Return recipe values with forty zeros for each missing or unpinned revision."""
     if isinstance(value, list):
         return [_insert_placeholders(item) for item in value]
     if not isinstance(value, dict):

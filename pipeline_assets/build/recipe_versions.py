@@ -125,10 +125,10 @@ def old_versions(name: str, root: Path, keep: int) -> set[str]:
 def delete_old_artifacts(
     name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove artifacts of a recipe's versions, except the `keep` newest (minimum 1).
+    """Remove artifacts of a recipe's versions, except those of the `keep` newest.
 
-    Recipe files, and artifacts that another recipe or artifact needs, are kept. `report` gets a line for each folder,
-    and for each error because of which all artifacts are kept.
+    Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep` below 1 counts as 1.
+    `report` gets a line for each folder, and for each error because of which all artifacts are kept.
     """
     old = old_versions(name, root, max(keep, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]

@@ -40,7 +40,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
             other targets are built. Even then, a failure that affects all targets is raised (RetryableError, except
-            DeniedError), and so is the first failure if no other target can be built.
+            DeniedError), and so is a first failure after which no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -64,11 +64,11 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
 
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
-    """Build and check a target, unless it is up to date or lacks an outside input.
+    """Build and check a target; return its outcome.
 
-    An outside input is an artifact that is not in `targets`; a target with a partition is not
-    skipped, so its build fails without the input. Bars show `number` as the target's place in `targets`.
-    Raise InputError if the build or a blocking check failed.
+    A target that is up to date is not built. A target without a partition is not built either if it lacks an input that
+    is not in `targets`. Bars show `number` as the target's place in `targets`, from 1. Raise InputError if the build or
+    a blocking check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):

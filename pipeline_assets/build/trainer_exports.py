@@ -44,14 +44,14 @@ class TrainerFormat(NamedTuple):
     """Format of an export.
 
     Attributes:
-        make: Writes the files into the staging directory of a job.
+        write: Function that writes the files into the staging directory of a job.
         rows: Class of the row stores that the format exports.
         contents: Description of the rows in errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """
 
-    make: Callable[[Job], BuildResult]
+    write: Callable[[Job], BuildResult]
     rows: type[FileRows]
     contents: str
     options: frozenset[str]
@@ -167,7 +167,7 @@ FORMATS: Final = {
 def _build(job: Job) -> BuildResult:
     """Write the files of an export, and its card."""
     form, [source] = FORMATS[job.recipe["to"]], job.upstream
-    result = form.make(job)
+    result = form.write(job)
     columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
     stated = form.rows(source, Lineage(job.run.root)).read(*columns)
     licences = Counter((name or "", licence) for name, licence in stated)

@@ -13,7 +13,7 @@ _PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run 
 
 
 def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
-    """Rename the newest staging directory with an equal plan to `folder`.
+    """Rename to `folder` the newest staging directory whose plan equals `plan_bytes`.
 
     If no plan is equal, `folder` is not created. Other staging directories are removed, and so are files without a
     valid receipt. An earlier builder that still runs loses its paths and cannot seal.

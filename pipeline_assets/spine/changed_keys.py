@@ -22,9 +22,9 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
         if before == after or (part == "code" and "pins" in old.keys() & new.keys()):  # the text of a pinned file
             continue
         # A missing section counts as empty, so that each key of a new or removed section is listed.
-        was, is_now = ({} if value is None else value for value in (before, after))
-        if isinstance(was, Mapping) and isinstance(is_now, Mapping) and (was or is_now):
-            changed |= changed_keys(was, is_now, f"{prefix}{part}.")
+        was, now = ({} if value is None else value for value in (before, after))
+        if isinstance(was, Mapping) and isinstance(now, Mapping) and (was or now):
+            changed |= changed_keys(was, now, f"{prefix}{part}.")
         else:
             changed[f"{prefix}{part}"] = _describe(before, after)
     return changed

@@ -41,7 +41,7 @@ class NoSpaceError(RetryableError):
     """Full disk, exhausted quota, or exceeded file size limit."""
 
     def add_location(self, root: Path) -> None:
-        """Make the file's path absolute; if the file is in the data root, name the root."""
+        """Make the file's path absolute; if the file is in `root`, name `root` in the fix."""
         self.where = os.path.abspath(self.where)
         if Path(self.where).is_relative_to(root.absolute()):
             self.fix += f"; the data root is {root.absolute()}"

@@ -1,6 +1,7 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
-A command has at most one server at a time. It starts with the first worker of the first stage, and serves all stages.
+A command has at most one server at a time. It starts with the first worker of the first stage, and serves all stages
+until it dies, or until the environment, working directory or module path changes; then a new one is started.
 The server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
 imported twice. But if the parent has threads that a fork would lose, the server is a new interpreter. The standard
 library's fork server is not used: it outlives the command, preloads modules but no data, and does not report how its
@@ -66,7 +67,7 @@ class _Server:
         self.loaded.add(stage.number)
 
     def fork(self, number: int) -> worker.StartedProcess:
-        """Fork a worker of a loaded stage.
+        """Fork a worker of the loaded stage `number`.
 
         Raises:
             EOFError, ConnectionError: The server died.

@@ -36,7 +36,7 @@ class FutureEngine:
 
 
 class _FutureWorker(Generic[S]):
-    """Slot of a pool, with the methods of `Worker`: it submits one job at a time."""
+    """Slot of a pool that submits one job at a time, with the methods of `Worker`."""
 
     has_retired = False
 

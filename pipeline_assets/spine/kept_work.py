@@ -53,8 +53,8 @@ class KeptWork:
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
         """Link the files of an equal task of the earlier version, and return its receipt.
 
-        Return None if no task is equal, or a file is missing or changed; the caller then runs the task. The receipt is
-        not committed, so a build that resumes after an interruption calls this method again.
+        Return None if no task is equal, or a file is missing, changed or written by several shards; the caller then
+        runs the task. The receipt is not committed, so a resumed build calls this method again.
         """
         task = self._earlier_tasks.get((stage, name))
         if task is None or task.digest != digest or self.earlier is None:

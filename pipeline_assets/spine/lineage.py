@@ -53,12 +53,15 @@ class Lineage:
         return digest in self._folders_by_digest
 
     def folder_for(self, digest: str, name: str | None = None) -> Path | None:
-        """Return an artifact's folder by digest, preferably named `name`; None if missing."""
+        """Return the folder of an artifact by its digest; None if missing.
+
+        Of several artifacts with this digest, one whose manifest has the name `name` is preferred.
+        """
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
     def locate(self, digest: str, name: str | None = None) -> Artifact:
-        """Open the artifact that `folder_for` finds; raise InputError if it is missing."""
+        """Open the artifact that `folder_for` finds; InputError if missing or damaged."""
         folder = self.folder_for(digest, name)
         if folder is not None:
             return open_artifact(folder, digest)
@@ -84,7 +87,7 @@ class Lineage:
         return downstream
 
     def find(self, digest: str) -> Artifact | None:
-        """Return an artifact by digest, its files unchecked; None if missing or damaged."""
+        """Return an artifact by digest, files unchecked; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None
@@ -113,8 +116,8 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact: Digest of the artifact that has the problem, such as the one whose input is missing; empty if its
-            manifest is unreadable.
+        artifact: Digest of the artifact that has the problem, such as the one whose input is missing; of the file, for
+            a file of a source folder; empty if the manifest is unreadable.
     """
 
     where: Path

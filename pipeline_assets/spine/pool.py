@@ -18,7 +18,7 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.worker import ShardJob
 
 logger = logging.getLogger("corpusmill")
-_LOOKAHEAD = 4  # shards per worker that may start before the next receipt in order is yielded
+_LOOKAHEAD_SHARDS = 4  # per worker, which may start before the next receipt in order is yielded
 _MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
 
 
@@ -58,7 +58,7 @@ class Pool(Generic[S]):
         sent = yielded = 0
         try:
             while yielded < len(shards):
-                ahead = min(len(shards), yielded + self._size * _LOOKAHEAD)
+                ahead = min(len(shards), yielded + self._size * _LOOKAHEAD_SHARDS)
                 # Workers get shards before the caller processes finished ones.
                 for worker in self._find_or_start_workers(ahead - sent):
                     worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, folder, stage))

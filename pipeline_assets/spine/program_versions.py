@@ -7,7 +7,7 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 
 def current_versions() -> dict[str, str | None]:
-    """Return the versions of program, Python, platform and libraries in this process."""
+    """Return the versions here of `program`, `python`, `platform` and each library."""
     return recorded_versions(ProvenanceRecorder().provenance({}))
 
 

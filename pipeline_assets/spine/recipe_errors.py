@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
-_MAX_PREVIEW = 200  # characters of a value in a message
+_MAX_PREVIEW_CHARACTERS = 200  # of a value in a message
 
 # Pydantic's messages, such as "Input should be a valid integer", and plain words for its types.
 _UNION_MEMBERS = {
@@ -117,7 +117,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             return UsageError(f"`{name}` must be a list, got {_preview_value(value)}", place, fix)
         case "model_type" | "dict_type" | "mapping_type":
             what = f"`{name}` must be a mapping, got {_preview_value(problem['input'])}"
-            return UsageError(what, place, _mapping_example(problem, recipe))
+            return UsageError(what, place, _mapping_fix(problem, recipe))
         case _:
             rule, value = _format_rule(problem), _preview_value(problem["input"])
             if rule.startswith("must "):
@@ -128,7 +128,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
 
 
-def _mapping_example(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
+def _mapping_fix(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
     """Return the fix for a value that must be a mapping: an example of one.
 
     The fix for a section lists its keys instead, unless exactly one of them is required.
@@ -160,7 +160,7 @@ def _preview_value(value: object) -> str:
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= _MAX_PREVIEW else f"{text[:_MAX_PREVIEW]}…"
+    return text if len(text) <= _MAX_PREVIEW_CHARACTERS else f"{text[:_MAX_PREVIEW_CHARACTERS]}…"
 
 
 def _tag_key(problem: ErrorDetails) -> str:

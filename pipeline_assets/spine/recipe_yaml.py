@@ -68,7 +68,7 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
 
 
 def replace_value(text: str, key: str, value: str) -> str:
-    """Replace the value of a key at the top of a valid recipe; keep all other text."""
+    """Replace the value of an existing top-level key of a recipe; keep all other text."""
     text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
     node = _parse_tree(text.encode())
     pairs = node.value if isinstance(node, yaml.MappingNode) else []

@@ -51,7 +51,7 @@ def too_many_rejects_error(
     format_reject: RejectFormatter,
     advice: Callable[[Reject | None], str],
 ) -> InputError:
-    """Return the error of `ledger.check_rejects`, which has the same arguments."""
+    """Return the error of `ledger.check_rejects`, which explains the arguments."""
     waiting = iter(rejects_in_order)
     first_reject = next(waiting, None)
     all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)

@@ -34,7 +34,7 @@ class _NoDigestError(Exception):
 def task_digest(work: Callable[..., object], shard: object, staging: Path) -> str | None:
     """Return the hex sha256 of a task; None if one of its arguments has no digest.
 
-    The task applies `work` to `shard`, in the staging directory `staging`.
+    The task applies `work` to `shard`, in the staging directory `staging`. A file that cannot be read has no digest.
     """
     try:
         described = json.dumps([_describe(work, staging), _describe(shard, staging)])

@@ -179,7 +179,7 @@ def group_by_dataset(splits: Sequence[Target]) -> dict[str, list[Target]]:
 
 RAW = Kind(
     "nemotron/raw",
-    split_pin.RAW_STAGE,
+    split_pin.SPLIT_STAGE,
     input_builder(split_pin.pin_split),
     """Files of a split, pinned by their hashes: of a hub dataset at the recipe's commit, or of a local folder.
 

@@ -44,7 +44,7 @@ from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.staging import WORK, StagingView
 
-RAW_STAGE = StageVersion("nemotron_raw", 2)
+SPLIT_STAGE = StageVersion("nemotron_raw", 2)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def list_split(target: Target, run: Run) -> Listing:
 def list_uncached(target: Target, run: Run) -> Listing:
     """List the uncached bytes of the hub splits that a target reads."""
     missing: dict[str, int] = {}
-    remote = [raw for raw in target.upstream if raw.stage == RAW_STAGE and raw.external_inputs is None]
+    remote = [raw for raw in target.upstream if raw.stage == SPLIT_STAGE and raw.external_inputs is None]
     for raw in remote:
         files = raw_pin.listed_files(list_split(raw, run).inputs)
         listing = Listing.from_pinned(run.require_hub("this dataset"), raw.recipe["dataset"], files)

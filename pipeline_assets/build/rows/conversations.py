@@ -210,7 +210,7 @@ class _PromptDocuments(DocumentRows):
 
 
 class PromptRows(_PromptDocuments, SourceRows):
-    """Prompts of the usable rows of a split."""
+    """Prompts of a split's rows, except rows that the prompt rules drop."""
 
     display_names = DisplayNames("prompts", "prompts", "prompt", "asked", OTHER_PROPERTIES)
     reads_sources = False

@@ -115,7 +115,7 @@ def _render_card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def card_title(manifest: Manifest) -> str:
-    """Return an artifact's name without its recipe's, or else the whole name."""
+    """Return an artifact's name without the part before the first slash, if any."""
     return manifest.name.partition("/")[2] or manifest.name
 
 

@@ -158,8 +158,8 @@ def _with_downstream(
 def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
-    These are the artifacts whose inputs are all missing, and of kinds without rows. Artifacts that read sources are
-    skipped, and so are those with a missing input that has rows, which `find_unsearchable` reports.
+    An artifact cannot be linked if all its inputs are missing and are of kinds without rows. Artifacts that read
+    sources are skipped, and so are those with a missing input that has rows, which `find_unsearchable` reports.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():

@@ -25,7 +25,7 @@ _ADVICE = f"use an id of {MANIFEST}, or the number of a pair with --row"
 
 
 class PairRows(RowStore):
-    """Sentence pairs of a sample, one per line of its file; all are held in memory."""
+    """Sentence pairs of a sample, one per line of its file; all are in memory."""
 
     display_names = DisplayNames("sample", "samples", "pair", "texts", "another split", "texts")
     id_name, advice = "uid", _ADVICE

@@ -40,7 +40,7 @@ class RowStores:
                 yield folder, kind.rows
 
     def find_unsearchable(self, known: Collection[Path] = ()) -> dict[Path, str]:
-        """Map each artifact whose rows cannot be searched to its missing input.
+        """Map folders whose rows cannot be searched to the name of a missing input.
 
         Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
         with an input that the data root no longer has, and for everything built from it. Folders in `known` are

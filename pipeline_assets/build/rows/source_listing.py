@@ -62,7 +62,7 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
 
 
 def input_for_source(corpus: Manifest, source: str) -> Mapping[str, Any]:
-    """Return the input of a corpus named after a source, or else the first input."""
+    """Return a corpus's input that is named after a source, or else its first input."""
     inputs = corpus_inputs(corpus)
     return next((entry for entry in inputs if entry["name"].endswith(f"/{source}")), inputs[0])
 
