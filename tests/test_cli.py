@@ -210,6 +210,25 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
     assert all(entry["digest"].startswith("sha256:") for entry in listing)
 
 
+def test_a_mixture_without_a_readable_recipe_is_not_exported(
+    corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
+) -> None:
+    names = ["first", "second"]
+    for name in names:
+        (tmp_path / "data" / "stage2" / name / "inventory").mkdir(parents=True)
+        (tmp_path / "data" / "stage2" / name / "inventory" / "inventory.json").write_text("{}")
+    (tmp_path / "data" / "recipes").mkdir()
+    (tmp_path / "data" / "recipes" / "second.yaml").write_text("name: second\n")
+    shutil.copytree(demo_root / "manifests", tmp_path / "data" / "manifests")
+
+    result = corpusmill("manifests", "export", "--data", tmp_path / "data", "--to", tmp_path / "exported")
+
+    assert result.returncode == 0
+    assert len(result.stdout.splitlines()) == 5
+    assert [line.partition(": ")[0] for line in result.stderr.splitlines()] == [f"skipped {name}" for name in names]
+    assert not (tmp_path / "exported" / "stage2").exists()
+
+
 @pytest.mark.parametrize("revision", ["0" * 40, "main"])
 def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
     corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, revision: str

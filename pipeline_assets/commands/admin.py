@@ -121,8 +121,12 @@ def export(
 def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
     mixture = inventory.parents[1]
     version = to / mixture.name
-    recipe = recipe_path(mixture.name, data)
-    targets = SYSTEMS.read_recipe(recipe).targets()
+    try:
+        recipe = recipe_path(mixture.name, data)
+        targets = SYSTEMS.read_recipe(recipe).targets()
+    except UsageError as error:
+        echo(f"skipped {mixture.name}: {error}", err=True)
+        return
     if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(data) for target in targets):
         echo(f"skipped {mixture.name}: its recipe changed after the build", err=True)
         return
@@ -259,7 +263,7 @@ def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
 
 
 def _source_name(text: str) -> str:
-    """Turn a text into a name that recipes accept; empty if no character fits."""
+    """Turn a text into a name that recipes accept; empty if no character is valid."""
     return slugify(text).lstrip("_.-")
 
 
