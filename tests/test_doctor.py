@@ -45,11 +45,12 @@ def fail(root: Path) -> str:
 
 
 def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert examine(crash, tmp_path)[1].startswith("no answer within 60 s; look for a disk, server or library that")
+    fix = "look for a disk, server or library that hangs or crashes"
+    assert examine(crash, tmp_path) == ("fault", f"the probe crashed; {fix}")
     assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
 
     monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 0.3)
-    assert examine(hang, tmp_path)[0] == "fault"
+    assert examine(hang, tmp_path) == ("fault", f"no answer within 0 s; {fix}")
 
 
 def test_a_library_of_another_version_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ _PG_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "
 
 
 class ProbeWarning(InputError):
-    """Condition that stops only some builds: a warning."""
+    """Finding that `doctor` reports as a warning, because most builds work despite it."""
 
 
 def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
@@ -73,14 +73,14 @@ def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
         if receiver.poll(_PROBE_TIMEOUT_S):
             finding: tuple[str, str] = receiver.recv()
             return finding
+        what = f"no answer within {_PROBE_TIMEOUT_S:.0f} s"
     except EOFError:
-        pass
+        what = "the probe crashed"
     finally:
         process.kill()  # code in C, such as Ray's, may ignore SIGTERM
         process.join()
         receiver.close()
-    fix = "look for a disk, server or library that hangs or crashes"
-    return "fault", f"no answer within {_PROBE_TIMEOUT_S:.0f} s; {fix}"
+    return "fault", f"{what}; look for a disk, server or library that hangs or crashes"
 
 
 def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) -> None:
