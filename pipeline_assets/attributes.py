@@ -19,7 +19,7 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
 def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
-    """Add owners, tags, groups and automation conditions to assets.
+    """Return assets with owners, tags, groups and automation conditions.
 
     Groups that are not in `used_groups` are merged into the group `never_built`. An external input that only one recipe
     reads is in the group of that recipe. If the sensor for automation conditions is on in the UI, an asset of a

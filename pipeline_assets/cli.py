@@ -208,7 +208,10 @@ def main() -> None:
 
 
 def _check_encoding() -> None:
-    """Raise if an argument or a folder is not UTF-8: Parquet and the UI require UTF-8."""
+    """Raise UsageError if an argument, data root or current folder is not UTF-8.
+
+    Parquet and the UI require UTF-8.
+    """
     for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("the name is not UTF-8", name, "rename the file or folder")

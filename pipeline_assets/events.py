@@ -22,7 +22,7 @@ RecipeByFolder = Mapping[str, str]
 _DATA_VERSION_TAG, _CODE_VERSION_TAG = "dagster/data_version", "dagster/code_version"
 COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built the artifact
 SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
-_RECORDS_AT_ONCE = 500
+_MAX_RECORDS_PER_QUERY = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
 _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a check
 
@@ -136,8 +136,8 @@ def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> l
         key, dg.DagsterEventType.ASSET_MATERIALIZATION
     )
     events, stored = [instance.get_latest_materialization_event(key)], list(latest.values())
-    for start in range(0, len(stored), _RECORDS_AT_ONCE):
-        ids = stored[start : start + _RECORDS_AT_ONCE]
+    for start in range(0, len(stored), _MAX_RECORDS_PER_QUERY):
+        ids = stored[start : start + _MAX_RECORDS_PER_QUERY]
         records = instance.fetch_materializations(
             dg.AssetRecordsFilter(asset_key=key, storage_ids=ids), limit=len(ids)
         ).records

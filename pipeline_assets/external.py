@@ -148,7 +148,7 @@ def invalid_file_assets(
 
 
 def invalid_recipe_name(error: InputError) -> str:
-    """Return the name of the recipe file that an error is about."""
+    """Return the name of the recipe file that an error is about; empty if none."""
     return Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
 
 

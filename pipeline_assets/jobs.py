@@ -182,7 +182,7 @@ def verify_sample(
 
 
 def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:
-    """Reread all recipes; return the targets of one, each with its `AssetView`."""
+    """Reread all recipes; return the targets of `recipe`, each with its `AssetView`."""
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 

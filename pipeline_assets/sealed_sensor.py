@@ -214,7 +214,7 @@ def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: d
 
 
 def _find_state(target: Target, root: Path, cache: dict[int, str]) -> str:
-    """Return a target's state, but "stale" if one upstream is stale, damaged or failed."""
+    """Return a target's state, or "stale" if an input is stale, damaged or failed."""
     if id(target) not in cache:
         upstream = {_find_state(entry, root, cache) for entry in target.upstream}
         is_outdated = not upstream.isdisjoint(("stale", "damaged", "failed"))

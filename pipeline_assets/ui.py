@@ -34,7 +34,7 @@ _POLL_S = 0.2
 # A loaded machine needs more than Dagster's 60 s for a call, and backfills wait for a code server that starts again.
 _DAGSTER_TIMEOUTS = {"DAGSTER_GRPC_TIMEOUT_SECONDS": "300", "DAGSTER_BACKFILL_RETRY_DEFINITION_CHANGED_ERROR": "1"}
 # A report quotes untrusted text: its page may not run scripts or load anything.
-_HEADERS = {
+_REPORT_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
 }
@@ -156,7 +156,7 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
                 report = _read_report(root, urllib.parse.unquote(self.path))
                 status, page = (404, b"Report not found.") if report is None else (200, report)
             self.send_response(status)
-            for name, value in _HEADERS.items():
+            for name, value in _REPORT_HEADERS.items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(page)

@@ -13,7 +13,7 @@ import dagster as dg
 
 from pipeline_assets.build.target import Target
 
-SOURCE, VERSION = "source", "version"
+_SOURCE_DIM, _VERSION_DIM = "source", "version"
 _DATE = re.compile("[0-9]{8}")
 
 
@@ -25,7 +25,7 @@ class DatedVersion(NamedTuple):
 
     def partition(self, source: str | None) -> str:
         """Return the version's partition in an asset: its date, or source and date."""
-        return self.date if source is None else dg.MultiPartitionKey({SOURCE: source, VERSION: self.date})
+        return self.date if source is None else dg.MultiPartitionKey({_SOURCE_DIM: source, _VERSION_DIM: self.date})
 
     def key(self, kind: str) -> dg.AssetKey:
         """Return the key of the asset that has all versions of an artifact."""
@@ -53,7 +53,7 @@ def asset_key(kind: str, recipe: str) -> dg.AssetKey:
 class AssetPartition(NamedTuple):
     """Asset and partition that show an artifact.
 
-    `version` is None unless the recipe is a dated version, see `recipe_versions`.
+    `version` is None if the recipe is not a version of another recipe.
     """
 
     key: dg.AssetKey
@@ -78,14 +78,14 @@ def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsD
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
         return versions
-    return dg.MultiPartitionsDefinition({SOURCE: dg.StaticPartitionsDefinition(sources), VERSION: versions})
+    return dg.MultiPartitionsDefinition({_SOURCE_DIM: dg.StaticPartitionsDefinition(sources), _VERSION_DIM: versions})
 
 
 def split_partition(partition: str) -> tuple[str | None, str]:
     """Split a partition into its source (None if it has no source) and its date."""
     if isinstance(partition, dg.MultiPartitionKey):
         keys = partition.keys_by_dimension
-        return keys[SOURCE], keys[VERSION]
+        return keys[_SOURCE_DIM], keys[_VERSION_DIM]
     return None, partition
 
 
@@ -104,8 +104,11 @@ def version_mapping(
         if have_sources == {(False, False)}:
             return None
         if have_sources != {(True, True)}:
-            return dg.MultiToSingleDimensionPartitionMapping(VERSION)
-        mappings = {SOURCE: source_mapping or dg.IdentityPartitionMapping(), VERSION: dg.IdentityPartitionMapping()}
+            return dg.MultiToSingleDimensionPartitionMapping(_VERSION_DIM)
+        mappings = {
+            _SOURCE_DIM: source_mapping or dg.IdentityPartitionMapping(),
+            _VERSION_DIM: dg.IdentityPartitionMapping(),
+        }
         return dg.MultiPartitionMapping(
             {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
         )

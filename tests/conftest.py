@@ -22,7 +22,7 @@ from faulty_hub import FaultyHub
 from huge_pages import use_huge_pages
 from refused_imports import refusing_environment, take_notes
 
-from pipeline_assets.demo.demos import REBUILD_RECORD
+from pipeline_assets.demo.demos import REBUILD_RECORD_FILE
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 
@@ -166,7 +166,7 @@ def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) 
     root = shared / "demo"
     with open(shared / "demo.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / REBUILD_RECORD).exists():  # it is written last
+        if not (root / REBUILD_RECORD_FILE).exists():  # it is written last
             result = corpusmill("demo", "--data", root, "--only", "healing")
             assert result.returncode == 0, result.stderr
     return root

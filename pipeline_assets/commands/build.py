@@ -67,7 +67,10 @@ class BuildOptions(BuildFlags):
     out_dir: OutDir = Path("data")
 
     def with_absolute_root(self) -> Self:
-        """Return the options with an absolute root; UsageError if the root is an artifact."""
+        """Return the options with an absolute data root.
+
+        Raise UsageError if the root is a file, an artifact or a folder inside an artifact.
+        """
         folder = resolve_output_folder(self.out_dir)
         if (folder / FILE_NAME).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
@@ -92,7 +95,7 @@ class BuildOptions(BuildFlags):
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
     def build_targets(self, targets: Iterable[Target], format_lines: FormatLines = lambda _: ()) -> Artifact:
-        """Build targets after their inputs, print lines on each, return the last artifact."""
+        """Build targets, inputs first; print lines on each artifact, and return the last."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
 
@@ -147,9 +150,9 @@ def build_recipe(
     selects artifacts by the names of their kinds.
 
     Without `format_lines`, one line per artifact is printed at the end. With it, the lines that it returns are printed
-    as soon as an artifact is up to date, and errors name options instead of keys in the recipe file. If `strict`,
-    warnings end the command with status 1. If `join`, other processes may build some artifacts, see `join_targets`.
-    Raise UsageError if no artifact has the partition.
+    as soon as an artifact is up to date, errors name options instead of keys in the recipe file, and `as_json` and
+    `join` have no effect. If `strict`, warnings end the command with status 1. If `join`, other processes may build
+    some artifacts, see `join_targets`. Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), settings.root
@@ -265,7 +268,7 @@ def _format_count(count: object) -> str:
 def build_targets(
     targets: Sequence[Target], run: Run, strict: bool = False, format_lines: FormatLines = lambda _: ()
 ) -> Artifact:
-    """Build targets in order, print lines on each artifact, and return the last one.
+    """Build targets in order; print lines on each artifact, and return the last.
 
     Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
     """
@@ -324,7 +327,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield lines that name the first local files rejected as a whole, and a count."""
+    """Yield lines on the first unread local files, then the number of all if more."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

@@ -225,7 +225,10 @@ def pack(
 
 
 def _read_section(content: Content, file: Path, name: str) -> Content:
-    """Return section `name` of a recipe, {} if missing, or the only section of a file."""
+    """Return section `name` of a recipe, or of a file that has only this section.
+
+    A recipe without the section results in {}. Raise UsageError if another file lacks it, or has other keys.
+    """
     section = content.get(name)
     if section is None and "system" in content:
         section = {}
@@ -246,7 +249,7 @@ def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: the last joint one, else one per source."""
+    """Return the corpora that a recipe packs: the last joint corpus, else all sources."""
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})
@@ -278,7 +281,7 @@ def report(
         build = replace(build, out_dir=link.with_suffix(""))
     corpora = input_corpora(input, *_JOINT_KINDS, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
-        corpora = (*sorted(_input_targets(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
+        corpora = (*sorted(_upstream_corpora(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
     tokenizer = HarmonyRecipe().content() if tokens else None
     build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=tokenizer))
     if link.suffix == ".json":
@@ -286,11 +289,11 @@ def report(
         link.symlink_to(Path(build.out_dir.name, "report.json"))
 
 
-def _input_targets(corpus: Target) -> Iterator[Target]:
-    """Yield the corpora, joint or of one source, from which a corpus derives."""
+def _upstream_corpora(corpus: Target) -> Iterator[Target]:
+    """Yield the sources and joint corpora upstream of a joint corpus, inputs first."""
     for upstream in upstream_targets(open_artifact(corpus.folder), *_SOURCE_KINDS, *_JOINT_KINDS):
         if upstream.partition is None:
-            yield from _input_targets(upstream)
+            yield from _upstream_corpora(upstream)
         yield upstream
 
 

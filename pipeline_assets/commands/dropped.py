@@ -74,7 +74,11 @@ def dropped(
 def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row, its position (in its source file if known) and any known text."""
+    """Yield each row with its place and its text.
+
+    Id and source are added to a row if its document is found. The place is in the source file if known, else in a
+    shard. Without a document, the text is None, except if `with_text` is set and the source is a local file.
+    """
     from msgspec.structs import replace
 
     from pipeline_assets.build.rows.source_listing import corpus_inputs, find_listing, input_for_source

@@ -1,4 +1,4 @@
-"""The commands `stage-a why` and `dedup show`: why a document was kept or dropped."""
+"""The commands `stage-a why` and `dedup show`, about the fate of a document."""
 
 import contextlib
 import itertools
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.document import Document
 
 _EXCERPT_CHARACTERS = 300
-_MAX_DROPPED = 5
-_MAX_FOUND = 20
+_MAX_SHOWN_DUPLICATES = 5
+_MAX_LISTED_ROWS = 20
 
 
 def why(
@@ -50,7 +50,7 @@ def why(
     stores = RowStores(SYSTEMS.kinds, Lineage(terminal.require_root(data)))
     warn_of_unsearchable(stores)
     followed = list(follow_document(stores, doc_id))
-    found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_FOUND + 1))
+    found = [] if followed else list(itertools.islice(search_rows(stores, doc_id), _MAX_LISTED_ROWS + 1))
     ids = {row.doc_id for row in found}
     if len(ids) == 1 and "" not in ids:
         followed = list(follow_document(stores, *ids))
@@ -64,8 +64,8 @@ def why(
         where = f"the corpora of {data} ({corpora:,})" if corpora else f"{data}, which has no corpus yet"
         listed = "; it is on the removal list" if read_removals(data).has("id", doc_id) else ""
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
-    rows = found[:_MAX_FOUND]
-    more = [f"and more; the first {_MAX_FOUND} are listed"] if len(found) > _MAX_FOUND else []
+    rows = found[:_MAX_LISTED_ROWS]
+    more = [f"and more; the first {_MAX_LISTED_ROWS} are listed"] if len(found) > _MAX_LISTED_ROWS else []
     lines = (line.translate(IN_ONE_LINE) for line in _found_lines(rows))
     terminal.print_answer(as_json, [row._asdict() for row in rows], [*lines, *more])
     return bool(found)
@@ -118,7 +118,7 @@ def show(
     doc_id: Annotated[str, typer.Argument(help="Id of a kept or dropped document.")],
     data: terminal.Root = Path("data"),
     show_all: Annotated[
-        bool, typer.Option("--all", help=f"Show all dropped duplicates, not only {_MAX_DROPPED}.")
+        bool, typer.Option("--all", help=f"Show all dropped duplicates, not only {_MAX_SHOWN_DUPLICATES}.")
     ] = False,
     as_json: terminal.AsJson = False,
 ) -> bool:
@@ -165,7 +165,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
         yield f"kept  {_member_line(lineage, group.kept, document)}{seen}"
         yield _excerpt(kept)
     dropped = sorted(group.dropped, key=lambda member: member.decision.doc_id != doc_id)
-    shown = dropped if show_all else dropped[:_MAX_DROPPED]
+    shown = dropped if show_all else dropped[:_MAX_SHOWN_DUPLICATES]
     for member in shown:
         decision, document = member.decision, read_document(lineage, member)
         yield f"{decision.decision.replace('_', ' ')}  {_member_line(lineage, member, document)}"

@@ -147,7 +147,10 @@ def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
 
 
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str], list[str]]:
-    """Map artifacts that cannot be searched to a missing input; add lines to print."""
+    """Return unsearchable artifacts, each with a missing input, and lines to print.
+
+    Artifacts in `affected` are omitted.
+    """
     found = {str(folder): missing for folder, missing in stores.find_unsearchable(affected).items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = "they may contain forgotten rows: run their recipes with --replace, or remove them"
@@ -157,9 +160,10 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
 def _clean(
     stores: "RowStores", affected: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Find what still contains forgotten rows, and remove it if `applies`.
+    """Find folders that may contain forgotten rows, and remove them if `applies`.
 
-    Return the JSON content and the lines of the answer.
+    Artifacts are omitted if `keeps_artifacts`; folders that only the user can clean are listed, but not removed. Return
+    the JSON content and the lines of the answer.
     """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
@@ -245,7 +249,10 @@ def _url_value(url: str) -> "SelectorValue":
 
 
 def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]":
-    """Yield ('id', …) and ('text', …) of each row that was read from a source row."""
+    """Yield ('id', …) and ('text', …) of each document that was read from a row.
+
+    Raise UsageError if no document was read from `source`.
+    """
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.source_row import parse_row
 

@@ -16,7 +16,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.usage import folder_bytes, freed_bytes
 from pipeline_assets.systems.registry import SYSTEMS
 
-_UNIT_S = {"h": 3600, "d": 86_400}
+_UNIT_SECONDS = {"h": 3600, "d": 86_400}
 
 
 def gc(
@@ -34,7 +34,7 @@ def gc(
     if age is None:
         raise UsageError(f"must be hours or days, such as 12h or 30d, got {older_than!r}", "--older-than", "correct it")
     ignored = {old for name in recipe_paths(root) if keep_versions for old in old_versions(name, root, keep_versions)}
-    survey = Survey(root, SYSTEMS, int(age[1]) * _UNIT_S[age[2]], ignored)
+    survey = Survey(root, SYSTEMS, int(age[1]) * _UNIT_SECONDS[age[2]], ignored)
     sizes = {entry: folder_bytes(entry.folder) for entry in survey.garbage}
     total = freed = freed_bytes(entry.folder for entry in sizes)
     terminal.print_lines(() if as_json else _garbage_lines(root, survey, sizes))
@@ -58,7 +58,7 @@ def gc(
 
 
 def _garbage_lines(root: Path, survey: Survey, sizes: Mapping[Garbage, int]) -> Iterator[str]:
-    """Yield lines: folders to remove, builds to keep, reasons to keep all artifacts."""
+    """Yield lines on folders to remove, kept folders, and errors that prevent removal."""
     rows_by_path = {entry.folder.relative_to(root): (size, entry.reason) for entry, size in sizes.items()}
     listed = {path: size for path, size in rows_by_path.items() if path.parts[0] != CACHE_FOLDER}
     cached = [size for path, (size, _) in rows_by_path.items() if path not in listed]

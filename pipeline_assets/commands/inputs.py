@@ -32,7 +32,7 @@ Inputs = Annotated[list[str], typer.Option("--input", help="File, folder or quot
 SealedInputs = Annotated[list[str], typer.Option("--input", help="Folder of a source, or quoted pattern; repeatable.")]
 _WILDCARDS = frozenset("*?[")
 _USUAL_COLUMNS = {"id": "id", "created_at": "date", "license": "license"}
-_READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
+_KINDS_READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
@@ -152,7 +152,7 @@ def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Seque
 def slugify(text: str) -> str:
     """Return a name in lower case, with hyphens for invalid characters.
 
-    Accents, and letters of other scripts than Latin, are omitted, so the name may be empty.
+    Accents, and letters without a base letter in ASCII, are omitted, so the name may be empty.
     """
     return "".join(
         unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
@@ -181,7 +181,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Find a sealed folder by its path, a file in it, or its FOLDER.manifest.json."""
+    """Find a sealed folder by its path, a file in it or its FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((folder for folder in folders if (folder / FILE_NAME).is_file()), None)
@@ -212,7 +212,7 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
     if kind is None:
         expected = " or ".join(kind.name for kind in kinds)
         raise UsageError(f"expected a {expected}, got a {manifest.kind}", folder, "choose another folder")
-    upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _READ_WITH_UPSTREAM else []
+    upstream = upstream_targets(artifact, *SYSTEMS.kinds.values()) if kind.name in _KINDS_READ_WITH_UPSTREAM else []
     target = kind.target(manifest.name, manifest.identity.recipe, upstream, is_external=True)
     external = kind.external_inputs(manifest, find_data_root_above(folder))
     partition = manifest.name.partition("/")[2] or None

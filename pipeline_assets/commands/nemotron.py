@@ -27,7 +27,7 @@ from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import nemotron
 
-_ALL_RECIPE = "nemotron_all"  # the recipe that run-all writes
+_RUN_ALL_RECIPE_NAME = "nemotron_all"
 Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder with the same layout.")]
 
 
@@ -105,7 +105,7 @@ def run_all(
     """
     build = build.with_absolute_root()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
-    recipe_file = build.out_dir / "recipes" / f"{_ALL_RECIPE}.yaml"
+    recipe_file = build.out_dir / "recipes" / f"{_RUN_ALL_RECIPE_NAME}.yaml"
     known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not build.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
@@ -113,7 +113,7 @@ def run_all(
         if earlier is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
-            section |= _head_revision(section, build.run.require_hub("a dataset"))
+            section |= _head_keys(section, build.run.require_hub("a dataset"))
         efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
@@ -121,7 +121,7 @@ def run_all(
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _ALL_RECIPE})
+    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _RUN_ALL_RECIPE_NAME})
     try:
         build_recipe(recipe, path, build.run, strict=build.strict)
     except InputError as error:
@@ -135,10 +135,11 @@ def _affects_one_dataset(error: InputError) -> bool:
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
-def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
+def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
     """Return recipe keys of a dataset's head: `revision`, and `splits` if readable.
 
-    The revision is UNPINNED if the head itself cannot be read.
+    An error that affects only this dataset is printed; other errors are raised. The revision is UNPINNED if the head
+    itself cannot be read.
     """
     revision = UNPINNED
     try:
@@ -154,7 +155,7 @@ def _head_revision(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Report on datasets whose pools are up to date, and print the other datasets."""
+    """Build a report on the datasets with up-to-date pools, and print the other names."""
     pools = [
         target
         for target in recipe.targets()

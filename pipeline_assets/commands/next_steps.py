@@ -12,7 +12,10 @@ _TORCH = "needs torch: docs/your_data.md#a-training-loop"
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
-    """Yield lines: the last report, Python to load a packed set, and three commands."""
+    """Yield lines on the built targets: the last report, a loader, and three commands.
+
+    The loader, in Python, is for the last packed set. Without an artifact that has rows, only the report is named.
+    """
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 
     sealed = [(target.kind, root / target.folder, read_manifest(root / target.folder)) for target in targets]

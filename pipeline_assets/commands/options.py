@@ -34,8 +34,8 @@ Content = dict[str, Any]
 class Section:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option has no default and is not passed, a list is empty, a key that may be
-    null is null, and any other key is missing.
+    The section's keys become options. If an option has no default and is not passed, a list is empty, and a key whose
+    value may be null is null, unless the section has another default. Any other key is missing.
     """
 
     section: type[pydantic.BaseModel]
@@ -52,9 +52,10 @@ class SetsKeys:
 def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     """Build a command from a function, whose parameters become options.
 
-    A parameter annotated with `Section` becomes an option per key; a dataclass becomes an option per field. The
-    function's docstring ends the help. Exit status is 1 if the function returns False. Errors name recipe keys by the
-    options that set them. Retryable and unexpected errors end with the command that continues the build.
+    A parameter annotated with `Section` becomes an option per key; a dataclass becomes an option per field. Options for
+    run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns False.
+    Errors name recipe keys by the options that set them. Retryable and unexpected errors end with the command that
+    continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}

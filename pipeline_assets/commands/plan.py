@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run, open_interactive_hub
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, plan_recipe, warn_of_limits
+from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 
 _INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
@@ -72,7 +72,7 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
 
 
 def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
-    """Yield the lines of each kind, then the mixture, totals and warnings."""
+    """Yield the title, the lines of each kind, the mixture, totals and warnings."""
     yield title
     if plan.fetched_bytes:
         yield f"planning fetched {terminal.format_bytes(plan.fetched_bytes)} to the cache: listing and footers"
@@ -125,7 +125,7 @@ def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
 
 def _warning_lines(plan: RecipePlan) -> list[str]:
     return [
-        *warn_of_limits(plan),
+        *limit_warnings(plan),
         *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
         *(
             f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "

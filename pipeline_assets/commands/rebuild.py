@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pipeline_assets.trust.differences import FileFinding, StepOutcome
     from pipeline_assets.trust.rebuild import Rebuild
 
-_SHOWN_LINES = 10
-_SHOWN_FILES = 3
+_MAX_SHOWN_LINES = 10
+_MAX_SHOWN_FILES = 3
 _INDENT = "  "
 
 
@@ -104,12 +104,12 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         yield _describe_identical(outcome)
     for finding in outcome.files:
         yield from _file_lines(finding)
-    yield from outcome.other_differences[:_SHOWN_LINES]
-    if len(outcome.other_differences) > _SHOWN_LINES:
-        yield f"and {len(outcome.other_differences) - _SHOWN_LINES:,} more; --json gives all"
+    yield from outcome.other_differences[:_MAX_SHOWN_LINES]
+    if len(outcome.other_differences) > _MAX_SHOWN_LINES:
+        yield f"and {len(outcome.other_differences) - _MAX_SHOWN_LINES:,} more; --json gives all"
     if outcome.stored_differently:
         files = terminal.pluralize(len(outcome.stored_differently), "file")
-        paths = terminal.join_first(outcome.stored_differently, _SHOWN_FILES)
+        paths = terminal.join_first(outcome.stored_differently, _MAX_SHOWN_FILES)
         yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
@@ -191,8 +191,10 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         return
     yield "different"
     for part, lines in comparison.changes.items():
-        more = [f"and {len(lines) - _SHOWN_LINES:,} more; --json gives all"] if len(lines) > _SHOWN_LINES else []
-        yield from _section(part.replace("_", " "), [*lines[:_SHOWN_LINES], *more])
+        more = (
+            [f"and {len(lines) - _MAX_SHOWN_LINES:,} more; --json gives all"] if len(lines) > _MAX_SHOWN_LINES else []
+        )
+        yield from _section_lines(part.replace("_", " "), [*lines[:_MAX_SHOWN_LINES], *more])
     counts = [
         (
             _describe_count(count.name),
@@ -202,13 +204,13 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         )
         for count in comparison.counts
     ]
-    yield from _section("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
+    yield from _section_lines("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
     for changes in comparison.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
-        yield from _section(title, _document_lines(changes))
+        yield from _section_lines(title, _document_lines(changes))
 
 
-def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+def _section_lines(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield title
         yield from (f"  {line}" for line in lines)

@@ -35,10 +35,10 @@ from pipeline_assets.systems.nemotron import CANDIDATE_POOLS, NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, describe_work, score_outputs, scored_splits
 
-_NOT_IN_SPLITS = re.compile(r"[^\w.-]+|^[.-]+")  # what the name of a file may have, and that of a split may not
+_INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
 Model = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
 Against = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
-Scores = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
+ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
 
 def score(
@@ -73,7 +73,9 @@ def score(
     if names[0] == names[-1] and models[0] != models[-1]:
         names[-1] += "-against"
     targets_by_model = [
-        _scoring_recipe(pool, pool_revision, pool_subdir, {**scoring, "model": section}, name, build).final_targets()
+        _write_scoring_recipe(
+            pool, pool_revision, pool_subdir, {**scoring, "model": section}, name, build
+        ).final_targets()
         for section, name in zip(models, names, strict=True)
     ]
     scored = [[target for target in targets if target.kind.name == NLL_SCORES.name] for targets in targets_by_model]
@@ -90,7 +92,7 @@ def score(
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
-def percentiles(in_dir: Scores, build: BuildOptions) -> None:
+def percentiles(in_dir: ScoresFolder, build: BuildOptions) -> None:
     """Show the spread of scores by domain, correctness and length.
 
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
@@ -101,7 +103,7 @@ def percentiles(in_dir: Scores, build: BuildOptions) -> None:
 
 
 def subsets(
-    in_dir: Scores,
+    in_dir: ScoresFolder,
     rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: seven rules.")] = None,
     *,
     build: BuildOptions,
@@ -120,7 +122,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then the row count of each subset; explain empty subsets."""
+    """Yield the ledger, then each subset's row count, with columns that left it empty."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
@@ -132,7 +134,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def sealed_scores(folder: Path) -> list[Target]:
-    """Return targets of sealed scores in a folder, with inputs; UsageError if none."""
+    """Return targets of the scores below a folder, with inputs; UsageError if none."""
     if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
@@ -148,7 +150,7 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
     return section if "path" in section else {"name": model, **section}
 
 
-def _scoring_recipe(
+def _write_scoring_recipe(
     pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: BuildOptions
 ) -> NemotronRecipe:
     """Write and return the recipe that scores pools of a data root, folder or hub."""
@@ -205,8 +207,8 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains, and
-    InputError if a local file does not belong to a pool.
+    `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains, or two
+    names would become one split, and InputError if a local file does not belong to a pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None
@@ -220,7 +222,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
         if is_in_folder and name.endswith(".parquet"):
             stored = pooled_split(name)
-            split = _NOT_IN_SPLITS.sub("_", stored) or "_"
+            split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
             if (other := stored_names.setdefault(split, stored)) != stored:
                 what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
                 raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")

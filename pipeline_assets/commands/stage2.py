@@ -237,9 +237,9 @@ def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
 
 
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
-    """Copy a recipe to the data root, and pin its unpinned datasets to their heads.
+    """Copy a recipe to the data root and pin its datasets; return recipe and path.
 
-    A dataset to which the hub denies access is not pinned.
+    Unpinned datasets are pinned to their heads, except those to which the hub denies access.
     """
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)
@@ -256,7 +256,7 @@ def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
 def _write_derived_recipe(path: Path, name: str, changes: Content, build: BuildOptions) -> tuple[Stage2Recipe, Path]:
     """Write a copy of a recipe under a new name with a changed `tokenizer` section.
 
-    With an external tokenizer, only the sources of the token shards are kept.
+    With an external tokenizer, only the sources of the token shards are kept. Return the new recipe and its path.
     """
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}

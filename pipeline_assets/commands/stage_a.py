@@ -30,7 +30,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manifest_copy_path
 
 NORMALIZED_DIR = "stage_a/normalized"
-_REJECT_LIMIT = "max_reject_fraction"
+_REJECT_LIMIT_KEY = "max_reject_fraction"
 # Datasets with a short name, each with its default config.
 _SHORT_NAMES = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
@@ -79,7 +79,7 @@ def hf_stream(
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
     keys: Annotated[
-        Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT))
+        Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT_KEY))
     ],
     build: BuildOptions,
 ) -> None:
@@ -93,7 +93,7 @@ def hf_stream(
         repo, default = _resolve_name(name, "--source")
         commit = resolve_commit(hub, repo, keys["revision"])
         section = hub_source(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
-        sections.append(section | {key: keys[key] for key in keys if key == _REJECT_LIMIT})
+        sections.append(section | {key: keys[key] for key in keys if key == _REJECT_LIMIT_KEY})
     name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
     _build_sources(build, name, sections)
 

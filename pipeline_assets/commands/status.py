@@ -140,7 +140,10 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 
 
 def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
-    """Explain an artifact's state, with a command if work remains; None if clear."""
+    """Return the reason for an artifact's state, or None.
+
+    A damaged, failed or interrupted artifact gets a command, too.
+    """
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":
         reason = f"{reason}; to repair it: {known.command_for(entry)}"

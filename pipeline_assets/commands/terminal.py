@@ -88,7 +88,10 @@ def print_lines(lines: Iterable[Line], err: bool = False) -> None:
 
 
 def echo(line: Line, err: bool = False) -> None:
-    """Print a line, in colour where supported, with control characters made visible."""
+    """Print a line, in colour where supported, with control characters made visible.
+
+    If logs are JSON, lines to stderr are JSON log lines.
+    """
     parts = [line] if isinstance(line, str) else line
     if err and is_json_log():
         text = "".join(part if isinstance(part, str) else part[0] for part in parts)
@@ -174,9 +177,12 @@ def running_command() -> str:
 
 @contextlib.contextmanager
 def resume_hint(command: str) -> Iterator[None]:
-    """Show how to continue after Ctrl-C, a retryable error or an unexpected exception."""
+    """Show how to continue after Ctrl-C, a retryable error or an unexpected exception.
+
+    Ctrl-C, SIGTERM and SIGHUP end the command with status 130.
+    """
     try:
-        with _stops_as_ctrl_c(), _repeat_ignored_stops():
+        with _interrupt_on_stop_signals(), _repeat_ignored_stops():
             yield
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):  # the terminal may be closed
@@ -207,7 +213,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stops_as_ctrl_c() -> Iterator[None]:
+def _interrupt_on_stop_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt on each of `_STOP_SIGNALS` that has its default action.
 
     In a `__set_name__`, whose errors Python 3.11 replaces with RuntimeErrors, the signal is sent again after a moment.

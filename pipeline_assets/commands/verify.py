@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline_assets.build.pins.files_check import SourceFolderCheck
     from pipeline_assets.trust.result import Verification
 
-_SHOWN_FINDINGS = 50
+_MAX_SHOWN_FINDINGS = 50
 _GROUP_NAMES = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
 
@@ -42,8 +42,7 @@ def verify(
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """
-    from pipeline_assets.trust.result import FileSample, VerificationScope
-    from pipeline_assets.trust.result import as_json as build_report
+    from pipeline_assets.trust.result import FileSample, VerificationScope, verification_json
     from pipeline_assets.trust.verify import read_and_check, scan_chain
 
     if sample is None and seed != "0":
@@ -58,16 +57,16 @@ def verify(
     if as_json:
         provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
-        report = build_report(result, {"corpusmill": version("corpusmill"), **machine})
+        report = verification_json(result, {"corpusmill": version("corpusmill"), **machine})
     terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))
     return not result.findings
 
 
 def _verification_lines(result: "Verification") -> Iterator[str]:
-    for finding in result.findings[:_SHOWN_FINDINGS]:
+    for finding in result.findings[:_MAX_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
-    if len(result.findings) > _SHOWN_FINDINGS:
-        yield f"… and {len(result.findings) - _SHOWN_FINDINGS:,} more; --json lists them"
+    if len(result.findings) > _MAX_SHOWN_FINDINGS:
+        yield f"… and {len(result.findings) - _MAX_SHOWN_FINDINGS:,} more; --json lists them"
     if result.scope.root is not None:
         cells = [_artifact_cells(artifact, result) for artifact in result.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))

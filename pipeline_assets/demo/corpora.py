@@ -147,7 +147,7 @@ def gzip_member(content: bytes) -> bytes:
 
 
 def _healing_files() -> Files:
-    """Yield two files of each of four dumps, with planted copies of pages.
+    """Yield two files of each of four dumps, with planted copies of pages, and a card.
 
     A copy is in the dump that follows its page's dump; the first dump follows the last. Of the seven copies, three have
     the page's text and a new id. Two have the page's id, and one of them lacks the page's last paragraph. The other two
@@ -172,7 +172,7 @@ def _healing_files() -> Files:
 
 
 def _parallel_text_files() -> Files:
-    """Yield pairs of English sentences and their generated "French"."""
+    """Yield files with pairs of English sentences and their generated "French"."""
     rng, splits = Chooser.from_name("pairs"), {}
     for split, count in {"train": 2000, "validation": 200}.items():
         pages = [DemoPage("", texts.sentence(rng)) for _ in range(count)]
@@ -186,9 +186,9 @@ def _nemotron_files() -> Files:
 
 
 def _stage2_files() -> Files:
-    """Yield five datasets of pages and two of Python modules, with planted texts.
+    """Yield files of five datasets of pages and two of Python modules.
 
-    Each dataset of pages has a page of one English sentence and three pages in other languages. C4 also has pages that
+    Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 has pages that
     quote three pages of FineWeb and one page of C4, and a near duplicate of this page of C4. codeparrot has two modules
     that are not under the MIT licence, and one module twice; starcoderdata contains this module too.
     """
@@ -220,7 +220,7 @@ def _stage2_files() -> Files:
 
 
 def _stage_a_files() -> Files:
-    """Yield a hub dataset, four sources in their real formats, and an evaluation set.
+    """Yield files of a hub dataset, four local sources and an evaluation set.
 
     The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles, like redirects, and
     stubs. The notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some

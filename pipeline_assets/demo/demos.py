@@ -22,7 +22,7 @@ from pipeline_assets.systems.parallel_text import ParallelRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.rebuild import rebuild
 
-REBUILD_RECORD = ".rebuilt"  # digests of artifacts that a rebuild reproduced
+REBUILD_RECORD_FILE = ".rebuilt"  # digests of artifacts that a rebuild reproduced
 _DIGEST_LETTERS = len("sha256:") + 12
 
 
@@ -51,8 +51,8 @@ def build_demo(
 
 
 def _rebuild_once(root: Path, folder: Path, digest: str, workers: int) -> str:
-    """Rebuild an artifact and its inputs, unless done before; return a result line."""
-    record = root / REBUILD_RECORD
+    """Rebuild an artifact and its inputs, unless done before; describe the result."""
+    record = root / REBUILD_RECORD_FILE
     reproduced = record.read_text().splitlines() if record.exists() else []
     if digest in reproduced:
         return "rebuilt before"

@@ -15,7 +15,10 @@ _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not bl
 
 @contextmanager
 def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder below `root`; only `root` itself may be a link."""
+    """Yield a descriptor of a folder below `root`; only `root` itself may be a link.
+
+    If `create`, missing folders below `root` are created.
+    """
     descriptor = os.open(root, _FOLDER_FLAGS)
     try:
         for name in names:

@@ -233,7 +233,10 @@ class LoopbackHub:
         return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
 
     def _history(self, kind: str, repo: Repo, revision: str) -> list[Repo]:
-        """Return a repo as of a revision, then as of each earlier commit, newest first."""
+        """Return a repo as of a revision, then as of each earlier commit, newest first.
+
+        Raise HubError for an unknown revision.
+        """
         has_more = kind == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):

@@ -49,7 +49,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Repo:
-    """State of a repo during a request; `files` has all its files, by path."""
+    """State of a repo at a commit, as read for a request; `files` are by path."""
 
     name: str
     files: Mapping[str, RepoFile]

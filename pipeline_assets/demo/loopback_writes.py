@@ -150,7 +150,7 @@ class HubWrites:
         return json_response({"commitId": repo.commit})
 
     def large_files(self, request: HubRequest, repo: Repo) -> Response:
-        """List the large files that were pushed to a repo, unless they were deleted."""
+        """List uploads for a repo that are still stored; the response has their sizes."""
         self._check_writer(request)
         with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
             sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}
@@ -158,7 +158,7 @@ class HubWrites:
         return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
     def delete_large_files(self, request: HubRequest) -> Response:
-        """Delete the large files that a request names, from all repos and commits."""
+        """Delete uploads that a request names; files of commits are copies, and remain."""
         self._check_writer(request)
         with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):

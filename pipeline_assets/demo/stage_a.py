@@ -26,8 +26,8 @@ from pipeline_assets.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.spine.usage import nearest_existing
 from pipeline_assets.systems.stage_a import StageARecipe
 
-NORMALIZED, PACKED, REPORT = "normalized", "packed", "report.json"
-DEDUPED, DECISIONS = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
+NORMALIZED_FOLDER, PACKED_FOLDER, REPORT_FILE = "normalized", "packed", "report.json"
+DEDUPED_FILE, DECISIONS_FILE = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
 _CARD_FILE, _CARD_TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
 _CARD_TEXT = f"""{_CARD_TITLE}
 `corpusmill smoke` created this folder; another run continues in it. Nothing was downloaded: all text is
@@ -68,7 +68,14 @@ def smoke(
                 built += not outcome.was_current
                 checks += len(outcome.checks)
     _link_results(out_dir, recipe)
-    names = (NORMALIZED, DEDUPED, DECISIONS, f"{PACKED}/{INPUT_IDS}", f"{PACKED}/{META}", REPORT)
+    names = (
+        NORMALIZED_FOLDER,
+        DEDUPED_FILE,
+        DECISIONS_FILE,
+        f"{PACKED_FOLDER}/{INPUT_IDS}",
+        f"{PACKED_FOLDER}/{META}",
+        REPORT_FILE,
+    )
     where = align(
         [(str(out_dir / name), format_bytes(_total_bytes(out_dir / name))) for name in names], number_columns={1}
     )
@@ -121,17 +128,17 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
     for source in recipe.sources:
         _link_artifact(
             open_artifact(root / recipe.target("stage_a/normalized", source.source).folder),
-            root / NORMALIZED / source.source,
+            root / NORMALIZED_FOLDER / source.source,
         )
     corpus = open_artifact(root / recipe.target("stage_a/deduplicated").folder)
-    durable.make_folder((root / DEDUPED).parent)
-    with JsonlZstWriter(root / DEDUPED, _ZSTD_LEVEL) as writer:
+    durable.make_folder((root / DEDUPED_FILE).parent)
+    with JsonlZstWriter(root / DEDUPED_FILE, _ZSTD_LEVEL) as writer:
         for shard in shard_rows(corpus):
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))
-    _link_file(corpus.path(Path(DECISIONS).name), root / DECISIONS)
-    _link_artifact(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED)
-    _link_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT), root / REPORT)
+    _link_file(corpus.path(Path(DECISIONS_FILE).name), root / DECISIONS_FILE)
+    _link_artifact(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED_FOLDER)
+    _link_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT_FILE), root / REPORT_FILE)
 
 
 def _link_artifact(artifact: Artifact, folder: Path) -> None:
@@ -162,8 +169,8 @@ def step_lines(recipe: StageARecipe, root: Path) -> Iterator[str]:
         for fate, reason, count in itertools.chain.from_iterable(ledger.other_outcomes() for ledger in ledgers):
             fates[reason or fate] += count
         rows, documents = sum(ledger.rows_in for ledger in ledgers), sum(ledger.out for ledger in ledgers)
-        foreign = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)
-        yield f"{step:15} {rows:,} {'rows' if step == 'normalized' else 'documents'} in = {documents:,} out{foreign}"
+        other_rows = "".join(f" + {count:,} {fate}" for fate, count in fates.items() if count)
+        yield f"{step:15} {rows:,} {'rows' if step == 'normalized' else 'documents'} in = {documents:,} out{other_rows}"
     packed_rows = f"{packed['rows']:,} rows, {packed['padding_tokens']:,} of padding"
     yield f"{'packed':15} {packed['documents']:,} documents drawn: {packed['tokens']:,} tokens in {packed_rows}"
     table = [("source", "target", "actual", "tokens", "epochs")]

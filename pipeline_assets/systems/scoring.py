@@ -39,7 +39,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import WORK, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
-_RAW_KIND = "nemotron/raw"
+_RAW_KIND_NAME = "nemotron/raw"
 
 
 def score_targets(
@@ -146,8 +146,8 @@ def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: 
 
 
 def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
-    """Return the hub files that a target pins; None for local files."""
-    if target.kind.name not in (_RAW_KIND, MODEL.name) or target.external_inputs is not None:
+    """Return the hub files that a target pins; None for local files and built pools."""
+    if target.kind.name not in (_RAW_KIND_NAME, MODEL.name) or target.external_inputs is not None:
         return None
     name, revision, files = raw_pin.pinned_files(open_artifact(run.root / target.folder).manifest)
     return HubFileSet(name, revision, {file.path: file for file in files})
@@ -156,7 +156,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
     """Yield {name: path} of a split's pool or raw files, which are valid in the block."""
-    if pools.kind.name == _RAW_KIND:
+    if pools.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
         return

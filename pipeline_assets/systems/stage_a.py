@@ -59,7 +59,7 @@ from pipeline_assets.systems.checks import (
 from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
-Tags = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
+Strings = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
 
 
 class StageARecipe(Recipe):
@@ -77,12 +77,12 @@ class StageARecipe(Recipe):
 
     system: Literal["stage_a"]
     outputs: source_kinds.Outputs | None = None
-    refuse_licences: Annotated[Tags, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
+    refuse_licences: Annotated[Strings, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
     tokenizer: HarmonyRecipe | None = HarmonyRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[source_kinds.Source, ...], pydantic.Field(strict=False, min_length=1)]
     dedup: DedupRecipe | None = None
-    seen: Tags = ()
+    seen: Strings = ()
     max_removed: RemovalCaps | None = None
     decontamination: DecontaminationSection | None = None
     pack: packing.PackSection | None = None

@@ -31,13 +31,16 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """True if the rebuilt content is what the sealed manifest lists."""
+        """True if both manifests have equal entries for the file, or neither has one."""
         return self.sealed == self.rebuilt
 
 
 @dataclass(frozen=True)
 class VersionChange:
-    """Changed version of the program, Python, platform or a library; None if unknown."""
+    """Changed version of the program, Python, the platform or a library.
+
+    `sealed` is the version that built the artifact. Each is None if unknown.
+    """
 
     name: str
     sealed: str | None

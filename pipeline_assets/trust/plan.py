@@ -92,7 +92,7 @@ class ArtifactPlan:
         figures: Planned numbers by name, such as `tokens`; empty if the artifact is already built.
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
-        disk_bytes: Estimate of the artifact's bytes on the disk; None if it has no rows, or is already built.
+        disk_bytes: Estimate of the artifact's bytes on the disk; None if its kind has no rows, or it is already built.
     """
 
     status: ArtifactStatus
@@ -229,7 +229,7 @@ def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], size
 def _stored_bytes(
     target: Target, inputs: Sequence[Mapping[str, Any]], sizes: Mapping[Path, float], files: Sequence[StoredFile] = ()
 ) -> float:
-    """Return the total bytes of `files`, or estimate those of a target without files.
+    """Return the bytes of `files`; without files, estimate those of the artifact.
 
     The estimate is the size of the text that the target reads, compressed at zstd level 3.
     """
@@ -255,7 +255,7 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
     return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_RATIO * stored_bytes)
 
 
-def warn_of_limits(plan: RecipePlan) -> Iterator[str]:
+def limit_warnings(plan: RecipePlan) -> Iterator[str]:
     """Yield a warning for each hard limit that an artifact to build will exceed.
 
     The numbers are lower bounds: some sources do not state their rows, and the text of compressed files is larger.

@@ -23,7 +23,7 @@ from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.replacement import forbid_replacement
 
-SCHEMA = "corpusmill/ref/1"
+REF_SCHEMA = "corpusmill/ref/1"
 REFS_FOLDER = "refs"
 _BATCH_FILES = 100  # a hub recommends at most 100 files per commit
 _QUIET_S = 1.0
@@ -73,7 +73,7 @@ def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     """Parse a pointer; raise InputError if it is damaged or leaves the data root."""
     where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FILE.parse(pointer.data, where)
-    if ref.schema != SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
+    if ref.schema != REF_SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
         raise InputError("not a pointer of this program", where, _REF_FILE.fix)
     return ref
 
@@ -139,7 +139,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
                 batch = files[first : first + _BATCH_FILES]
                 sent += store.put(batch)
                 progress.add(sum(file.size for file in batch))
-    ref, is_new = Ref(SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
+    ref, is_new = Ref(REF_SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
     data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
     if is_new and not store.replace(ref_key(name), data, before):
         current = store.read_pointer(ref_key(name))

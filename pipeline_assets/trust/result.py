@@ -178,10 +178,10 @@ class Verification:
         return 100 * read / total if total else 100.0
 
 
-SCHEMA = "corpusmill/verification/1"
+REPORT_SCHEMA = "corpusmill/verification/1"
 
 
-def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
+def verification_json(verification: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a verification to its JSON report; `program` has versions and host."""
     scope, hub, sources = verification.scope, verification.hub, verification.sources
 
@@ -189,7 +189,7 @@ def as_json(verification: Verification, program: Mapping[str, Any]) -> dict[str,
         return [{"path": task.name, "bytes": task.bytes, "state": verification.task_state(task)} for task in tasks]
 
     return {
-        "schema": SCHEMA,
+        "schema": REPORT_SCHEMA,
         "verdict": verification.verdict,
         "folder": str(verification.folder),
         "digest": verification.chain.artifacts[0].manifest.digest,

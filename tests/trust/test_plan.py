@@ -26,7 +26,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
-from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, plan_recipe, warn_of_limits
+from pipeline_assets.trust.plan import CapacityCheck, RecipePlan, check_disks, limit_warnings, plan_recipe
 
 Plan = Callable[..., RecipePlan]
 SNAPSHOT, SELECTION, TRAIN, VALID, DATASET = range(5)
@@ -263,7 +263,7 @@ class TestHardLimits:
     def warnings(self, plan: RecipePlan, **raw: Any) -> list[str]:
         """The warnings if the raw sources had other figures."""
         changed = [replace(entry, **raw) if "raw" in entry.status.target.role else entry for entry in plan.artifacts]
-        return list(warn_of_limits(replace(plan, artifacts=changed)))
+        return list(limit_warnings(replace(plan, artifacts=changed)))
 
     def test_all_sources_documents_count_against_deduplication(self, web: StageARecipe, tmp_path: Path) -> None:
         plan = plan_offline(web, tmp_path / "data")

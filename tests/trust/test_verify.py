@@ -21,7 +21,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import PACKED
 from pipeline_assets.trust import verify as reader
-from pipeline_assets.trust.result import FileSample, Verification, VerificationScope, as_json
+from pipeline_assets.trust.result import FileSample, Verification, VerificationScope, verification_json
 from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 SET = Path("megatron", "pages_v1")
@@ -136,7 +136,7 @@ def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> 
     tokens.write_bytes(bytes(tokens.stat().st_size))
     (chain_root / SET / "valid" / "extra").write_text("")
 
-    report = as_json(verify(chain_root / SET, chain_root, "60%"), {"corpusmill": "1"})
+    report = verification_json(verify(chain_root / SET, chain_root, "60%"), {"corpusmill": "1"})
 
     states = {
         (artifact["name"], file["path"]): file["state"]

@@ -61,8 +61,8 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; its `parts` are read once.
 
     The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters and
-    at most 1,048,576 are different, else by length. Whole numbers have bins of powers of two, other numbers bins of
-    equal width between the 1st and the 99th percentile.
+    at most 1,048,576 are different, else by length; the 20 most common values have bars. Whole numbers have bins of
+    powers of two, other numbers bins of equal width between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)

@@ -58,7 +58,7 @@ class OpenedArtifact:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[RowStore]:
-        """Yield the row store; raise RetryableError if the folder is replaced meanwhile."""
+        """Yield the row store; RetryableError if the folder was or is being replaced."""
         with forbid_replacement(self.folder):
             if self._manifest_identity() != self._identity:
                 raise replaced_error(self.folder, "open the folder again")
