@@ -262,7 +262,7 @@ class PairDataset(Dataset[EncodedPair]):
         return {"ids": ids, "length": len(ids)}
 
     def read(self, positions: NDArray[np.int64]) -> list[NDArray[Any]]:
-        """Return the ids of the pairs at some positions."""
+        """Return the token ids of each item at `positions`."""
         return [self.cache.token_ids(row, self.side) for row in self.rows[positions].tolist()]
 
     def uid(self, position: int) -> str:

@@ -63,7 +63,10 @@ def _hash(text: str) -> bytes:
 
 
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Draw examples of the dropped and rejected rows of a source, by reason."""
+    """Draw up to three examples per reason of the rows that an artifact lost.
+
+    `artifact` is the corpus `normalized` of a source, or the filtered corpus derived from it.
+    """
     drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
     positions = [(normalized.path(row.file), row.row) for rows in drawn.values() for row in rows if is_filtered]
@@ -82,7 +85,7 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
 
 
 def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
-    """Draw near duplicates, and compare each with its kept document by passages.
+    """Draw up to five near duplicates, and compare their passages with kept documents.
 
     `sources` maps sources to their corpora before deduplication. Duplicates of documents in signature stores are
     omitted, because the stores have no text.
@@ -122,7 +125,7 @@ def _compare(old: str, new: str) -> list[Passage]:
 
 
 def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
-    """Return the rows after each step, and the rows that the step lost by reason.
+    """Return the rows of the sources and after each step, with lost rows by reason.
 
     `steps` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
     """

@@ -10,7 +10,10 @@ from pipeline_assets.corpus.doc_ids import find_repeats
 
 
 class FirstRepeat(NamedTuple):
-    """Shard and row of the first document that repeats an id, and total of repeats."""
+    """First document that repeats an id, and the number of all repeats.
+
+    `shard` is an index in the paths of `find_first_repeat`; `row` counts from 0.
+    """
 
     shard: int
     row: int

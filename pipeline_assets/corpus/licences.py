@@ -112,7 +112,7 @@ def licence_table() -> LicenceTable:
 
 
 def read_licences(path: Path) -> LicenceTable:
-    """Read a licence table in JSON; raise InputError if a spelling has two tags."""
+    """Read a licence table in JSON; raise InputError if it is missing or invalid."""
     try:
         licences = _TABLE_FILE.read(path)
     except (FileNotFoundError, NotADirectoryError) as error:

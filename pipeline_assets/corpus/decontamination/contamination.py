@@ -37,7 +37,8 @@ class Contamination:
         best_item: Number of the item with the largest fraction of its n-grams in the document; on ties, the first.
         shared_ngrams: Number of distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the word at which the first n-gram of the best item begins.
-        is_removed: Mask of the words to remove, shape (words,): all n-grams of the items and, for a cut, their margins.
+        is_removed: Mask of the words to remove, shape (words,): the n-grams of the items; for a cut, also their margins
+            and n-grams that the cut itself forms.
     """
 
     document: int

@@ -19,8 +19,8 @@ _TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
 class EvaluationItem(NamedTuple):
     """Item of an evaluation set.
 
-    `id` is the row's id, or `FILE:ROW` for a row without an id. If each column is an item, `:COLUMN` is appended,
-    except in a row without text.
+    `id` is the row's id, or `FILE:ROW` for a row without an id, where `ROW` counts from 0. If each column is an item,
+    `:COLUMN` is appended, except in a row without text.
     """
 
     id: str

@@ -205,8 +205,8 @@ def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """Map the index of a build into memory, once per process, and verify it.
 
-    `digests` are the hashes of the index files, in the order of `write_index`. They are part of the cache key, because
-    the folder may get a different index later. Raise RetryableError if a file's hash differs.
+    `digests` are the hashes of the index files, in the order of the receipt of `write_index`. They are part of the
+    cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
     arrays = [_map_array(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]

@@ -216,8 +216,8 @@ def summarize_decontamination(decontaminated: Artifact) -> dict[str, Any]:
     """Summarize the decontamination for a report.
 
     `by_set` has the counts of each evaluation set; a document with items of several sets counts for each. `by_source`
-    has the counts of each source, such as documents `in`, `out`, `dropped` and `cut`. `samples` has the first documents
-    that each set contaminates, in the order of the corpus.
+    has the counts of each source, such as documents `in`, `out`, `dropped` and `cut`. `samples` has the first three
+    documents that each set contaminates, in the order of the corpus.
     """
     counts = decontaminated.manifest.identity.counts
     sampled = Counter[str]()

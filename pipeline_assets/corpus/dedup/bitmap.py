@@ -39,7 +39,7 @@ def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
 
 
 def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return a mask of the documents whose bit is set, shape (documents,)."""
+    """Return a mask of the documents in `orders` whose bit in `members` is set."""
     documents = document_numbers(orders)
     bits = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE  # `is_member` for arrays
     is_member: NDArray[np.bool_] = bits != 0

@@ -48,8 +48,8 @@ def propose_pairs(
     """Pair the documents that share a band key of the range.
 
     A bucket has all documents with the same key. A document is paired with the documents before it in the bucket, but
-    only with the first `max_compared` of the bucket. Documents in the bitmap file `copies` are skipped, and two
-    documents of signature stores are not paired.
+    only with the first `max_compared` of the bucket. Documents in the bitmap file `copies` (None has no documents) are
+    skipped, and two documents of signature stores are not paired.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1

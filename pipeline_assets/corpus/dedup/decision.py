@@ -28,7 +28,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         decision: `kept`, or the reason code of a dropped document.
         rule: Name and version of the stage that decided.
-        shard: Shard of the source; `row` is a row of this shard.
+        shard: Path of the shard in the source's artifact; `row` is the row number in this shard, from 0.
         duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
         similarity: Jaccard similarity of the two sets of shingles, 1 for exact duplicates; None if this one is kept.
         containment: Share of this document's shingles that the kept document also has; None if this one is kept.
@@ -106,7 +106,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the digests of the sources, and of the signature stores, by name."""
+    """Map the names of sources, and those of signature stores, to their digests."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -142,7 +142,7 @@ class DocumentGroup:
 
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
-    """Yield the group of a document in each deduplicated corpus that has the document."""
+    """Yield a document's group from each deduplicated corpus that decided on it."""
     for folder, manifest in lineage.sealed.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
@@ -165,7 +165,7 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
 
 
 def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
-    """Return the corpus from which a signature store was made; None if missing."""
+    """Return the corpus that a signature store describes; None if either is missing."""
     _, stores = input_digests(corpus)
     try:
         [signed] = lineage.locate(stores[name]).manifest.identity.upstream
@@ -184,7 +184,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage as written in two texts; `is_equal` if its normalized words are equal."""
+    """Passage as written in two texts; `is_equal` means equal normalized words."""
 
     old: str
     new: str
@@ -194,7 +194,7 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side; a count replaces the other equal words.
+    Each difference has up to `context` equal words on each side; a count replaces two or more other equal words.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -216,9 +216,9 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and last `tail` words, with a count of the words between.
+    """Yield the first `head` of `words[start:stop]`, a count, and the last `tail`.
 
-    A single word between them is yielded instead of its count.
+    If the count would be 0 or 1, all words are yielded as one passage.
     """
     omitted = stop - start - head - tail
     if omitted <= 1:
@@ -229,7 +229,7 @@ def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, h
 
 
 def _original_text(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:
-    """Return words as written, with the punctuation up to the next word."""
+    """Return `words[start:stop]` as written, with punctuation up to the next word."""
     if start == stop:
         return ""
     end = words[stop].start() if stop < len(words) else len(text)

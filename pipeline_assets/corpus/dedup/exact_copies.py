@@ -41,9 +41,9 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
 
 
 def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
-    """Divide keys into ranges whose rows, in `runs` and in stores, fit in memory.
+    """Divide keys into ranges whose rows, in `runs` and in stores, fit into a worker.
 
-    `row_bytes` is the memory that a row takes.
+    A row of `runs` takes `row_bytes` of the worker's memory.
     """
     rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)

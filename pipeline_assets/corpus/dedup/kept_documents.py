@@ -46,7 +46,7 @@ def write_kept_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the kept documents of a shard, in order, or link to the shard if all are.
+    """Write the kept documents of a shard in order, or link the shard if it keeps all.
 
     `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
     Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each `sampled`

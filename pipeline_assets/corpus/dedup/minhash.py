@@ -116,7 +116,7 @@ def _sign(
     permutations: NDArray[np.uint32],
     signatures: NDArray[np.uint32],
 ) -> None:
-    """Fill `signatures`, shape (documents, permutations), with MinHash signatures."""
+    """Lower the numbers in `signatures` from `_EMPTY` to those of MinHash signatures."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signatures)):

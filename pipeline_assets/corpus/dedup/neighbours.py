@@ -137,7 +137,8 @@ def _find_near_pairs(
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield arrays of near pairs, shape (2, pairs): the priorities of two documents.
 
-    Row 0 has documents of `queries`. Row 1 has the near documents of `base` that precede them.
+    Row 0 has documents of `queries`; row 1 has near documents of `base` that precede them, at most the first
+    `max_compared` + 1 of each document.
     """
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
@@ -155,7 +156,7 @@ def _find_near_pairs(
 
 
 class _SketchIndex:
-    """Search index of all sketches of a block, on a GPU or the CPU."""
+    """Search index of sketches, on a GPU or the CPU."""
 
     def __init__(self, bits: NDArray[np.uint8], recipe: BinarySketchRecipe, device: int | None) -> None:
         faiss: Any = load_faiss()

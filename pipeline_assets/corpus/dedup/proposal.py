@@ -1,4 +1,4 @@
-"""Probability that a pair of near duplicates is proposed, by its similarity."""
+"""Probabilities that near duplicates are proposed, with recommended settings."""
 
 import math
 from dataclasses import dataclass

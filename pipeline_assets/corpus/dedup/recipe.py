@@ -101,7 +101,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _fill_in_proposal(cls, content: object) -> object:
-        """Fill in the recommended bands and rows, or with faiss the distance, if missing."""
+        """Fill in missing keys: recommended bands and rows, or the distance of faiss."""
         if not isinstance(content, Mapping):
             return content
         threshold, sketch = 0.0, content.get("faiss")

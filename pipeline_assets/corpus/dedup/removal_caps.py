@@ -60,7 +60,10 @@ class RemovalCaps(SourceCaps):
 
 
 def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
-    """Yield errors in a recipe's caps: unknown sources; `max_removed` without `dedup`."""
+    """Yield errors for caps of unknown sources, and for `max_removed` without `dedup`.
+
+    Caps are in `max_removed` and in `pack.max_epochs`.
+    """
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
         yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)

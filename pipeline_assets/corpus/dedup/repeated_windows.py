@@ -108,7 +108,7 @@ class ShardRepeats:
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Map the row of each dropped document to the share of its windows that is seen."""
+        """Map each dropped document's row to the share of its windows that are seen."""
         if self.dropped is None:
             return {}
         table = self.dropped.table()

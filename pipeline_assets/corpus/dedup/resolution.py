@@ -121,7 +121,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`; `kept_number` is the kept one's."""
+    """Decision to drop a document, see `Decision`, with the kept document's number."""
 
     kept_number: int
     outcome: Outcome

@@ -72,7 +72,7 @@ def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
-    """Write each kind of signature as one sorted run, a range of keys at a time."""
+    """Write each kind of signature as one sorted run, and yield its file."""
     for area, folder in _FOLDERS.items():
         if runs := files_in(sketched, area):
             schema = pa.schema([field.with_nullable(False) for field in run.read_run(runs[0]).schema])

@@ -86,6 +86,7 @@ class SeenStore:
         hashes: Runs of the hashes of normalized texts.
         bands: Runs of the keys of bands; empty in a store without bands.
         sketches: Runs of binary sketches; empty in a store without sketches.
+        sets: Files of the shingle sets of each shard; empty if the mode is `exact`.
         sources: For each source in the store, the number of its first document, and its name.
     """
 
@@ -101,7 +102,7 @@ class SeenStore:
 
 
 def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
-    """Read a key range of a corpus, and the rows of stores whose keys occur in it.
+    """Read a key range of a corpus, and the rows of stores that have one of its keys.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
     """

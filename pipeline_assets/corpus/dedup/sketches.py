@@ -153,7 +153,7 @@ def _write(
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
-    """Return the receipts of `sketch_shards`, after checks of ids and qualities.
+    """Sketch all shards, check ids and qualities, and return the receipts by shard.
 
     Raises:
         UsageError: No document has the quality column.

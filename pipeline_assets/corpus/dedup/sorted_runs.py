@@ -106,10 +106,11 @@ class KeyRange:
 
 
 def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int = 0) -> list[KeyRange]:
-    """Divide 64-bit keys of any distribution into ranges of about `max_rows` rows.
+    """Write an index of `runs`; return ranges of keys with about `max_rows` rows each.
 
-    If the keys are evenly distributed, like hashes, `even_rows` is the number of all rows; otherwise it is 0. Only the
-    rows of a single key can exceed `max_rows` by far, and such a key gets a range of its own.
+    `runs` must not be empty. If the keys are evenly distributed, like hashes, `even_rows` is the number of all rows;
+    otherwise it is 0. Only the rows of a single key can exceed `max_rows` by far, and such a key gets a range of its
+    own.
     """
     range_count = max(-(-even_rows // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]

@@ -227,7 +227,8 @@ def load_kernels() -> None:
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
     """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
-    A pair with more shingles is a block of its own. Without pairs, the only block is empty.
+    A block has at most 65,536 pairs; a pair with more shingles is a block of its own. Without pairs, the only block is
+    empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:

@@ -1,1 +1,1 @@
-"""Filters of documents by rules, language, length, repetition and C4."""
+"""Filters, which drop or change documents by the rules of a recipe."""

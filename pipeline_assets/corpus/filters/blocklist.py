@@ -88,7 +88,10 @@ class BlocklistFilter(Filter):
         )
 
     def _find_entries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield each list's reason code, and its first entry (or None) in each document."""
+        """Yield each list's reason code, and its first entry (or None) in each document.
+
+        Documents that lists of hosts and URLs cannot check are counted as `WITHOUT_URL`.
+        """
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
             candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))

@@ -1,8 +1,8 @@
 """Probabilities of labels from a fastText classifier, read from its `.bin` file.
 
 The file is mapped, so that all workers share one copy of its vectors. Sums are float64, so that every processor gives
-the same six digits; fastText sums in float32. Classifiers have softmax and no quantisation, like DCLM's. A text is read
-as one line, as fastText reads it with spaces instead of line feeds.
+the same six digits; fastText sums in float32. Only classifiers with softmax and without quantisation, like DCLM's, are
+supported. A text is read as one line, as fastText reads it with spaces instead of line feeds.
 """
 
 import mmap

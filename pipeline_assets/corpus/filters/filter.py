@@ -55,7 +55,9 @@ class Candidate:
         text: UTF-8 text after the earlier filters.
         meta: Columns of the document's meta.
         failure: Measurement because of which a filter dropped the document; None if no filter has.
-        changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`.
+        changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`; 1 for
+            each field that a custom step changed, and as `without_url` if lists of hosts and URLs cannot check the
+            document.
         scores: Columns that filters add to the document's meta.
     """
 
@@ -66,11 +68,11 @@ class Candidate:
     scores: dict[str, float] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
-        """Drop the document, unless an earlier filter has dropped it."""
+        """Drop the document because of a measurement, unless it is already dropped."""
         self.failure = self.failure or measurement
 
     def count(self, name: str, changes: int) -> None:
-        """Record the number of removed or masked items, if it is not 0."""
+        """Set an entry of `changes`, unless the number is 0."""
         if changes:
             self.changes[name] = changes
 

@@ -163,8 +163,8 @@ def filter_corpus(
 ) -> BuildResult:
     """Filter a corpus shard by shard; the shards keep their names.
 
-    If the recipe has `windows`, the documents that repeat earlier ones are found first. If it has no rule, the shards
-    are linked unread, with the counts of the corpus.
+    If the recipe has `windows`, the documents that repeat earlier ones are found first. If no rule can drop or change a
+    document, the shards are linked without being decoded, with the counts of the corpus.
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;

@@ -29,9 +29,10 @@ class LanguageTables(NamedTuple):
 
 @compiled
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
-    """Add the weights of a text's features to `scores`, shape (languages,).
+    """Add a text's feature weights to `scores`, shape (languages,).
 
-    Return the number of distinct features. The sums are float64 and in the order of the text, so that every processor
+    The weights of a feature that occurs n times are multiplied by log(1 + n). Return the number of distinct features.
+    The sums are float64 and in the order of the text, so that every processor
     gives the same four digits.
     """
     moves, rows, features, weights, counts = tables

@@ -136,7 +136,7 @@ def _find_pins(code: str, file: str) -> dict[str, str]:
 
 
 def _packages_with(module: str, location: str) -> list[str]:
-    """Return the packages that contain a module; UsageError if it is not installed."""
+    """Return the installed packages that contain a module; UsageError if none does."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # such as a relative import

@@ -180,7 +180,10 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check the scope, in `text[start:end]`, of a phrase that ends at byte `after`."""
+    """Check whether a phrase of the document `text[start:end]` is in its scope.
+
+    `after` is the position of the byte after the phrase.
+    """
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
         return True

@@ -152,7 +152,8 @@ class C4Recipe(RecipeSection):
     Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in upper and lower case.
 
     Attributes:
-        remove_lines: Remove lines that violate a rule; if false, keep them, but do not count their sentences.
+        remove_lines: Remove blank lines and lines that violate a rule, and whitespace at the ends of the others; if
+            false, keep all, but do not count the sentences of lines that violate a rule.
         terminal_punctuation: Characters, such as `.!?`, that may end a line; None accepts every end.
         min_words_per_line: Minimum number of words in a line.
         max_word_characters: Maximum number of characters of a word in a line.

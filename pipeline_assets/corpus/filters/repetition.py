@@ -73,7 +73,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Set the repetition counts in `counts`; `find_words` sets the other counts.
+    """Set the repetition counts in `counts`, after `find_words` has set the others.
 
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """

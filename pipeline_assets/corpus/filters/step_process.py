@@ -49,11 +49,13 @@ class StepProcess:
         """Run the step on the document in `line`; return the resulting line, or a reject.
 
         The step's changes are applied to `candidate`, which fails if the step drops the document. A document is
-        rejected if the step raises an exception, kills the process twice, or takes too long.
+        rejected if the step raises an exception, returns invalid text or meta, kills the process twice, or takes too
+        long.
 
         Raises:
             UsageError: Python or an installed package is not the pinned version.
-            InputError: The step cannot be loaded, is not deterministic, or returns an invalid result.
+            InputError: The step cannot be loaded, is not deterministic, returns a value of a wrong type, or changes
+                the id or another fixed field.
             RetryableError: Too many documents of the shard killed or stopped the process.
         """
         started = time.perf_counter()
@@ -87,7 +89,7 @@ class StepProcess:
         self._process = self._connection = None
 
     def _request(self, message: bytes) -> StepAnswer | None:
-        """Return the answer to a message, or `TOO_SLOW`; None if the process died."""
+        """Return the answer, a `TOO_SLOW` reject, or None if the process died."""
         limit = self._step.seconds * _WALL_S_PER_CPU_S
         try:
             connection = self._connection or self._start()

@@ -165,7 +165,7 @@ def _fill_text_counts(
 
 @compiled
 def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Return the `first_violation` of each row of `counts`, shape (documents, counts)."""
+    """Return the `first_violation` of each document, a row of `counts`."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)

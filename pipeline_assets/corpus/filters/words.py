@@ -26,7 +26,7 @@ _THREE_DOTS, _ELLIPSIS = (int.from_bytes(mark.encode()) for mark in ("...", "…
 
 
 class TextCount(IntEnum):
-    """Columns of the arrays that have a row of counts for each document."""
+    """Columns of arrays of counts, which have one row per document."""
 
     CHARACTERS = 0
     ASCII_CHARACTERS = 1
@@ -90,7 +90,7 @@ def find_words(
     words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
-    """Find the words, lines and paragraphs of a document, and count characters.
+    """Find the words, lines and paragraphs of a document, and fill its `counts`.
 
     The document has `size` bytes from `begin` on. `counts`, shape (len(TextCount),), must be 0, except for phrases
     that were counted before. The loop writes a possible start and end at every character, and moves on to the next
