@@ -11,7 +11,7 @@ from pipeline_assets.build.checks import FILES
 from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept_work
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
-from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS, Removals
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY, Removals
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -73,7 +73,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
             settings = replace(labelled.settings, kept_work=kept)
             result = make(Job(staging, target, replace(labelled, settings=settings), removals))
             if removals.entries:
-                result = replace(result, provenance={**result.provenance, REMOVALS: removals.positions[-1]})
+                result = replace(result, provenance={**result.provenance, REMOVALS_KEY: removals.positions[-1]})
             if kept is not None:
                 kept.write(staging)
             return add_plan(result, target)

@@ -79,7 +79,7 @@ def find_rows(
                     more += [("text", text) for text in row.texts]
                 found.append(RowToForget(store.artifact.folder, file, row.id, more))
     unmatched: list[SelectorValue] = [
-        value for value, key in keys.items() if key not in matched and not listed.has(*value)
+        value for value, key in keys.items() if key not in matched and not listed.matches_value(*value)
     ]
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
@@ -136,7 +136,7 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
         earlier = comparisons.get(manifest.digest, RemovalComparison())
         new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
         if new.entries:
-            rows.update(file for file, row in _read_rows(store) if new.contains(row))
+            rows.update(file for file, row in _read_rows(store) if new.matches(row))
             comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
     waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
     while waiting:

@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import folder_path
-from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS
+from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.adoption import read_plan
 from pipeline_assets.spine.areas import AREAS
@@ -79,7 +79,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
     for digest, folder in cached_folders(root / CACHE_FOLDER):
         if digest in cached and any(folder.iterdir()):
             yield Remnant(folder, "a cached hub file, which a build fetches again", is_cached=True)
-    for folder in sorted((root / REMOVALS).glob("published/*.downloads")):
+    for folder in sorted((root / REMOVALS_FOLDER).glob("published/*.downloads")):
         yield Remnant(folder, "downloads of a search of a published set", folder.with_suffix(".json"))
     if (root / "rebuilds").exists():
         yield Remnant(root / "rebuilds", "copies that `rebuild` made")

@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline_assets.corpus.removal_entries import LIST_FILE
 from pipeline_assets.corpus.removal_list import read_list
-from pipeline_assets.corpus.removals import REMOVALS, Removals
+from pipeline_assets.corpus.removals import REMOVALS_FOLDER, REMOVALS_KEY, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
@@ -37,7 +37,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
         return bool(self.rows) or self.is_downstream
 
 
-_COMPARISONS_PATH = f"{REMOVALS}/compared.json"
+_COMPARISONS_PATH = f"{REMOVALS_FOLDER}/compared.json"
 _COMPARISONS_FILE = MetadataFile(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
@@ -57,9 +57,9 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
     One artifact is returned for each position in the removal list. Artifacts pulled from a store are skipped.
     """
     built_here = (
-        sealed for sealed in manifests if REMOVALS in sealed.provenance and PULLED_KEY not in sealed.provenance
+        sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance
     )
-    return {str(sealed.provenance[REMOVALS]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
+    return {str(sealed.provenance[REMOVALS_KEY]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 
 
 def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:

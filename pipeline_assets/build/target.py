@@ -10,7 +10,7 @@ from pipeline_assets.build.removal_staleness import removal_staleness
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.listing import Forecast, Listing
-from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS
+from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY
 from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER
 from pipeline_assets.spine.artifact import (
     Artifact,
@@ -239,7 +239,7 @@ class Target:
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}
-        return spec | ({REMOVALS: listed} if listed else {})
+        return spec | ({REMOVALS_KEY: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
         """Return why a manifest does not match the target, or None if it does.

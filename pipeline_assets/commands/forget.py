@@ -14,7 +14,7 @@ from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.removal_state import RemovalComparison, applied_positions, read_removals
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
-from pipeline_assets.corpus.removals import REMOVALS
+from pipeline_assets.corpus.removals import REMOVALS_FOLDER
 from pipeline_assets.corpus.urls import split_url
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
@@ -194,7 +194,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
     if not removals.entries:
         raise UsageError("the removal list is empty", root, "put rows on it with `corpusmill forget`")
     repo = hub_repo.HubRepo.open(name, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
-    record = root / REMOVALS / "published" / f"{name.replace('/', '--')}.json"
+    record = root / REMOVALS_FOLDER / "published" / f"{name.replace('/', '--')}.json"
     search = RepoSearch(removals, load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
     now, options = functools.partial(datetime.datetime.now, datetime.UTC), {"applies": applies}
     with repo.limit_requests(), locked(record):

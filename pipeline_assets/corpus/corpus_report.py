@@ -52,7 +52,7 @@ from pipeline_assets.spine.stage import WarmUp, no_warm_up
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
 REPORT_STAGE = StageVersion("report", 12)
-ATTRIBUTION = "ATTRIBUTION"
+ATTRIBUTION_FILE = "ATTRIBUTION"
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 
 
@@ -93,7 +93,7 @@ def write_corpus_report(
     InputError if two sources share a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
-    ledgers = [ledger for steps in sources for ledger in _ledgers(steps)]
+    ledgers = [ledger for steps in sources for ledger in _ledger_entries(steps)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
         for source in sum_by(profile, "source")
@@ -132,7 +132,7 @@ def write_corpus_report(
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
     report |= describe_estimates(profile, has_scaled)
-    attributed = staging.write(ATTRIBUTION, (attribution.rstrip("\n") + "\n").encode())
+    attributed = staging.write(ATTRIBUTION_FILE, (attribution.rstrip("\n") + "\n").encode())
     totals = report["totals"] | {"text_bytes": report["totals"]["utf8_bytes"]}
     counts = {key: totals[key] for key in ("documents", "tokens", "estimated_tokens", "text_bytes") if key in totals}
     return BuildResult([write_report(staging, report), attributed], counts, {}, page=write_page)
@@ -170,22 +170,22 @@ def _raise_if_ids_shared(
         return
     shard, row, count = repeat
     steps, path = owners[shard]
-    doc_id = next(document.doc_id for number, document in enumerate(_documents(steps.corpus, path)) if number == row)
+    doc_id = next(document.doc_id for number, document in enumerate(_read_shard(steps.corpus, path)) if number == row)
     first = next(
         other.source
         for other, other_path in owners
-        if any(document.doc_id == doc_id for document in _documents(other.corpus, other_path))
+        if any(document.doc_id == doc_id for document in _read_shard(other.corpus, other_path))
     )
     more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
     what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
     raise InputError(what, steps.corpus.folder, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
-def _documents(corpus: Artifact, shard: str) -> Iterator[Document]:
+def _read_shard(corpus: Artifact, shard: str) -> Iterator[Document]:
     return read_structs(corpus.path(shard), Document)
 
 
-def _ledgers(steps: SourceSteps) -> Iterator[dict[str, Any]]:
+def _ledger_entries(steps: SourceSteps) -> Iterator[dict[str, Any]]:
     normalized, filtered = steps.normalized, steps.filtered
     for step, artifact in (("normalized", normalized), ("filtered", filtered)):
         if artifact is not None:

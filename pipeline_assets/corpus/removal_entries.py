@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.corpus.removal_key import RESTORE_FIX, create_key, read_key
-from pipeline_assets.corpus.removals import REMOVALS, Selector, keyed_hash, normalize_value
+from pipeline_assets.corpus.removals import REMOVALS_FOLDER, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.metadata_file import MetadataFile
 
-LIST_FILE = f"{REMOVALS}/list.json"  # in a data root
+LIST_FILE = f"{REMOVALS_FOLDER}/list.json"  # in a data root
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -31,12 +31,12 @@ class Entry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
+REMOVAL_LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
 
 
 def entry_dates(root: Path) -> dict[str, str]:
     """Return the date of each entry by its hash."""
-    return {entry.hash: entry.added for entry in LIST.read(root / LIST_FILE)}
+    return {entry.hash: entry.added for entry in REMOVAL_LIST.read(root / LIST_FILE)}
 
 
 def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
@@ -47,7 +47,7 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
     """
     path = root / LIST_FILE
     with locked(path):
-        stored = LIST.read(path) if path.exists() else []
+        stored = REMOVAL_LIST.read(path) if path.exists() else []
         if not stored:
             create_key(path)
         secret, key = read_key(path, {entry.key for entry in stored})

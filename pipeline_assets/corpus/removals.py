@@ -18,7 +18,8 @@ from typing import Literal, NamedTuple, Self
 from pipeline_assets.corpus.urls import list_domains, split_url
 
 FORGOTTEN = "forgotten"  # reason of these rows in ledgers
-REMOVALS = "removals"  # folder in a data root; key of the list's position in provenance and plans
+REMOVALS_FOLDER = "removals"  # in a data root
+REMOVALS_KEY = "removals"  # of the list's position in provenance and plans
 Selector = Literal["id", "text", "url", "host"]
 
 
@@ -45,11 +46,11 @@ class Removals:
     entries: Mapping[str, Selector] = field(default_factory=dict, repr=False)
     positions: tuple[str, ...] = field(default=("",), repr=False)
 
-    def contains(self, row: RowKeys) -> bool:
+    def matches(self, row: RowKeys) -> bool:
         """Check whether an entry matches a row."""
         return any(keyed_hash(self.secret, *value) in self.entries for value in _values(row, self._selectors))
 
-    def has(self, selector: Selector, value: str) -> bool:
+    def matches_value(self, selector: Selector, value: str) -> bool:
         """Check whether an entry matches a value."""
         return keyed_hash(self.secret, selector, normalize_value(selector, value)) in self.entries
 

@@ -22,7 +22,7 @@ from pipeline_assets.build.drive import build_without_checks
 from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.target import Kind, Kinds, Target
-from pipeline_assets.corpus.removals import REMOVALS
+from pipeline_assets.corpus.removals import REMOVALS_KEY
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER
 from pipeline_assets.spine.artifact import find_damage, member_digests, read_manifest
@@ -245,7 +245,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                removals = removal_list.part(0, removal_list.count_at(step.manifest.provenance.get(REMOVALS)))
+                removals = removal_list.part(0, removal_list.count_at(step.manifest.provenance.get(REMOVALS_KEY)))
                 artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None

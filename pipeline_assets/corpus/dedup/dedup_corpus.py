@@ -41,7 +41,7 @@ from pipeline_assets.spine.stage import KILLED_WORKER
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total_counts
 from pipeline_assets.spine.task import run_task
 
-_EDGES = {
+_EDGE_TYPES = {
     "doc_id": pa.string(),
     "other_doc_id": pa.string(),
     "other_seen_in": pa.string(),
@@ -53,7 +53,7 @@ _EDGES = {
     "similarity": pa.float64(),
     "containment": pa.float64(),
 }
-EDGE_SCHEMA = pa.schema([pa.field(name, kind, nullable=name == "other_seen_in") for name, kind in _EDGES.items()])
+EDGE_SCHEMA = pa.schema([pa.field(name, kind, nullable=name == "other_seen_in") for name, kind in _EDGE_TYPES.items()])
 
 
 def dedup_corpus(

@@ -18,7 +18,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_EXACT, _COPIES = f"{WORK}/exact", f"{WORK}/copies.set"
+_EXACT_AREA, _COPIES_FILE = f"{WORK}/exact", f"{WORK}/copies.set"
 _HASH_BYTES = 250  # memory per row, with its sorted and its written copy
 _SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory as one that is sorted and paired
 
@@ -37,7 +37,7 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
     hashes = divide_by_memory(dedup, files_in(sketched, HASHES_AREA), seen, _HASH_BYTES)
     tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)
     runs = files_in(dedup.run_tasks("copies", tasks))
-    return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES)))
+    return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES_FILE)))
 
 
 def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
@@ -68,7 +68,7 @@ def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Win
     first_rows = first_rows[by_number]
     first_ids = table["doc_id"].take(to_arrow(first_rows))
     run = to_table({"number": copy_numbers[by_number], "first": order[first_rows], "first_id": first_ids})
-    return Receipt([write_run(folder, f"{_EXACT}/{hashes.name}.run", run)], {"copies": len(copies)})
+    return Receipt([write_run(folder, f"{_EXACT_AREA}/{hashes.name}.run", run)], {"copies": len(copies)})
 
 
 def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:

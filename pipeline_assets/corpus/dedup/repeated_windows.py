@@ -42,7 +42,9 @@ from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_WINDOWS, _REPEATED, _DROPPED = (f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating"))
+_WINDOWS_AREA, _REPEATED_AREA, _DROPPED_AREA = (
+    f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating")
+)
 _POISON_ROWS_NOTE = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
 _decoder = msgspec.json.Decoder(LicensedText)
@@ -75,7 +77,7 @@ def select_shard(
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
-        name = f"{_WINDOWS}/{shard.name}.{len(files):05d}.run"
+        name = f"{_WINDOWS_AREA}/{shard.name}.{len(files):05d}.run"
         files.append(_write_run(folder, name, hashes, rows, first_number))
     return Receipt(files, {}, {_POISON_ROWS_NOTE: crashing_rows})
 
@@ -190,7 +192,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
         "window": windows[by_document].astype(np.uint64),
         "windows": to_numpy(table["windows"])[order[by_document]],
     }
-    files = [write_run(folder, f"{_REPEATED}/{key_range.name}.run", to_table(columns))]
+    files = [write_run(folder, f"{_REPEATED_AREA}/{key_range.name}.run", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
@@ -214,7 +216,7 @@ def _decide_all(
             documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares
         )
         columns = {"number": dropped[:count], "share": shares[:count]}
-        files.append(write_run(folder, f"{_DROPPED}/{len(files):05d}.run", to_table(columns)))
+        files.append(write_run(folder, f"{_DROPPED_AREA}/{len(files):05d}.run", to_table(columns)))
     return Receipt(files, {})
 
 

@@ -33,7 +33,7 @@ from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
 _NONE = -1
-_NEAR, _WITH_COPIES = f"{WORK}/near", f"{WORK}/of_firsts.run"
+_NEAR_AREA, _WITH_COPIES_FILE = f"{WORK}/near", f"{WORK}/of_firsts.run"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapp
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     runs, with_copies = [], []
     for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edges), dropped)):
-        runs.append(write_run(dedup.staging, f"{_NEAR}/{number:05d}.run", table))
+        runs.append(write_run(dedup.staging, f"{_NEAR_AREA}/{number:05d}.run", table))
         with_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    with_copies_run = write_run(dedup.staging, _WITH_COPIES, pa.concat_tables(with_copies).sort_by("number"))
+    with_copies_run = write_run(dedup.staging, _WITH_COPIES_FILE, pa.concat_tables(with_copies).sort_by("number"))
     return NearDuplicates(runs, dedup.staging.path(with_copies_run.path), edges, counts)
 
 
@@ -116,7 +116,7 @@ def _choose_edges(
     return chosen[:count]
 
 
-_DECISIONS_FOLDER, _DROPPED_FOLDER = f"{WORK}/decisions", f"{WORK}/dropped"
+_DECISIONS_AREA, _DROPPED_AREA = f"{WORK}/decisions", f"{WORK}/dropped"
 _encoder = msgspec.json.Encoder()
 
 
@@ -168,7 +168,7 @@ def decide_shard(
     document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
-    name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"
+    name, stem = f"{_DECISIONS_AREA}/{shard.name}{SUFFIX}", f"{_DROPPED_AREA}/{shard.name}"
     dropped: list[tuple[int, int]] = []
     copied, similar = (key_range and key_range.table() for key_range in (copies, near))
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:

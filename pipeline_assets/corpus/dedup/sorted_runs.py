@@ -27,7 +27,7 @@ from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 
-_PAIRS = f"{WORK}/pairs"
+_PAIRS_AREA = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX_NAME, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
@@ -217,4 +217,4 @@ def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> Ou
     `pairs` are priorities, shape (2, pairs).
     """
     later, earlier = distinct_pairs(pairs)
-    return write_run(folder, f"{_PAIRS}/{name}.run", to_table({"later": later, "earlier": earlier}))
+    return write_run(folder, f"{_PAIRS_AREA}/{name}.run", to_table({"later": later, "earlier": earlier}))

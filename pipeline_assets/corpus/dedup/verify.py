@@ -38,8 +38,8 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_SETS, _EDGES = f"{WORK}/sets", f"{WORK}/edges"
-_ALL_SETS = f"{WORK}/sets.index"
+_SETS_AREA, _EDGES_AREA = f"{WORK}/sets", f"{WORK}/edges"
+_JOINT_INDEX_FILE = f"{WORK}/sets.index"
 _PAIR_BYTES = 250  # memory per row, with its sorted and its written copy
 _SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
 _SETS_DIVISOR = 2  # sets may use half of a worker's memory
@@ -52,7 +52,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     compared = dedup.document_bitmap(pairs, "later", "earlier")
     words = recipe.proposer.shingle_words
     members = ((shard, shard_members(shard, compared)) for shard in dedup.shards)
-    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS) for shard, bits in members)
+    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS_AREA) for shard, bits in members)
     written = dedup.run_tasks("shingle", to_write)
     corpus_files = [
         ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))
@@ -60,7 +60,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
         if receipt.files
     ]
     seen = (files for store in dedup.seen for files in store.sets)
-    sets = join_indices([*seen, *corpus_files], dedup.staging.path(_ALL_SETS))
+    sets = join_indices([*seen, *corpus_files], dedup.staging.path(_JOINT_INDEX_FILE))
     sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
     common = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
     task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
@@ -215,7 +215,7 @@ def verify_pairs(
         _verify_block(block, sets, Fraction(threshold)) for block in _blocks(compared, sets, fetched_shingles)
     ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([write_run(folder, f"{_EDGES}/{pairs.name}.run", edges)], counts)
+    return Receipt([write_run(folder, f"{_EDGES_AREA}/{pairs.name}.run", edges)], counts)
 
 
 def load_kernels() -> None:

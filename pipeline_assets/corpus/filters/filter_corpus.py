@@ -154,7 +154,11 @@ def _filter_lines(
     return rejects
 
 
-_SEALED_COUNTS = {"rows": "documents", "documents": "documents", "bytes": "text_bytes"}  # by count of `filter_shard`
+_SEALED_KEYS = {
+    "rows": "documents",
+    "documents": "documents",
+    "bytes": "text_bytes",
+}  # by count of `filter_shard`
 _CHANGE_PREFIXES = ("masked/", "removed/", "removed_lines/", "python/")
 
 
@@ -180,7 +184,7 @@ def filter_corpus(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     arguments = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     tasks = [Task.bind(filter_shard, shard, **arguments) for shard in shards]
-    counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _SEALED_COUNTS.items()}
+    counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _SEALED_KEYS.items()}
     if is_linked := keeps_all(recipe, refused_licences) and all(counts.values()):
         settings = replace(settings, workers=0)  # workers would take longer to start than the hashes take
         tasks = [Task.bind(_link_shard, shard) for shard in shards]

@@ -204,7 +204,7 @@ class BlocklistRecipe(_Limits):
         return (*self.domains.values(), *self.urls.values(), *self.words.values())
 
 
-_FINEWEB = {
+_PUBLISHED_FINEWEB_RULES = {
     "terminal_punctuation": ".!?\"'",
     "min_terminal_lines": "0.12",
     "max_short_lines": "0.67",
@@ -234,7 +234,7 @@ class FineWebQualityRecipe(_Limits):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _fill_published(cls, content: object) -> object:
-        return content if content != {} else _FINEWEB
+        return content if content != {} else _PUBLISHED_FINEWEB_RULES
 
     @pydantic.model_validator(mode="after")
     def _check_punctuation(self) -> Self:

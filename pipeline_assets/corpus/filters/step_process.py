@@ -25,9 +25,15 @@ from pipeline_assets.spine.stage import KILLED_WORKER
 _REPEAT_INTERVAL, _FIRST_REPEATED = 1000, 100  # one document in a thousand, and the first of each shard, run twice
 _MAX_LOAD_S, _WALL_S_PER_CPU_S = 120, 20  # limits on the time of loading, and on the wall time of a document
 _MAX_KILLS = 16  # more in one shard suggest that the step is broken
-_INHERITED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
-_FIXED = {"PYTHONHASHSEED": "0", "PYTHONSAFEPATH": "1", "PYTHONUTF8": "1", "TZ": "UTC", "OMP_NUM_THREADS": "1"}
-_FIXED |= {"PYTHONUNBUFFERED": "1"}  # the process is killed at the end, which drops buffered output
+_INHERITED_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+_SET_VARIABLES = {
+    "PYTHONHASHSEED": "0",
+    "PYTHONSAFEPATH": "1",
+    "PYTHONUTF8": "1",
+    "TZ": "UTC",
+    "OMP_NUM_THREADS": "1",
+}
+_SET_VARIABLES |= {"PYTHONUNBUFFERED": "1"}  # the process is killed at the end, which drops buffered output
 _COMMAND = (sys.executable, "-m", "pipeline_assets.corpus.filters.step_child")
 _document_decoder, _answer_decoder = msgspec.json.Decoder(Document), msgspec.msgpack.Decoder(StepAnswer)
 
@@ -105,7 +111,7 @@ class StepProcess:
     def _start(self) -> Connection:
         step, (self._connection, child_end) = self._step, Pipe()
         step.check_pins()
-        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | _FIXED
+        environment = {name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ} | _SET_VARIABLES
         with child_end:
             limits = map(str, (child_end.fileno(), os.getpid(), step.seconds, step.memory_mib))
             command, pipes = [*_COMMAND, *limits, step.file, step.function], [child_end.fileno()]

@@ -46,17 +46,17 @@ class Threshold:
 
 
 _ThresholdRow = tuple[str, str, TextCount, TextCount | None]  # recipe key, reason code, numerator, denominator
-_LENGTH: list[_ThresholdRow] = [
+_LENGTH_ROWS: list[_ThresholdRow] = [
     ("min_characters", "few_characters", TextCount.CHARACTERS, None),
     ("max_characters", "many_characters", TextCount.CHARACTERS, None),
     ("min_words", "few_words", TextCount.WORDS, None),
     ("max_words", "many_words", TextCount.WORDS, None),
 ]
-_CHARACTERS: list[_ThresholdRow] = [
+_CHARACTERS_ROWS: list[_ThresholdRow] = [
     ("min_ascii_ratio", "ascii_ratio", TextCount.ASCII_CHARACTERS, TextCount.CHARACTERS),
     ("max_symbol_ratio", "symbol_ratio", TextCount.SYMBOLS, TextCount.WORD_CHARACTERS),
 ]
-_GOPHER_QUALITY: list[_ThresholdRow] = [
+_GOPHER_QUALITY_ROWS: list[_ThresholdRow] = [
     ("min_mean_word_length", "short_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
     ("max_mean_word_length", "long_words", TextCount.WORD_CHARACTERS, TextCount.WORDS),
     ("max_hash_ratio", "hash_ratio", TextCount.HASHES, TextCount.WORDS),
@@ -67,19 +67,23 @@ _GOPHER_QUALITY: list[_ThresholdRow] = [
     ("min_stop_words", "stop_words", TextCount.STOP_WORDS, None),
 ]
 _DENOMINATORS = {"duplicate_lines": TextCount.LINES, "duplicate_paragraphs": TextCount.PARAGRAPHS}
-_REPETITION: list[_ThresholdRow] = [
+_REPETITION_ROWS: list[_ThresholdRow] = [
     (key, reason, TextCount[reason.upper()], _DENOMINATORS.get(reason, TextCount.WORD_CHARACTERS))
     for key in RepetitionRecipe.model_fields
     for reason in [key.removeprefix("max_")]
 ]
-_BOILERPLATE: list[_ThresholdRow] = [
+_BOILERPLATE_ROWS: list[_ThresholdRow] = [
     ("max_line_fraction", "boilerplate_lines", TextCount.BOILERPLATE_LINES, TextCount.LINES)
 ]
 
 
 def thresholds_before_repetition(recipe: FilterRecipe) -> list[Threshold]:
     """Return the thresholds that need no search for repetition or boilerplate."""
-    sections = (recipe.length, _LENGTH), (recipe.characters, _CHARACTERS), (recipe.gopher_quality, _GOPHER_QUALITY)
+    sections = (
+        (recipe.length, _LENGTH_ROWS),
+        (recipe.characters, _CHARACTERS_ROWS),
+        (recipe.gopher_quality, _GOPHER_QUALITY_ROWS),
+    )
     return [threshold for section, rows in sections for threshold in _section_thresholds(section, rows)]
 
 
@@ -87,8 +91,8 @@ def build_thresholds(recipe: FilterRecipe) -> list[Threshold]:
     """Return the thresholds of `ThresholdFilter`, in the order in which they apply."""
     return [
         *thresholds_before_repetition(recipe),
-        *_section_thresholds(recipe.repetition, _REPETITION),
-        *_section_thresholds(recipe.boilerplate, _BOILERPLATE),
+        *_section_thresholds(recipe.repetition, _REPETITION_ROWS),
+        *_section_thresholds(recipe.boilerplate, _BOILERPLATE_ROWS),
     ]
 
 

@@ -112,7 +112,7 @@ def _read_drafts(
         try:
             draft = _read_draft(number, row, rules, origin, template)
             reason = _drop_reason(draft, rules)
-            if reason is None and removals.contains(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
+            if reason is None and removals.matches(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
             if reason is None:
                 drafts.append(draft)

@@ -163,7 +163,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
     with StoredParquet(path) as file:
         batches = file.iter_batches(256, columns=["id", "text"])  # some rows have megabytes
         rows = (RowKeys(row["id"], (row["text"],)) for batch in batches for row in batch.to_pylist())
-        return any(map(removals.contains, rows))
+        return any(map(removals.matches, rows))
 
 
 def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:

@@ -51,7 +51,7 @@ def _forget_in_shard(
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):
-            yield document, removals.contains(RowKeys(document.doc_id, (document.text,), document.meta.url))
+            yield document, removals.matches(RowKeys(document.doc_id, (document.text,), document.meta.url))
 
     if not any(is_listed for _, is_listed in documents()):
         return Receipt([], {})

@@ -70,7 +70,7 @@ def draw_pairs(
                 dropped[weight] += 1
             elif reservoir.advance(weight):
                 uid = pair_uid(recipe.languages, canonical_text(row.src), canonical_text(row.tgt))
-                is_forgotten = removals.contains(RowKeys(uid, (row.src, row.tgt)))
+                is_forgotten = removals.matches(RowKeys(uid, (row.src, row.tgt)))
                 if is_forgotten or (recipe.duplicates == "within" and uid in uids):
                     dropped[FORGOTTEN if is_forgotten else "duplicate"] += 1
                     reservoir.skip()
