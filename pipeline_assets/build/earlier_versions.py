@@ -17,7 +17,7 @@ from pipeline_assets.spine.staging import StagingDir
 def link_earlier_files(
     staging: StagingDir, target: Target, root: Path, find_folder: FolderByRole
 ) -> BuildResult | None:
-    """Link the files of the previous recipe's artifact, and return a build result.
+    """Link the files of the previous recipe's artifact; return them as a build result.
 
     Return None if that recipe has no artifact that matches `target`. `find_folder` returns the folder of that recipe's
     artifact with a role.
@@ -33,7 +33,7 @@ def link_earlier_files(
 
 
 def open_kept_work(target: Target, run: Run) -> KeptWork:
-    """Return the kept work of the artifact's earlier version, or new, empty kept work.
+    """Open the kept work of the artifact's earlier version; empty if none is usable.
 
     The earlier version is the artifact with the target's role in the run's previous recipe. If there is no previous
     recipe, or it has no such role, it is the artifact in the target's folder. Work of another stage version is not

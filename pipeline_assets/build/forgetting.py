@@ -57,7 +57,7 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def find_rows(
     stores: RowStores, values: Collection[SelectorValue], patterns: Sequence[str], listed: Removals
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
-    """Return rows that match `values` or `patterns`, then the unmatched requests.
+    """Return the rows that match `values` or `patterns`, and the unmatched requests.
 
     Unmatched requests are (selector, text) pairs; for a pattern, the selector is `url`. In `patterns`, which match
     URLs, `*` stands for any text. `RowToForget.values` has the URL of a row that a pattern matched, and the texts of a

@@ -93,7 +93,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is an error in its manifest or sizes."""
+    """Artifact that no recipe requests; `damage` is its first error, None if intact."""
 
     folder: Path
     name: str | None = None

@@ -112,7 +112,7 @@ def list_versions(name: str, root: Path) -> list[Path]:
 
 
 def earlier_version(name: str, date: str, root: Path) -> Path:
-    """Return the newest version before a date, or the base recipe if none exists."""
+    """Return the file of the newest version before a date, or of the base recipe."""
     earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
     return earlier[-1] if earlier else recipe_path(name, root)
 

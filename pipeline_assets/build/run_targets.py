@@ -67,8 +67,8 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, number:
     """Build and check a target; return its outcome.
 
     A target that is up to date is not built. A target without a partition is not built either if it lacks an input that
-    is not in `targets`. Bars show `number` as the target's place in `targets`, from 1. Raise InputError if the build or
-    a blocking check failed.
+    is not in `targets`. Bars show `number`, which counts targets from 1. Raise InputError if the build or a blocking
+    check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):

@@ -36,8 +36,8 @@ class Systems:
     def add(self, name: str, page: str) -> None:
         """Add a system, before any of its recipes or artifacts is read.
 
-        `name` is also the folder of its artifacts in a data root; `page` is the import path of the module
-        that defines its kinds.
+        `name` is also the folder of its artifacts in a data root; `page` is the import path of the module that
+        defines its kinds.
         """
         self.pages[name] = page
         AREAS.extend({name} - {*AREAS, "healing"})  # healing has older folders

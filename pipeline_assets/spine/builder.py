@@ -36,7 +36,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
 
 class BuilderBusy(TransientError):
-    """The artifact is being built by another process."""
+    """Error if another process is building the artifact."""
 
 
 def is_dead(owner: Builder) -> bool:

@@ -60,10 +60,11 @@ class InputError(Exception):
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
     def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
-        """Replace recipe keys in the message with options, or put `file` before the key.
+        """Replace recipe keys in the message with options, or name the recipe file.
 
-        `find_option` returns the command-line option for a key, or None. `file` is the recipe file. Only the first call
-        has an effect, since the innermost caller knows best where the user wrote the keys.
+        `find_option` returns the command-line option for a key, or None. `file` is put before a key that is the place
+        of the error and has no option. Only the first call has an effect, since the innermost caller knows best where
+        the user wrote the keys.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None

@@ -76,7 +76,7 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard the kept tasks of some stages and of some shards.
+        """Discard the kept tasks of `shards` and those of `stages`.
 
         The name of a shard's task is the shard's name, or begins with it and a dot.
         """

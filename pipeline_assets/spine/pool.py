@@ -84,7 +84,7 @@ class Pool(Generic[S]):
                 self._workers.clear()
 
     def _find_or_start_workers(self, count: int) -> Sequence[PoolWorker[S]]:
-        """Return up to `count` idle workers; start missing ones as far as there is room."""
+        """Return up to `count` idle workers; start missing ones up to the pool's size."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
             self._workers.append(self._start())

@@ -7,7 +7,10 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 
 def current_versions() -> dict[str, str | None]:
-    """Return the versions here of `program`, `python`, `platform` and each library."""
+    """Return the versions of program, Python, platform and libraries in this process.
+
+    Keys are `program`, `python`, `platform` and names of libraries; None stands for a library that is not installed.
+    """
     return recorded_versions(ProvenanceRecorder().provenance({}))
 
 

@@ -85,7 +85,7 @@ def disconnect() -> None:
 
 
 def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
-    """Run a job on a node; return a Failure if its program or data root differs.
+    """Run a job on a node; return a Failure if the node's program or root differs.
 
     `program` is the expected `program_digest`; `mark` is the path of a file in the data root.
     """
@@ -174,10 +174,10 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def connect(workers: int, memory: int) -> Any:
-    """Connect to RAY_ADDRESS, or start Ray here; return the module `ray`.
+    """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
     `memory` is the bytes of one worker. Raise RetryableError if the connection fails, or if Ray is started on this
-    machine and the machine has less memory.
+    machine, which has less memory.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

@@ -17,8 +17,8 @@ class Reject:
     """Unusable row.
 
     Attributes:
-        file: Name of the row's file in the manifest's inputs.
-        row: Row number in that file, from 0.
+        file: File of the row: a name in the manifest's inputs, or the path of a shard in an input artifact.
+        row: Position in that file, from 0: a row number, or in most source files of lines a byte offset.
         reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
         detail: Offending content, cut to one line.
     """

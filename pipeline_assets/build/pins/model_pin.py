@@ -96,7 +96,10 @@ class ModelFolder(InputFolder):
         return self.choose_files().names
 
     def choose_files(self) -> ModelFiles:
-        """Choose a model's files in an absolute folder; InputError if one is missing."""
+        """Choose the files to pin; InputError if a needed one is missing.
+
+        The folder's path must be absolute.
+        """
         require_folder(self.path, "correct the model's `path`")
         if not has_files(self.path):
             raise UsageError("the folder is empty", self.path, "use a folder that contains a model")

@@ -188,7 +188,7 @@ class SubsetRows(_FolderRows):
         return listed_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """Yield the inputs of one partition (a dataset or a split) with their names."""
+        """Yield (name, artifact) of each input of a partition, a dataset or a split."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
                 yield entry["name"], self.lineage.locate(entry["digest"])

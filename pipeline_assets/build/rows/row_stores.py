@@ -88,7 +88,7 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
 
 
 def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return the row with a number or a token position; by default, the first row."""
+    """Return row number `row`, or the row of token number `token`; by default, row 0."""
     return store.row_at(row or 0 if token is None else store.row_of_token(token))
 
 

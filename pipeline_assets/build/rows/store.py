@@ -170,7 +170,7 @@ class RowStore(ABC):
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """Tokenizer of the rows; None if they are text."""
+        """Tokenizer of the rows; None if they are text or pairs."""
         return None
 
     @abstractmethod
@@ -207,7 +207,7 @@ class RowStore(ABC):
             raise UsageError(f"{noun} {number:,} not found", self.artifact.folder, fix)
 
     def row_of_token(self, position: int) -> int:
-        """Return the number of the row with a token; UsageError if not found."""
+        """Return the number of the row with the token at `position`; UsageError if none."""
         what = f"artifact contains {self.display_names.contents}, not tokens"
         raise UsageError(what, self.artifact.folder, "use --row")
 
