@@ -54,13 +54,12 @@ def find_rank_limits(
 
 
 def quota_mask(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: RankLimits) -> NDArray[np.bool_]:
-    """Return a mask (rows,) of rows that a pool's quota selects; all without a quota."""
+    """Return a mask (rows,) of rows that a pool's quota selects; all True without one."""
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()
-    return np.array(
-        [rank <= limits[pool].get(name, -1) for rank, name in zip(ranks, read_strata(table, quota), strict=True)]
-    )
+    strata = read_strata(table, quota)
+    return np.array([rank <= limits[pool].get(name, -1) for rank, name in zip(ranks, strata, strict=True)], bool)
 
 
 def read_strata(table: pa.Table, quota: PoolQuota) -> list[str]:

@@ -118,6 +118,16 @@ def test_neither_workers_nor_the_order_of_splits_change_a_byte(tmp_path: Path, s
     assert built[0].manifest.identity.files == built[1].manifest.identity.files
 
 
+def test_a_file_number_that_no_row_of_a_pool_gets_is_skipped_with_quotas(tmp_path: Path) -> None:
+    long = "x" * 1_100_000  # 70 MB in all, so the rows of a pool have two file numbers
+    rows = [row(number, text=f"{number} {long}", meta_correctness=float(number == 0)) for number in range(64)]
+
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe(right={"max_rows": 5}))
+
+    assert [file.path for file in pools.manifest.identity.files] == ["candidates_right/low-00001-of-00002.parquet"]
+    assert [entry["id"] for entry in rows_in(pools, "right")] == ["row-0"]
+
+
 def test_without_quotas_recipe_and_manifest_are_as_before(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     plain = PoolsRecipe.from_mapping({"rules": RULES, "by_capability": False}, "the test")
 
