@@ -50,13 +50,14 @@ class Selection:
 
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
-    """Check whether the first file's first row is Harmony text; True without rows."""
-    if (path := next(iter(files), None)) is None:
-        return True
-    with StoredParquet(path) as file:
-        names = [name for name in file.schema_arrow.names if name == "template"]
-        first = next(file.iter_batches(1, columns=names), None) if names else None
-    return first is None or not uses_chat_template(first["template"][0].as_py())
+    """Check whether the first row of the files is Harmony text; True without rows."""
+    for path in files:
+        with StoredParquet(path) as file:
+            if file.metadata.num_rows:
+                names = [name for name in file.schema_arrow.names if name == "template"]
+                first = next(file.iter_batches(1, columns=names)) if names else None
+                return first is None or not uses_chat_template(first["template"][0].as_py())
+    return True
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:

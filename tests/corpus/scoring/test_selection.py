@@ -10,7 +10,7 @@ import pytest
 from refusals import refusal
 from tiny_scoring import Row, rows_of, write_pool
 
-from pipeline_assets.corpus.scoring.pool_selection import Selection, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony_rows, select_rows
 
 
 def selected(folder: Path, files: dict[str, list[Row]], max_rows: int | None = None) -> Selection:
@@ -62,6 +62,15 @@ def test_ids_may_be_whole_numbers(tmp_path: Path) -> None:
     rows = [row | {"id": number % 2} for number, row in enumerate(rows_of(4))]
 
     assert chosen(selected(tmp_path, {"a.parquet": rows})) == {"a.parquet": [0, 1]}
+
+
+def test_a_file_without_rows_does_not_decide_whether_rows_are_harmony(tmp_path: Path) -> None:
+    rendered = [row | {"template": "chat/smollm2 0123"} for row in rows_of(2)]
+    pq.write_table(pa.Table.from_pylist(rendered).slice(0, 0), tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_pylist(rendered), tmp_path / "b.parquet")
+
+    assert has_harmony_rows([tmp_path / "a.parquet"])
+    assert not has_harmony_rows([tmp_path / "a.parquet", tmp_path / "b.parquet"])
 
 
 def without(column: str) -> list[Row]:
