@@ -28,12 +28,12 @@ from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
-from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES
+from pipeline_assets.corpus.nemotron.source_rows import SCAN_SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.engine import RunSettings
 
-RULES = RowsRecipe(shard_bytes=SHARD_BYTES, max_reject_fraction="0")
+RULES = RowsRecipe(shard_bytes=SCAN_SHARD_BYTES, max_reject_fraction="0")
 DECODERS: dict[str, Callable[[bytes], Any]] = {"msgspec": msgspec.json.Decoder().decode, "orjson": orjson.loads}
 _BLOCK_ROWS, _BLOCK_CHARACTERS = 256, 8 << 20
 

@@ -106,7 +106,7 @@ def _portable_errors() -> Iterator[None]:
     region=SETTINGS.region,
 )
 def fetch(request: str) -> str:
-    """Fetch the missing files of a `fetch_request` to a volume; return the request."""
+    """Fetch the missing files of a fetch request to a volume; return the request."""
     from pipeline_assets.corpus.readers.hub_files import HubFiles
     from pipeline_assets.corpus.scoring.remote_shard import fetch_files
 
@@ -131,7 +131,7 @@ def fetch(request: str) -> str:
     region=SETTINGS.region,
 )
 def score(request: str) -> str:
-    """Score the shard of a `shard_request` to a volume; return its encoded receipt."""
+    """Score the shard of a request to a volume; return its encoded receipt."""
     from pipeline_assets.corpus.scoring.remote_shard import is_fetched, score_remote
 
     content = json.loads(request)

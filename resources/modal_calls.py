@@ -22,7 +22,7 @@ from modal import exception as failed
 from pipeline_assets.corpus.scoring.launcher import ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
 from pipeline_assets.corpus.scoring.modal_settings import NO_GPU, ModalSettings, variable_name
-from pipeline_assets.corpus.scoring.remote_shard import fetch_request, shard_request
+from pipeline_assets.corpus.scoring.remote_shard import build_fetch_request, build_shard_request
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -82,7 +82,7 @@ class ModalLauncher:
     def fetch(self, folder: StagingView) -> None:
         """Call `fetch` on Modal or await an earlier call; raise InputError on failure."""
         logger.info("%s on Modal: fetching missing files of pools and model", self.work.split)
-        call_id, outcome = self._await_outcome("fetch", fetch_request(self.work), folder, "fetch", "fetch")
+        call_id, outcome = self._await_outcome("fetch", build_fetch_request(self.work), folder, "fetch", "fetch")
         if isinstance(outcome, Exception):
             folder.remove_receipt("fetch.calls", "fetch")
             raise _explain_error(outcome, call_id)
@@ -117,7 +117,7 @@ class ModalLauncher:
 
     def _score(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
         gpu, tries = None if self.settings.gpu == NO_GPU else self.settings.gpu, 0
-        request = shard_request(self.work, job, gpu)
+        request = build_shard_request(self.work, job, gpu)
         while True:
             call_id, outcome = self._await_outcome("score", request, folder, stage, job.name)
             try:

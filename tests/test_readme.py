@@ -18,7 +18,7 @@ from pipeline_assets.commands.catalog import COMMANDS, GROUPS
 from pipeline_assets.corpus.harmony import parse
 from pipeline_assets.corpus.harmony.message import Reason
 from pipeline_assets.corpus.scoring import score_shard, token_rows
-from pipeline_assets.corpus.scoring.scores import COLUMNS
+from pipeline_assets.corpus.scoring.scores import COLUMN_DESCRIPTIONS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.systems.nemotron import KINDS, NemotronRecipe
@@ -113,7 +113,7 @@ def test_the_page_on_scores_has_every_column_reason_and_key() -> None:
     page = (DOCS / "scoring.md").read_text(encoding="utf-8")
     told = tables_below("What scores say", page)
 
-    assert {name: told.get(name) for name in COLUMNS} == COLUMNS
+    assert {name: told.get(name) for name in COLUMN_DESCRIPTIONS} == COLUMN_DESCRIPTIONS
     of_texts = set(re.findall(r"Reason\.([A-Z_]+)", Path(parse.__file__).read_text())) | {Reason.NOT_ENCODABLE.name}
     reasons = {
         *(token_rows.NO_TEXT, token_rows.NO_COMPLETION, token_rows.NO_COMPLETION_LEFT, token_rows.UNKNOWN_LOSS_MODE),

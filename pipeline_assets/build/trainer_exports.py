@@ -171,7 +171,10 @@ def _build(job: Job) -> BuildResult:
     columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
     stated = form.rows(source, Lineage(job.run.root)).read(*columns)
     licences = Counter((name or "", licence) for name, licence in stated)
-    splits, descriptions = _card_splits(job.staging, result.files), chat_rows.COLUMNS | packed_chats.COLUMNS
+    splits, descriptions = (
+        _card_splits(job.staging, result.files),
+        chat_rows.COLUMN_DESCRIPTIONS | packed_chats.COLUMN_DESCRIPTIONS,
+    )
     steps = earlier_steps(source, Lineage(job.run.root))
     title, manifests = card_title(source.manifest), [source.manifest]
     card = CardContent(title, "this/folder", splits, [], manifests, steps, columns=descriptions, licences=licences)

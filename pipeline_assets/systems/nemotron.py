@@ -82,7 +82,7 @@ class NemotronRecipe(Recipe):
             scored[str(raw.partition)] = raw
             if self.rows is not None:
                 content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
-                sources = [raw, *(self._raw_target(*seeds) for seeds in section.seeds())]
+                sources = [raw, *(self._raw_target(*seeds) for seeds in section.seed_splits())]
                 sources += template_targets(self.name, self.rows.chat_template)
                 named: dict[str, Any] = {"tokenizer": self.rows.tokenizer_content, "checked_against": tuple(inventory)}
                 rows.append(NORMALIZED_SHARDS.target(self.name, content, sources, partition=raw.partition, **named))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline_assets.corpus.stores.download import STAGE, Store, download_all, receipt_name
+from pipeline_assets.corpus.stores.download import DOWNLOAD_STAGE, Store, download_all, receipt_name
 from pipeline_assets.corpus.stores.object_store import StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import (
@@ -148,10 +148,10 @@ def _pull_artifact(
         copies = download_all(store, objects, staging, f"pull {manifest.name}", _THREADS, log_every_s)
         for file, copy in zip(manifest.storage, copies, strict=True):
             if copy.sha256 != file.sha256:
-                staging.remove_receipt(STAGE, receipt_name(file.path))
+                staging.remove_receipt(DOWNLOAD_STAGE, receipt_name(file.path))
                 raise _damaged_error(store, object_key(file.sha256), copy.bytes, copy.sha256, file.sha256)
         for damage in find_damage(staging.folder, manifest):  # checks do not run after a pull
-            staging.remove_receipt(STAGE, receipt_name(damage.path))
+            staging.remove_receipt(DOWNLOAD_STAGE, receipt_name(damage.path))
             raise RetryableError(damage.what, staging.folder / damage.path, "pull it again")
         staging.seal(*seal, manifest.storage, provenance)
 

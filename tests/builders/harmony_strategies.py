@@ -2,13 +2,13 @@
 
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.message import SPECIAL, Message, Refusal, Role, render_header
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Message, Refusal, Role, render_header
 
 # Pieces that make control tokens, or nearly, at the seams of content and structure.
 PIECES = ["<|", "|>", "<", "|", ">", "start", "end", "message", "call", "return", "channel", "constrain", "<|end|>"]
 PIECES += ["<|start|>", "<|message|>", "assistant", " to=", "functions.f", "\n", "é", "漢", "🙂", "a", " ", "<|en"]
 ANY_CONTENT = st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=30)
-CONTENTS = ANY_CONTENT.filter(lambda text: SPECIAL.search(text) is None and _is_utf8(text))
+CONTENTS = ANY_CONTENT.filter(lambda text: SPECIAL_PATTERN.search(text) is None and _is_utf8(text))
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Z", "C"], exclude_characters="<"), min_size=1, max_size=8)
 FIELDS = st.sampled_from(["functions.f", "assistant", "browser.search", "python"]) | NAMES
 CHANNELS = st.sampled_from([None, "analysis", "commentary", "final"])

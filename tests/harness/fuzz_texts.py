@@ -11,7 +11,7 @@ from fuzz_edits import Reader
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message, Refusal, Role
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Analysis, Ending, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import basic_quality_flags_from_text, parse_harmony
 from pipeline_assets.corpus.nemotron.condition_sql import sql_functions
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
@@ -73,7 +73,7 @@ def _read_harmony(data: bytes, folder: Path) -> None:
         except Refusal as refusal:
             refusals.append(refusal)
         else:
-            assert all(SPECIAL.search(message.content) is None for message in parsed.conversation)
+            assert all(SPECIAL_PATTERN.search(message.content) is None for message in parsed.conversation)
     if len(refusals) == 2 * len(endings):
         raise refusals[0]
 

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
-from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
 from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
 from pipeline_assets.spine import durable
@@ -108,7 +108,7 @@ def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
 
 def _render_card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
-    columns = COLUMNS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
+    columns = COLUMN_DESCRIPTIONS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
     splits, steps = [split] if split.rows else [], earlier_steps(store.artifact, store.lineage)
     card = CardContent(card_title(manifest), "path/of/this/folder", splits, [], [manifest], steps, columns=columns)
     return dataset_card(card).encode()

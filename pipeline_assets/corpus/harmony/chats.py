@@ -1,7 +1,7 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
-Analysis becomes the `thinking` of the message that follows it, calls become `tool_calls` with arguments as JSON text,
-and the instructions of a developer message become a system message.
+Analysis begins a chat message as its `thinking`, and the text and calls that follow join it. Calls become `tool_calls`
+with arguments as JSON text. The instructions of a developer message become a system message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,8 @@ def to_chat_messages(
 
     Returns:
         Chat messages, and a dict for each chat message. For the assistant, the dict maps parts (`content`, `thinking`)
-        to their indexes in `messages`, and `tool_calls` to the index of the last call. For other roles, it is empty.
+        to their indexes in `messages`, and `tool_calls` to the index of the last call. For other roles, it is empty. A
+        developer message whose text is empty becomes no chat message.
     """
     chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
     # Name (or number, with `calls_by_reply`) and id of calls without a reply.

@@ -24,7 +24,7 @@ CONTROL_TOKENS = (START, MESSAGE, CHANNEL, CONSTRAIN, END, CALL, RETURN)
 
 # tiktoken's o200k_harmony has <|endofprompt|> where openai-harmony has a reserved name; only openai-harmony has
 # <|reserved_201088|>. The pattern also matches the reserved names of ids such as <|start|>, which are not tokens.
-SPECIAL = re.compile(
+SPECIAL_PATTERN = re.compile(
     r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
 )
@@ -33,7 +33,7 @@ _MAX_BARS = 16
 
 
 def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
-    """Return the first special token (`SPECIAL`) in `text[start:stop]`, or None.
+    """Return the first match of `SPECIAL_PATTERN` in `text[start:stop]`, or None.
 
     Most texts have few `|`, and a search for this single character is many times faster than a search for `<|`. Tables
     have many `|`, so after `_MAX_BARS` of them the regular expression searches the rest.
@@ -44,9 +44,9 @@ def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
         if bar < 0:
             return None
         position = bar + 1
-        if bar > start and text[bar - 1] == "<" and (match := SPECIAL.match(text, bar - 1, stop)):
+        if bar > start and text[bar - 1] == "<" and (match := SPECIAL_PATTERN.match(text, bar - 1, stop)):
             return match
-    return SPECIAL.search(text, position - 1, stop)
+    return SPECIAL_PATTERN.search(text, position - 1, stop)
 
 
 class Reason(StrEnum):
@@ -207,7 +207,7 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-SPEAKERS = {str(role): role for role in Role if role is not Role.TOOL}
+NON_TOOL_ROLES = {str(role): role for role in Role if role is not Role.TOOL}
 
 
 class Message(NamedTuple):
@@ -273,6 +273,6 @@ def read_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | N
     it is `python` or `tool`. Any other word may be a misspelt role, so it is unknown.
     """
     role, colon, name = author.partition(":")
-    if (speaker := SPEAKERS.get(role)) is not None:
+    if (speaker := NON_TOOL_ROLES.get(role)) is not None:
         return None if colon and not name else (speaker, name or None)
     return (Role.TOOL, author) if has_recipient or "." in author or author in _UNDOTTED_TOOLS else None

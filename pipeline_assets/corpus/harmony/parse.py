@@ -21,8 +21,8 @@ from pipeline_assets.corpus.harmony.message import (
     END,
     FIELD,
     MESSAGE,
+    NON_TOOL_ROLES,
     RETURN,
-    SPEAKERS,
     START,
     Message,
     Reason,
@@ -65,7 +65,8 @@ class ParsedMessage(NamedTuple):
     """Message with its position in a text.
 
     Attributes:
-        terminator: Control token that ends the message; None if the text ends first (`ending="open"`).
+        terminator: Control token that ends the message; None in a text of a chat template, or if the text ends first
+            (`ending="open"`).
         span: Whole message, including `<|start|>` and the terminator if the text has them.
         body: Content, between `<|message|>` and the terminator.
     """
@@ -132,7 +133,7 @@ def parse_harmony(
     if ending == "next_role":
         stop = text.rfind(START)
         role = text[stop + len(START) :] if stop >= 0 else ""
-        if (next_role := SPEAKERS.get(role)) is None:
+        if (next_role := NON_TOOL_ROLES.get(role)) is None:
             raise Refusal(Reason.NO_NEXT_ROLE, f"the text does not end with {START} and a role", len(text))
     messages = tuple(_parse_messages(text, stop, opening, ending == "open"))
     if ending == "open" and (not messages or messages[-1].terminator is not None):

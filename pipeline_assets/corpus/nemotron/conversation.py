@@ -14,7 +14,7 @@ from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messa
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.message_text import (
     REASONING_KEYS,
-    THINK,
+    THINK_TAGS_COUNT,
     ThinkTags,
     count_think_tags,
     read_reasoning,
@@ -34,7 +34,7 @@ from pipeline_assets.corpus.nemotron.text_flags import restore_latex
 from pipeline_assets.corpus.nemotron.tools import DeclaredTools, read_tools
 
 _SYSTEM_ROLES = ("system", "developer")
-_SPEAKERS = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
+_ROLES_WITH_CONTENT = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
 _REQUEST_CHARACTERS = 500  # at the end of a prompt, where a request for `<think>` and `<solution>` blocks is expected
 _READ_KEYS = {
     "system": frozenset({"role", "content"}),
@@ -51,11 +51,10 @@ class _MessageReader:
     Attributes:
         counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: keys of messages
             that have a value but no place in Harmony. `unread_message_keys/ROLE.KEY`: such keys by name, together with
-            unread keys of text parts. `messages_as_json`: contents and reasoning that are not text. `think_tags/ROLE`,
+            unread keys of text parts. `messages_as_json`: contents and reasoning that became JSON. `think_tags/ROLE`,
             `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
-            not pair up; `think_tags/contradicted`: assistant messages with reasoning apart from their content, and
-            without `<think>` in it, although the user's message ends with a request for `<think>` and `<solution>`
-            tags.
+            not pair up; `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their
+            content, although the latest user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
         owners: For each message that `read` returned, the number of its source message in the row; empty for a proof
             without messages.
@@ -107,7 +106,11 @@ class _MessageReader:
             ):
                 self.counts["message_fields_unread"] += len(unread)
                 self.counts.update(unread)
-            if role in _SPEAKERS and message.get("content") is None and not has_value(message.get("tool_calls")):
+            if (
+                role in _ROLES_WITH_CONTENT
+                and message.get("content") is None
+                and not has_value(message.get("tool_calls"))
+            ):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number}, of the {role}, has no content")
             self.roles.append(str(role))
             if number > 0 or not has_instructions:
@@ -138,7 +141,7 @@ class _MessageReader:
         if reasoning is not None:
             count_think_tags("analysis", reasoning, self.counts)
             if self._requests_tags and "<think>" not in content:
-                self.counts[f"{THINK}/contradicted"] += 1
+                self.counts[f"{THINK_TAGS_COUNT}/contradicted"] += 1
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
         before, content = self._split_thoughts(content, reasoning)
         messages += before
@@ -152,8 +155,8 @@ class _MessageReader:
         """Separate `<think>` blocks from content; return their messages and the last text.
 
         With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message. Blank ones, and
-        thoughts equal to `reasoning`, are omitted. With `DROP`, blocks are removed. Other content is returned as the
-        last text, and so is content whose tags do not pair up.
+        thoughts equal to `reasoning`, are omitted. With `DROP`, no message is returned, and blocks are removed from the
+        text. With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
         """
         rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -200,13 +203,15 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes.
+        loss: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes; for a chat
+            template, as `MarkedSpans`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
-        is_own_text: Whether the row has a column `text`, from which the messages were parsed.
+        is_own_text: Whether the conversation comes from the row's column `text`, not from its `messages`.
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
-            the counts of `_MessageReader`. Empty if the text is not valid Harmony.
+            the counts of `_MessageReader` (for a column `text`, only `think_tags`), `restore_latex` and
+            `read_train_turns`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
         stalled_calls: Number of calls that repeat an equal call after two equal replies.
         failed_checks: Names in `CHECKS` of the checks that the text fails.

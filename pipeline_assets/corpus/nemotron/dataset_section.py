@@ -61,7 +61,7 @@ class RowOrigin:
 
 
 _EFFORT = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name
-Texts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+NonEmptyTexts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
 class SplitSource(RecipeSection):
@@ -81,8 +81,8 @@ class SplitSource(RecipeSection):
         str | None, Option("Branch, tag or commit; its commit is stored. Default: main.", default=None)
     ] = None
     path: str | None = None
-    splits: Annotated[Texts, Option("Split to read, such as low; repeatable.", "split", default=None)]
-    files: dict[str, Texts] = pydantic.Field(default_factory=dict)
+    splits: Annotated[NonEmptyTexts, Option("Split to read, such as low; repeatable.", "split", default=None)]
+    files: dict[str, NonEmptyTexts] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:
@@ -150,12 +150,12 @@ class DatasetSection(SplitSource):
 
     def rows_content(self, split: str) -> dict[str, Any]:
         """Return the section's settings for the rows of a split, as stored in a recipe."""
-        known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seeds()]}
+        known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
         return content | {name: value for name, value in known.items() if value not in (None, [])}
 
-    def seeds(self) -> list[tuple[SeedSet, str]]:
+    def seed_splits(self) -> list[tuple[SeedSet, str]]:
         """List (seed set, split) pairs of all seed sets."""
         return [(seeds, split) for seeds in self.prompts for split in seeds.splits]
 

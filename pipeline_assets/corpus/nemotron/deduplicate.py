@@ -110,7 +110,7 @@ def _shard_number(shard: str) -> str:
 
 
 def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
-    """Yield prompts that decontamination dropped or rejected, by shard and row."""
+    """Yield prompts that decontamination dropped or rejected, sorted by shard and row."""
     if decontaminated is None:
         return
     contaminated = (Reject(row.shard, row.row, row.reason, str(row)) for row in read_contaminated(decontaminated))
@@ -138,7 +138,7 @@ def _write_by_shard(
 
 
 def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
-    """Write the kept rows of a shard, then its dropped rows, as two files."""
+    """Write two files: the kept rows of a shard, and its dropped rows."""
     dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
     findings, first = _earlier_decisions(shard), 0

@@ -34,7 +34,7 @@ _SHORT_NAMES = {
 }
 _ALWAYS_SHOWN = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
 _MAX_TAGS = 8
-_SIZES = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
+_SIZE_HEADINGS = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
 _ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
 
 
@@ -69,7 +69,7 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
         *("", "| column of this table | there is |", "| --- | --- |"),
         *(f"| {column} | {COVERAGE[name]} |" for column, name in zip(headings, names, strict=True)),
         *("", "## Files and rows", ""),
-        *markdown_table(_SIZES, [size]),
+        *markdown_table(_SIZE_HEADINGS, [size]),
         *("", "## Tags", ""),
         *markdown_table(["split", "column", "values"], tags),
         *(["", "## Not read", "", *notes] if notes else []),
@@ -96,7 +96,7 @@ INVENTORY_STAGE = StageVersion("nemotron_inventory", 5)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FILE: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _CENSUS_STAGE = "inventory"
-_REJECTS = f"{WORK}/rejects"
+_REJECTS_FOLDER = f"{WORK}/rejects"
 
 
 def take_inventory(
@@ -104,10 +104,11 @@ def take_inventory(
 ) -> BuildResult:
     """Build the inventory of a split's rows, or of a sample of `max_rows`.
 
-    `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row.
+    `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row although
+    the files are not empty.
     """
     shards = (
-        source_rows.plan_shards(files, source_rows.SHARD_BYTES)
+        source_rows.plan_shards(files, source_rows.SCAN_SHARD_BYTES)
         if max_rows is None
         else source_rows.plan_sample(files, max_rows)
     )
@@ -144,7 +145,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
         else:
             census.add_row(row.columns, as_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
-    name = f"{_REJECTS}/{shard.name}{SUFFIX}"
+    name = f"{_REJECTS_FOLDER}/{shard.name}{SUFFIX}"
     reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
     return Receipt([reject_file], counts, {"tally": census.tally()})
 

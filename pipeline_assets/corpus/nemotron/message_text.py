@@ -14,10 +14,10 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Message, content_t
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 
 REASONING_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
-AS_JSON: Final = "messages_as_json"
-UNREAD: Final = "unread_message_keys"
-THINK: Final = "think_tags"
-UNPAIRED: Final = "unpaired"
+AS_JSON_COUNT: Final = "messages_as_json"
+UNREAD_KEYS_COUNT: Final = "unread_message_keys"
+THINK_TAGS_COUNT: Final = "think_tags"
+UNPAIRED_TAGS: Final = "unpaired"
 _KEY_CHARACTERS = 80
 _MEDIUM = r"(?:image|audio|video|file|document|media)"
 _MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIUM}|{_MEDIUM}(?:_(?:url|file|data|embeds))?|inline_data")
@@ -29,9 +29,9 @@ _TAG = re.compile("</?think>")
 class ThinkTags(StrEnum):
     """Treatment of `<think>…</think>` in content of the assistant.
 
-    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, in its place, unless
-    it is blank or repeats the message's reasoning. `drop`: blocks are removed. Content whose tags do not pair up is
-    never changed.
+    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, and text before or
+    between blocks a message on the commentary channel, in the text's order; blank parts, and blocks that repeat the
+    message's reasoning, are omitted. `drop`: blocks are removed. Content whose tags do not pair up is never changed.
     """
 
     KEEP = "keep"
@@ -42,7 +42,7 @@ class ThinkTags(StrEnum):
 def unread_key(owner: str, key: str) -> str:
     """Return the name of the count for an unread key of `owner`, such as a role."""
     short = key[:_KEY_CHARACTERS]
-    return f"{UNREAD}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
+    return f"{UNREAD_KEYS_COUNT}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
 
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
@@ -61,7 +61,7 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
             unread = (key for part in parts for key in part if key not in ("type", "text") and has_value(part[key]))
             counts.update(unread_key(f"{role}.content[]", key) for key in unread)
             return "".join(str(part["text"]) for part in parts)
-    counts[AS_JSON] += 1
+    counts[AS_JSON_COUNT] += 1
     return content_text(value)
 
 
@@ -95,7 +95,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check for a `mimeType`, or an object under `source` or the part's type, `kind`."""
+    """Check whether a part has a `mimeType`, or an object under `source` or its type."""
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 
@@ -139,17 +139,16 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     return None if depth else [(is_thought, text.strip("\r\n") if is_thought else text) for is_thought, text in parts]
 
 
-def count_think_tags(owner: str, text: str, counts: Counter[str]) -> bool:
-    """Count a text under its owner if it has `<think>` tags; return whether it has.
+def count_think_tags(owner: str, text: str, counts: Counter[str]) -> None:
+    """Increase the count of texts with `<think>` tags if `text` has such tags.
 
-    The owner is a role, or `analysis`. A text of the assistant whose tags do not pair up also counts as `unpaired`.
+    Texts are counted by `owner`, a role or `analysis`. A text of the assistant whose tags do not pair up also counts as
+    `unpaired`.
     """
-    has_tags = "<think>" in text or "</think>" in text
-    if has_tags:
-        counts[f"{THINK}/{owner}"] += 1
+    if "<think>" in text or "</think>" in text:
+        counts[f"{THINK_TAGS_COUNT}/{owner}"] += 1
         if owner == "assistant" and split_think_blocks(text) is None:
-            counts[f"{THINK}/{UNPAIRED}"] += 1
-    return has_tags
+            counts[f"{THINK_TAGS_COUNT}/{UNPAIRED_TAGS}"] += 1
 
 
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:

@@ -1,7 +1,7 @@
 """Shard task of the stage `nemotron_normalise`.
 
-Rows are read, rendered, encoded and written in blocks. Each block becomes a row group; its end depends on the shard
-alone.
+Rows are read, rendered, encoded and written in blocks, whose ends depend on the shard alone. The kept rows of a block
+become a row group.
 """
 
 import gc
@@ -21,7 +21,7 @@ from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
-from pipeline_assets.corpus.nemotron.message_text import THINK, UNREAD
+from pipeline_assets.corpus.nemotron.message_text import THINK_TAGS_COUNT, UNREAD_KEYS_COUNT
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID_HARMONY, Encoder, NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
@@ -40,7 +40,8 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 
-NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD, THINK)  # counts that are nested by name, as `COUNT/NAME`
+# Counts that are nested by name, as `COUNT/NAME`.
+NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT, THINK_TAGS_COUNT)
 _MAX_NAMES = 64
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
@@ -113,9 +114,9 @@ def normalise_shard(
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
     """Merge the counts of all but the 64 most frequent unread keys into one count."""
-    rest = f"{UNREAD}/{OTHERS}"
+    rest = f"{UNREAD_KEYS_COUNT}/{OTHERS}"
     names = sorted(
-        (name for name in counts if name.startswith(f"{UNREAD}/") and name != rest),
+        (name for name in counts if name.startswith(f"{UNREAD_KEYS_COUNT}/") and name != rest),
         key=lambda name: (-counts[name], name),
     )
     rare = frozenset(names[_MAX_NAMES:])

@@ -31,7 +31,7 @@ from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
 from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
-from pipeline_assets.corpus.nemotron.schema import DATA, DROPPED_FILE, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import DATA_FOLDER, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.seed_prompts import write_seed_prompts
 from pipeline_assets.corpus.nemotron.source_rows import RowShard, empty_sample_error, plan_sample, plan_shards
 from pipeline_assets.corpus.nemotron.splits import DEFAULT_CONFIG
@@ -198,7 +198,7 @@ def _store_rows(
 ) -> list[OutputFile]:
     """Store shards under their final names; rewrite only shards with a repeated id."""
     repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in receipts], staging)
-    finals = [f"{DATA}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
+    finals = [f"{DATA_FOLDER}/{split}-{number:05d}-of-{len(receipts):05d}.parquet" for number in range(len(receipts))]
     files = [receipt.files[0] for receipt in receipts]
     tasks = [
         Task(f"{number:05d}", file.rows, functools.partial(number_ids, staging.path(file.path), final, shard_repeats))
@@ -211,16 +211,16 @@ def _store_rows(
     return [outputs.get(final) or file.link_as(final, staging) for file, final in zip(files, finals, strict=True)]
 
 
-def number_ids(path: Path, final: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
+def number_ids(path: Path, final_path: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
     """Append `#2`, `#3`, … to a shard's repeated ids; its row groups stay the same."""
-    with StoredParquet(path) as file, ParquetOutput(folder.path(final), SCHEMA, file.metadata.num_rows) as output:
+    with StoredParquet(path) as file, ParquetOutput(folder.path(final_path), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)
             ids = [f"{row_id}#{nth}" if nth else row_id for row_id, nth in numbered]
             output.write(table.set_column(0, SCHEMA.field("id"), string_column(ids)))
-    return Receipt([output.output(final)], {})
+    return Receipt([output.output(final_path)], {})
 
 
 def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:

@@ -20,9 +20,9 @@ class OpenCalls:
     """Tool calls of a conversation; a call is open until a reply answers it.
 
     A reply with the id of an open call answers that call; a second reply to a call answers none. Else, a reply that
-    names a tool answers the first open call of that tool, if any. Any other reply answers the first open call of the
-    latest message with calls that no later reply names, or else the first open call. "First" is in the order of calls,
-    but calls of the latest message with calls precede all earlier ones.
+    names a tool answers the first open call of that tool, if any. Any other reply answers, among the open calls of the
+    latest message with calls, the first that no later reply names; without one, the first open call. "First" is in the
+    order of calls, but calls of the latest message with calls precede all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return its message and how it was matched.
+        """Close the call that a reply answers; return the reply's message and the match.
 
-        Raise RowFault if the name is not text, or if a reply without a name finds no open call.
+        Raise RowFault if the name is not text, or if a reply without a name or known id finds no open call.
         """
         if has_value(name) and not isinstance(name, str):
             raise RowFault(RowReason.MALFORMED_MESSAGE, f"the name of a tool is {type(name).__name__}")
@@ -79,14 +79,14 @@ class OpenCalls:
     def _match_reply(self, content: str, call_id: str | None, name: str | None) -> tuple[str, MatchedBy]:
         """Close the call that a reply answers; return its tool and the kind of match."""
         if call_id is not None:
-            index = self._next_open(("id", call_id))
+            index = self._first_open(("id", call_id))
             if index is not None:
                 return self._close(index, content), "id"
             if call_id in self._tool_by_id:  # a second reply to a call
                 self.log.add_reply(None, content)
                 return self._tool_by_id[call_id], "id"
         if name is not None:
-            index = self._next_open(("name", name))
+            index = self._first_open(("name", name))
             if index is None:
                 self.log.add_reply(None, content)
                 return name, "nothing"
@@ -104,9 +104,10 @@ class OpenCalls:
         return ("name", name) if isinstance(name, str) and name else None
 
     def _next_for_unnamed_reply(self) -> int | None:
-        """Return the index of the first open call since `_latest` that no reply needs.
+        """Return the index of the call that a reply without a name answers.
 
-        Without such a call, return the index of the next open call; None if no call is open.
+        It is the first open call since `_latest` that no later reply names, or else the first open call in the order of
+        the class; None if no call is open.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
@@ -116,10 +117,10 @@ class OpenCalls:
             is_spare = self._claims["name", name] < len(same_name) - bisect_left(same_name, self._latest)
             if is_spare and (call_id is None or self._claims["id", call_id] <= 0):
                 return index
-        return self._next_open(None)
+        return self._first_open(None)
 
-    def _next_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the next open call, or None.
+    def _first_open(self, key: _CallKey | None) -> int | None:
+        """Return the index of the first open call in the order of the class, or None.
 
         With `key`, only calls that have this key are considered.
         """

@@ -10,7 +10,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
-SHARED_ROWS = "A row may be in several pools."
+SHARED_ROWS_NOTE = "A row may be in several pools."
 
 
 def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[OutputFile]) -> OutputFile:
@@ -21,5 +21,5 @@ def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[Out
     pools = replace(manifest, storage=[file.stored for file in files])
     splits, sources = collect_splits([Artifact(staging.folder, pools)])
     title = manifest.name.rpartition("/")[2]
-    card = CardContent(title, f"path/of/{title}", splits, sources, [pools], notes=[SHARED_ROWS, ""])
+    card = CardContent(title, f"path/of/{title}", splits, sources, [pools], notes=[SHARED_ROWS_NOTE, ""])
     return write_text(staging, CARD, dataset_card(card))

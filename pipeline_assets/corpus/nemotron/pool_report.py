@@ -45,7 +45,7 @@ def correctness_range(share: float | None) -> str:
 
 
 def length_bucket(tokens: int | None) -> str:
-    """Return the largest power of two up to a row's tokens, as text; at least `1`."""
+    """Return the largest power of two up to `tokens`, as text; `1` for 0 or None."""
     return str(1 << max((tokens or 0).bit_length() - 1, 0))
 
 
@@ -79,7 +79,7 @@ class PoolsSummary(msgspec.Struct, frozen=True):
         ledger: Counts of the rows that pools are chosen from.
         left_out: Pools without rows because no row of the dataset can be in them, with the reason.
         empty: Other pools without rows; for each condition of a pool, the number of rows that meet it.
-        correctness_gap: Number, correctness and examples of the rows in no pool whose correctness is known.
+        correctness_gap: Rows of known correctness in no pool: their number, range of correctness and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
 

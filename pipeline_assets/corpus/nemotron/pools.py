@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 POOL_PREFIX = "candidates_"
-_FLAGS = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
+_FLAGS_COLUMN = "chosen"  # pools of a row: U+0001 or U+0000 for each pool
 _MAX_EXAMPLES = 20
 _BUCKET_BYTES = 64 << 20  # maximum uncompressed size of the split's rows in one bucket, on average
 _SPILL_BYTES = 16 << 20  # rows in memory, to be written bucket by bucket
@@ -74,7 +74,7 @@ def build_pools(
     for (split, _), receipt in zip(files, receipts, strict=True):
         spilled[split] += [staging.path(file.path) for file in receipt.files]
     counts, gap = Counter(total_counts(receipts)), _merge_gaps(receipt.notes for receipt in receipts)
-    limits, quotas = find_rank_limits(spilled, pools, recipe, _FLAGS)
+    limits, quotas = find_rank_limits(spilled, pools, recipe, _FLAGS_COLUMN)
     write = functools.partial(write_pools, pools=pools, recipe=recipe, limits=limits)
     tasks = [
         Task(f"{split}-{bucket:05d}", 0, functools.partial(write, split, bucket, buckets[split], paths))
@@ -127,7 +127,10 @@ def _bucket_count(rows: Artifact) -> int:
 
 
 def _explain_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
-    """Explain an empty pool: by its empty columns, or by matching rows per condition."""
+    """Explain an empty pool by a message, or by the number of rows per condition.
+
+    The result is a message if the columns of the conditions have no value in any row with an accepted licence.
+    """
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
@@ -168,10 +171,10 @@ def spill_rows(
 def _read_pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
-    """Yield a file's rows that are in a pool, by row group, with a column `_FLAGS`.
+    """Yield a file's rows that are in a pool, by row group, with their pools.
 
-    The column has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000. All rows are added to
-    `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
+    The column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000. All
+    rows are added to `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -188,7 +191,7 @@ def _read_pool_rows(
             gaps.append(_describe_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
             if is_in_any.any():
                 flags = string_column([row.tobytes() for row in chosen])
-                yield table.append_column(_FLAGS, flags).filter(bool_column(is_in_any))
+                yield table.append_column(_FLAGS_COLUMN, flags).filter(bool_column(is_in_any))
 
 
 def _find_memberships(
@@ -273,15 +276,15 @@ def write_pools(
     """Write the rows of a bucket, sorted by id, to one file per pool.
 
     A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`, `pools` the pools in the
-    order of the flags in `_FLAGS`. Counts of rows that quotas drop from all their pools: `lost_documents`,
+    order of the flags in `_FLAGS_COLUMN`. Counts of rows that quotas drop from all their pools: `lost_documents`,
     `lost_tokens`, `dropped/over_quota`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
-    flags = "".join(table[_FLAGS].to_pylist()).encode()
+    flags = "".join(table[_FLAGS_COLUMN].to_pylist()).encode()
     chosen = np.frombuffer(flags, bool).reshape(len(order), len(pools))[order]
-    table = table.drop_columns([_FLAGS]).take(to_arrow(order))
+    table = table.drop_columns([_FLAGS_COLUMN]).take(to_arrow(order))
     selected = np.stack([quota_mask(table, split, pool, recipe, limits) for pool in pools], axis=1)
     over_quota = np.asarray(chosen.any(axis=1) & ~(chosen & selected).any(axis=1))
     chosen = chosen & selected

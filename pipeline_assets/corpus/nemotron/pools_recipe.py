@@ -24,21 +24,22 @@ if TYPE_CHECKING:
 
 
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
-CAPABILITY = "capability"  # prefix of pools by capability
+CAPABILITY_PREFIX = "capability"
 EVERY_POOL = "every_pool"  # key of `quotas`
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 
 def _check_condition(condition: str) -> str:
-    if not any(condition in conditions for conditions in RULES.values()):  # polars and sqlglot take time to import
+    # polars and sqlglot take time to import.
+    if not any(condition in conditions for conditions in DEFAULT_RULES.values()):
         parse_condition(condition)
     return condition
 
 
 Condition = Annotated[str, pydantic.AfterValidator(_check_condition)]
 Conditions = Annotated[tuple[Condition, ...], pydantic.Field(strict=False, min_length=1)]
-RULES: Mapping[str, tuple[str, ...]] = {
+DEFAULT_RULES: Mapping[str, tuple[str, ...]] = {
     "missing_correctness_meta": ("meta_correctness IS NULL",),
     "tool_use": ("stats_tool_calls > 0",),
     "long_context": ("stats_tokens >= 16384",),
@@ -106,7 +107,7 @@ class PoolsRecipe(RecipeSection):
 
     LATER_KEYS = frozenset({"quotas", "seed"})
 
-    rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(RULES))
+    rules: Mapping[str, Conditions] = pydantic.Field(default_factory=lambda: dict(DEFAULT_RULES))
     by_capability: bool = True
     refuse_licences: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
 
@@ -116,7 +117,7 @@ class PoolsRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_quotas(self) -> Self:
         for name in self.quotas or ():
-            is_by_capability = self.by_capability and name.startswith(f"{CAPABILITY}_")
+            is_by_capability = self.by_capability and name.startswith(f"{CAPABILITY_PREFIX}_")
             if name not in (EVERY_POOL, *self.rules) and not is_by_capability:
                 known = ", ".join((EVERY_POOL, *self.rules))
                 raise ValueError(f"`quotas` names {name!r}, but the recipe has no such pool; use one of {known}")
@@ -132,7 +133,7 @@ class PoolsRecipe(RecipeSection):
     def _check_pool_names(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
         for purpose in rules:
             raise_if_invalid_name(purpose)
-            if purpose.startswith(f"{CAPABILITY}_") or purpose == EVERY_POOL:
+            if purpose.startswith(f"{CAPABILITY_PREFIX}_") or purpose == EVERY_POOL:
                 use = "all pools" if purpose == EVERY_POOL else "a pool by capability"
                 raise ValueError(f"{purpose!r} is reserved for {use}; choose another name")
         return rules
@@ -204,10 +205,10 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of all conditions that are not true for a row of nulls."""
+    """Return the columns of the conditions that a row of nulls does not meet."""
     unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
 
 def capability_pool(target: str) -> str:
-    return f"{CAPABILITY}_{_INVALID_CHARACTERS.sub('_', target.lower()).strip('_')}"
+    return f"{CAPABILITY_PREFIX}_{_INVALID_CHARACTERS.sub('_', target.lower()).strip('_')}"

@@ -38,7 +38,7 @@ from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
 
-TEXTS = "texts"
+TEXTS_FOLDER = "texts"
 _encoder = msgspec.json.Encoder()
 _UNKNOWN_CORRECTNESS = -1.0
 _BATCH_ROWS = 1024
@@ -103,9 +103,10 @@ class PromptRules:
 def gather_prompts(
     staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
-    """Build a split's prompts; drop rows whose text equals an earlier row's text.
+    """Build the prompts of a split's kept rows.
 
-    `earlier` has the prompts of splits that count as earlier.
+    A row is dropped by `drop_reason`, or if an earlier row has the same text. Earlier rows are in the split, or in the
+    splits whose prompts are in `earlier`.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
@@ -114,7 +115,7 @@ def gather_prompts(
         prompts.path(file.path)
         for prompts in earlier
         for file in prompts.manifest.identity.files
-        if file.path.startswith(f"{TEXTS}/")
+        if file.path.startswith(f"{TEXTS_FOLDER}/")
     ]
     own_texts = [staging.path(receipt.files[0].path) for receipt in hashed]
     repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
@@ -124,7 +125,9 @@ def gather_prompts(
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
-    texts = [receipt.files[0].link_as(f"{TEXTS}/{Path(receipt.files[0].path).name}", staging) for receipt in hashed]
+    texts = [
+        receipt.files[0].link_as(f"{TEXTS_FOLDER}/{Path(receipt.files[0].path).name}", staging) for receipt in hashed
+    ]
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]
@@ -133,7 +136,7 @@ def gather_prompts(
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
     """Write hashes of the texts that pass the rules (`IdsWriter`); count these texts."""
-    name, passing = f"{WORK}/{TEXTS}/{shard.name}", 0
+    name, passing = f"{WORK}/{TEXTS_FOLDER}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
         for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
@@ -146,7 +149,7 @@ def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: 
 def write_prompts(
     shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules, zstd_level: int
 ) -> Receipt:
-    """Write the Documents of a shard, then its dropped rows, as two files."""
+    """Write two files: Documents of a shard's kept rows, and its dropped rows."""
     name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
     occurrences, shard_row = read_occurrences(shard.repeats, shard.passing), 0

@@ -77,7 +77,7 @@ _COLUMN_COVERAGE: Final = (
     ("reasoning", "reasoning_label"),
 )
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
-_SETTINGS = RowsRecipe.model_validate({"system": None})
+_ROWS_RECIPE = RowsRecipe.model_validate({"system": None})
 _FOLD_AT = 4096  # distinct shapes and paths in memory
 NamePath = tuple[str, ...]
 Types = tuple[type, ...]
@@ -173,7 +173,7 @@ def _standard_row(row: Row) -> Row:
 def _failed_checks(row: Row) -> Sequence[str]:
     """List the checks that a row's text fails; empty if the row would be rejected."""
     with suppress(Refusal, UnicodeEncodeError, RecursionError):
-        return row_text(row, declared_tools(row), _SETTINGS, "chat_if").failed_checks
+        return row_text(row, declared_tools(row), _ROWS_RECIPE, "chat_if").failed_checks
     return ()
 
 

@@ -1,4 +1,4 @@
-"""Checks of normalised rows and pools with a preview of inventories.
+"""Checks of normalised rows and candidate pools, with a preview of inventories.
 
 Rows are read back from their files and checked from texts and tokens, not from the values that built them.
 """
@@ -17,7 +17,7 @@ from pipeline_assets.corpus.harmony import encode
 from pipeline_assets.corpus.harmony.message import CALL, END, MESSAGE, RETURN, START, Refusal
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
-from pipeline_assets.corpus.nemotron.pools_recipe import CAPABILITY
+from pipeline_assets.corpus.nemotron.pools_recipe import CAPABILITY_PREFIX
 from pipeline_assets.corpus.nemotron.rows_recipe import rows_recipe
 from pipeline_assets.corpus.nemotron.schema import data_files
 from pipeline_assets.corpus.tokens.encode import is_spot_checked
@@ -168,9 +168,9 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 
 
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
-    """Check that rows have the metadata that the inventory counts, unless sampled.
+    """Check that normalised rows have the metadata that the inventory counted.
 
-    Rows that normalisation lost may have had any of the missing metadata.
+    Samples are not compared. Rows that normalisation dropped or rejected may have had any of the missing metadata.
     `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
     """
     built = [inventory for inventory in inventories if inventory is not None]
@@ -211,7 +211,7 @@ def pools_have_rows(pools: Artifact) -> Verdict:
         if quota["rows"] < quota["candidates"]
     ]
     limited = identity.recipe["pools"].get("quotas") or {}
-    unused = [name for name in limited if name.startswith(f"{CAPABILITY}_") and name not in rows_by_pool]
+    unused = [name for name in limited if name.startswith(f"{CAPABILITY_PREFIX}_") and name not in rows_by_pool]
     parts += [f"no row is in {name}, which `quotas` limits" for name in unused]
     if gap := decisions.get("correctness_gap"):
         named = ", ".join(gap["examples"]) + (", …" if gap["rows"] > len(gap["examples"]) else "")
@@ -243,7 +243,7 @@ def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
     return rows, present
 
 
-_SHOWN_COLUMNS = 20
+_MAX_SHOWN_COLUMNS = 20
 
 
 def preview_columns(inventory: Artifact) -> list[dict[str, str]]:
@@ -251,5 +251,5 @@ def preview_columns(inventory: Artifact) -> list[dict[str, str]]:
     columns = list(read_inventory(inventory)["columns"].items())
     return [
         {"column": name, "types": ", ".join(column["types"]), "share of rows": column["share"]}
-        for name, column in columns[:_SHOWN_COLUMNS]
+        for name, column in columns[:_MAX_SHOWN_COLUMNS]
     ]

@@ -1,8 +1,7 @@
 """Columns of a row: id, metadata, quality and statistics.
 
-`schema.COLUMNS` describes each column. The id is the row's uuid, or else a hash of its content. Repeated ids are
-numbered over a whole split, so ids do not depend on the shards: `IdsWriter` stores the ids of each shard, 24 bytes per
-row, and `write_repeats` finds the rows that repeat an id, in bounded memory.
+`schema.COLUMN_DESCRIPTIONS` describes each column. The id is the row's uuid, or else a hash of its content. Repeated
+ids are numbered over a whole split, so ids do not depend on the shards (`doc_ids`).
 
 The evaluations in `metadata` of Math-v2 record how often a problem was solved. Each of six conditions,
 `reason_{high,medium,low}_{with,no}_tool`, has `{count, pass, accuracy}`: of `count` attempts, `pass` were correct.

@@ -35,7 +35,7 @@ def canonical_text(value: JsonValue) -> str:
 
 
 def decode_text(text: str, reason: "RowReason", where: str) -> JsonValue:
-    """Decode a JSON text; RowFault with `reason` and `where` if it is not JSON."""
+    """Decode a JSON text; raise RowFault with `reason` and `where` if it is not JSON."""
     try:
         return cast(JsonValue, msgspec.json.decode(text))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -18,7 +18,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 7)
-SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
+DEFAULT_SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 _LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
@@ -88,7 +88,7 @@ class RowsRecipe(RecipeSection):
         analysis: Treatment of reasoning; no effect on a row that is text already.
         loss: Loss mode: the bodies that count as completion.
         system: System message before each rendered conversation, or null. A row's tools are in the developer message.
-            Chat templates have their own.
+            A chat template ignores it.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
         think_tags: Treatment of `<think>` blocks in content of the assistant.
         restore_latex: Whether to restore LaTeX words whose start became a control character in JSON; see `text_flags`.
@@ -127,7 +127,7 @@ class RowsRecipe(RecipeSection):
     max_rows: Annotated[int | None, Option("Maximum rows of a split, sampled over all files.", "max-records")] = (
         pydantic.Field(None, ge=1)
     )
-    shard_bytes: int = pydantic.Field(SHARD_BYTES, gt=0)
+    shard_bytes: int = pydantic.Field(DEFAULT_SHARD_BYTES, gt=0)
     max_reject_fraction: Annotated[Share, Option("Stop if a split's share of rejected rows exceeds this.")] = "0.05"
     tokenizer: HarmonyRecipe = HarmonyRecipe()
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.spine.artifact import Artifact
 
-DATA = "data"
+DATA_FOLDER = "data"
 DROPPED_FILE = f"dropped{SUFFIX}"
 
 _TEXT, _TEXTS, _BOOL = pa.string(), pa.list_(pa.string()), pa.bool_()
@@ -81,7 +81,7 @@ _COLUMNS: dict[str, tuple[pa.DataType, str]] = {
     "source_tools_count": (_INT32, "Number of declared tools."),
 }
 SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
-COLUMNS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
+COLUMN_DESCRIPTIONS: Final = {name: description for name, (_, description) in _COLUMNS.items()}
 
 
 def select_columns(table: pa.Table) -> pa.Table:
@@ -93,4 +93,4 @@ def select_columns(table: pa.Table) -> pa.Table:
 
 def data_files(shards: Artifact) -> list[str]:
     """List the paths of a split's Parquet files of rows, in order."""
-    return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA}/")]
+    return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA_FOLDER}/")]

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
-from pipeline_assets.corpus.nemotron.source_rows import SHARD_BYTES, SourceRow, plan_shards, read_shard
+from pipeline_assets.corpus.nemotron.source_rows import SCAN_SHARD_BYTES, SourceRow, plan_shards, read_shard
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError
@@ -35,7 +35,7 @@ def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFil
 
 
 def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
-    for shard in plan_shards(files, SHARD_BYTES):
+    for shard in plan_shards(files, SCAN_SHARD_BYTES):
         for row in read_shard(shard):
             prompt = row.columns.get(column) if isinstance(row, SourceRow) else None
             if isinstance(prompt, list):

@@ -26,8 +26,8 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import group_by_size, number_shards
 
 SourcePiece = ByteRange | RowGroupRun
-SHARD_BYTES = 1 << 26
-SAMPLE_PIECES = 16  # pieces per file: a sample covers the whole file, since its first rows are often alike
+SCAN_SHARD_BYTES = 1 << 26
+MAX_SAMPLE_PIECES = 16  # pieces per file: a sample covers the whole file, since its first rows are often alike
 _SAMPLE_PIECE_BYTES = 1 << 23
 _BATCH_ROWS = 64  # rows of 2 MB are common
 _SHOWN_BYTES = 80
@@ -59,7 +59,10 @@ class RowShard:
 
 
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
-    """Plan shards of about `shard_bytes`, in file order; InputError for damaged files."""
+    """Plan shards of about `shard_bytes`, in file order.
+
+    Raise InputError for a damaged file, and for Parquet under the name of JSON lines.
+    """
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
@@ -71,7 +74,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
     rows of every piece are read, the same number from each, or one more from the first pieces if the division has a
     remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
-    short. Raise the errors of `plan_shards`.
+    short. InputError is raised as by `plan_shards`.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
@@ -142,6 +145,6 @@ def _split_file(file: SourceFile, piece_bytes: int) -> Sequence[SourcePiece]:
 
 
 def _sample_pieces(file: SourceFile) -> Sequence[SourcePiece]:
-    pieces = _split_file(file, max(file.bytes // SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
-    step = -(-len(pieces) // SAMPLE_PIECES)  # rounded up, so that at most SAMPLE_PIECES remain
+    pieces = _split_file(file, max(file.bytes // MAX_SAMPLE_PIECES + 1, _SAMPLE_PIECE_BYTES))
+    step = -(-len(pieces) // MAX_SAMPLE_PIECES)  # rounded up, so that at most MAX_SAMPLE_PIECES remain
     return pieces[::step] if step else pieces

@@ -30,7 +30,7 @@ MAX_WEIGHT = 50_000
 MAX_STEPS = 200_000_000
 _PATTERN_WEIGHT = 500
 _STEPS_PER_PART = 1000  # cost of building the part's validator
-_PATTERNS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
+_PATTERN_OPTIONS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
 _PYTHON_NAMES = {
     "str": "string",
     "int": "integer",
@@ -71,7 +71,9 @@ class _TooComplex(Exception):
 
 
 def _compile_validator(schema: dict[str, JsonValue]) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator(schema, pattern_options=_PATTERNS, offline=True, validate_formats=False)
+    return jsonschema_rs.Draft202012Validator(
+        schema, pattern_options=_PATTERN_OPTIONS, offline=True, validate_formats=False
+    )
 
 
 class _SchemaRewriter:

@@ -96,17 +96,20 @@ def write_sample(
     settings: RunSettings = _SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
-    """Draw and write a sample, its metadata and rejects; UsageError for too few pairs."""
+    """Draw and write a sample, its metadata and rejects.
+
+    Raise UsageError for too few pairs, InputError for too many rejects.
+    """
     drawn = draw_pairs(files, recipe, settings, removals)
     data, meta = _sample_files(drawn, files, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
-        replace(staging.write(sample.MANIFEST, data), rows=recipe.k),
+        replace(staging.write(sample.MANIFEST_FILE, data), rows=recipe.k),
         write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
     ]
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
-    return BuildResult(content, counts, decisions, labels=[staging.write(sample.MANIFEST_META, meta.to_bytes())])
+    return BuildResult(content, counts, decisions, labels=[staging.write(sample.MANIFEST_META_FILE, meta.to_bytes())])
 
 
 def materialize(
@@ -140,12 +143,13 @@ def materialize(
 
     Raises:
         UsageError: A value is invalid, the sample in the folder differs from the request, or there are too few pairs.
+        InputError: Too many rows are rejected.
     """
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     request["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.MANIFEST
-    if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META).exists():
+    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.MANIFEST_FILE
+    if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META_FILE).exists():
         differences = sample.read_sample(manifest).describe_differences(recipe, source, [file.name for file in files])
         if differences:
             fix = "choose another folder, or pass replace=True to draw the sample again"
@@ -154,9 +158,9 @@ def materialize(
     drawn, now = draw_pairs(files, recipe), datetime.datetime.now(datetime.UTC)
     data, meta = _sample_files(drawn, files, recipe, source, now, folder)
     durable.make_folder(folder)
-    durable.remove(folder / sample.MANIFEST_META)  # written last, so a sample with metadata is complete
+    durable.remove(folder / sample.MANIFEST_META_FILE)  # written last, so a sample with metadata is complete
     durable.write_durably(manifest, data)
-    durable.write_durably(folder / sample.MANIFEST_META, meta.to_bytes())
+    durable.write_durably(folder / sample.MANIFEST_META_FILE, meta.to_bytes())
     return manifest
 
 

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequen
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, META_FILE, MODEL, EncodeMeta
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FILE, MODEL_FILE, EncodeMeta
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
@@ -67,8 +67,8 @@ def encode(
     if spm_model is not None and not spm_model.is_file():
         raise UsageError("file not found", spm_model, MODEL_HINT)
     if spm_model is not None and "model_sha256" not in recipe:
-        exists = (out_dir / ENCODE_META).exists()
-        sha256 = META_FILE.read(out_dir / ENCODE_META).sha256 if exists else file_sha256(spm_model)
+        exists = (out_dir / ENCODE_META_FILE).exists()
+        sha256 = META_FILE.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
         recipe["model_sha256"] = sha256
     sample = read_sample(Path(manifest_path))
     files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(recipe, "encode"), spm_model)
@@ -77,7 +77,7 @@ def encode(
         raise InputError(verdict.because, out_dir, "or raise `max_unknown_fraction`")
     if not verdict.passed:
         logger.warning("%s: %s", out_dir, verdict.because)
-    durable.remove(out_dir / ENCODE_META)  # written last, so a cache with metadata is complete
+    durable.remove(out_dir / ENCODE_META_FILE)  # written last, so a cache with metadata is complete
     for name, data in files.items():
         durable.make_folder((out_dir / name).parent)
         durable.write_durably(out_dir / name, data)
@@ -92,7 +92,7 @@ def _encode_sample(
     splits = np.array([SPLITS.index(pair.split) for pair in sample.pairs], np.uint8)
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
     data = read_or_train_model(lines, recipe, model_file)
-    model = load_model(data, model_file or Path(MODEL))
+    model = load_model(data, model_file or Path(MODEL_FILE))
     eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
     lengths = np.array([run.lengths for run in runs])
@@ -112,7 +112,7 @@ def _encode_sample(
     experiment["sha256"] = hashlib.sha256(data).hexdigest()
     meta = EncodeMeta(
         **experiment,
-        spm_model=MODEL,
+        spm_model=MODEL_FILE,
         vocab_size=model.vocabulary_size,
         requested_vocab_size=recipe.vocab_size if model_file is None else None,
         char_coverage=char_coverage(model, [*src, *tgt]),
@@ -128,9 +128,9 @@ def _encode_sample(
         pad_id=model.padding,
         dtype=dtype.name,
     )
-    files = {MODEL: data, **{f"{name}.npy": _npy(array) for name, array in arrays.items()}}
+    files = {MODEL_FILE: data, **{f"{name}.npy": _npy(array) for name, array in arrays.items()}}
     losses = {name: run.losses for name, run in zip(("src", "tgt"), runs, strict=True)}
-    return {**files, ENCODE_META: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
+    return {**files, ENCODE_META_FILE: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
 
 
 def _count_by_split(splits: NDArray[np.uint8]) -> dict[str, int]:

@@ -33,7 +33,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
-MANIFEST, MANIFEST_META = "manifest.jsonl", "MANIFEST.meta.json"
+MANIFEST_FILE, MANIFEST_META_FILE = "manifest.jsonl", "MANIFEST.meta.json"
 _REPLACED_BY = {"l": "classic", "stream": "within"}
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
 _DRAW_HINT = "draw the sample: `corpusmill parallel sample`"
@@ -87,7 +87,7 @@ class SampleRecipe(RecipeSection):
         seed: Seed of draw and split.
         algorithm: Reservoir algorithm.
         weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME`
-            (numbers and decimals; a row with another value has no weight).
+            (numbers and decimals from 1e-9 to 1e9; a row with another value has no weight).
         filters: Filters of pairs; None draws from all rows that have both languages.
         duplicates: Treatment of pairs with equal canonical texts: `within` keeps at most one of them, `keep` all.
         splits: Shares of the splits.
@@ -232,9 +232,9 @@ _line_decoder = msgspec.json.Decoder(SampledPair)
 
 
 def read_sample(manifest: Path) -> Sample:
-    """Read the sample of a manifest.jsonl; raise InputError if it was edited."""
+    """Read the sample of a manifest.jsonl; InputError if a file is missing or edited."""
     try:
-        data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META))
+        data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META_FILE))
     except FileNotFoundError as error:
         raise InputError("file not found", error.filename, _DRAW_HINT) from None
     sha256 = hashlib.sha256(data).hexdigest()

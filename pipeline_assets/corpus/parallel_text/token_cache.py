@@ -25,7 +25,7 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.replacement import forbid_replacement
 
-ENCODE_META, MODEL = "ENCODE.meta.json", "spm.model"
+ENCODE_META_FILE, MODEL_FILE = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"
 _REBUILD_HINT = "remove it, and run its recipe again"
 Side = Literal["src", "tgt", "pair"]
@@ -122,7 +122,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
     folder = Path(folder)
     with forbid_replacement(folder):
         cache = _read_cache(folder)
-        meta, model = cache.meta, folder / MODEL
+        meta, model = cache.meta, folder / MODEL_FILE
         sha256 = file_sha256(model) if model.is_file() else "missing"
         if sha256 != meta.sha256:
             what = f"sha256 of the model is {sha256}, but the ids were encoded by {meta.sha256}"
@@ -138,13 +138,13 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
 
 def _read_cache(folder: Path) -> TokenCache:
     try:
-        meta = META_FILE.read(folder / ENCODE_META)
+        meta = META_FILE.read(folder / ENCODE_META_FILE)
         ids, offsets = (
             {side: map_npy(folder / f"{side}.{kind}.npy") for side in ("src", "tgt")} for kind in ("ids", "offsets")
         )
         splits, uids = (map_npy(folder / f"{name}.npy") for name in ("splits", "uids"))
     except (OSError, ValueError) as error:
-        if not (folder / ENCODE_META).exists():
+        if not (folder / ENCODE_META_FILE).exists():
             raise InputError("no token cache found", folder, ENCODE_FIX) from None
         raise InputError(f"token cache is damaged ({error})", folder, _REBUILD_HINT) from None
     pairs = sum(meta.pairs.values())

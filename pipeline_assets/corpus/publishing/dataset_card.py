@@ -17,7 +17,7 @@ import yaml
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table, tag_or_unknown
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
-from pipeline_assets.corpus.nemotron.schema import COLUMNS
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS
 from pipeline_assets.corpus.publishing.hub_metadata import (
     DEFAULT,
     arrow_features,
@@ -75,7 +75,7 @@ class CardContent:
     manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
     steps: Sequence[Manifest] = ()  # of upstream artifacts, sources first
     agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
-    columns: Mapping[str, str] = field(default_factory=lambda: COLUMNS)  # descriptions by name
+    columns: Mapping[str, str] = field(default_factory=lambda: COLUMN_DESCRIPTIONS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
     script: str | None = None  # Python script that checks a downloaded copy; None omits the section
     licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # as in a split, of rows outside splits

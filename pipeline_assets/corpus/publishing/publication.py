@@ -15,8 +15,8 @@ from typing import Any
 
 from pipeline_assets.corpus.licences import UNKNOWN, tag_or_unknown
 from pipeline_assets.corpus.markdown import code
-from pipeline_assets.corpus.nemotron.pool_card import SHARED_ROWS
-from pipeline_assets.corpus.nemotron.schema import COLUMNS
+from pipeline_assets.corpus.nemotron.pool_card import SHARED_ROWS_NOTE
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS
 from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
     CardSource,
@@ -40,7 +40,7 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_configs import CARD, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.subset_tokens import TOKENS
+from pipeline_assets.corpus.scoring.subset_tokens import TOKENS_FOLDER
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Chain
@@ -137,7 +137,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         manifests=[manifest],
         sources=sources,
         agreement=agreement,
-        columns={**COLUMNS, **subsets.COLUMNS},
+        columns={**COLUMN_DESCRIPTIONS, **subsets.COLUMN_DESCRIPTIONS},
         notes=_config_notes(manifest.kind, splits, items),
         script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
@@ -207,10 +207,12 @@ def _with_card(source: CardSource, hub: HubFiles) -> CardSource:
 
 def _config_notes(kind: str, splits: Sequence[CardSplit], uploads: Mapping[str, UploadFile]) -> list[str]:
     if kind != _SUBSETS:
-        return [SHARED_ROWS, ""] if len(group_by_config(splits)) > 1 else []
+        return [SHARED_ROWS_NOTE, ""] if len(group_by_config(splits)) > 1 else []
     lines = ["Splits are named after the source dataset and split of their rows."]
-    if any(path.startswith(f"{TOKENS}/") for path in uploads):
-        files = ", ".join(code(f"{TOKENS}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet"))
+    if any(path.startswith(f"{TOKENS_FOLDER}/") for path in uploads):
+        files = ", ".join(
+            code(f"{TOKENS_FOLDER}/CONFIG/{name}") for name in ("tokens.npy", "loss_mask.npy", "rows.parquet")
+        )
         lines.append(
             f"The same rows as int32 token ids, with a mask of the tokens that count in the loss, are in {files};"
         )

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from pipeline_assets.spine.errors import InputError, one_line
 from pipeline_assets.spine.recipe_yaml import section_at
 
-_POSITIVE = (
+_POSITIVE_KEYS = (
     *("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_attention_heads", "n_head", "n_heads"),
     *("num_key_value_heads", "hidden_size", "n_embd", "d_model", "head_dim", "vocab_size"),
 )
@@ -37,14 +37,14 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError for a damaged config, or impossible sizes, layers or experts."""
+    """Raise InputError for damaged files, or impossible sizes, layers or experts."""
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
             raise ValueError("expected a JSON mapping")
     fix = "use a model whose config matches its weights"
     for section in (config, section_at(config, "text_config")):
-        for name in _POSITIVE:
+        for name in _POSITIVE_KEYS:
             if _is_number(value := section.get(name)) and value < 1:
                 raise InputError(f"config.json is invalid ({name} must be at least 1, got {value})", folder, fix)
     counts = [

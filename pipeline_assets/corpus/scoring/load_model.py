@@ -235,9 +235,9 @@ def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: flo
 
 
 def _fuse_norms(network: Any) -> None:
-    """Replace RMS norms of `transformers`, eight GPU kernels each, with one kernel.
+    """Replace each RMS norm of `transformers` (eight GPU kernels) with one kernel.
 
-    Norms with another result for a sample are kept.
+    A norm is kept if its result for a sample differs.
     """
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)

@@ -1,4 +1,4 @@
-"""Recipe of NLL scores."""
+"""Recipe section of NLL scores, with the detection of GPUs."""
 
 from typing import Annotated, Literal, Self
 
@@ -18,7 +18,8 @@ MIN_BATCH_TOKENS = 512  # a smaller number is probably meant as rows, the unit o
 class ScoringRecipe(RecipeSection):
     """Settings that determine the scores of rows.
 
-    All keys but `rescored` may change bits of a score or the choice of rows. Equal recipes give equal bytes on CPUs.
+    All keys but `rescored` and `token_nll` may change bits of a score or the choice of rows. Equal recipes give equal
+    bytes on CPUs.
 
     Attributes:
         device: Device that runs the model.

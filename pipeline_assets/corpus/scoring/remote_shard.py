@@ -31,22 +31,22 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 Request = dict[str, Any]
 _MAX_ATTEMPTS = 3  # attempts per shard that started and did not finish
 _ROW_KEYS = {"max_rows", "shard_rows", "rescored"}  # recipe keys that choose rows and change no score
-_DEPLOY = "deploy the app again, from the same version of corpusmill"
+_DEPLOY_FIX = "deploy the app again, from the same version of corpusmill"
 
 
-def files_request(files: HubFileSet) -> Request:
-    """Build the part of a request that lists the files of a set."""
+def describe_file_set(files: HubFileSet) -> Request:
+    """Return the part of a request that lists the files of a set."""
     entries = [[file.path, file.size, file.digest] for file in files.files.values()]
     return {"name": files.name, "revision": files.revision, "files": entries}
 
 
-def fetch_request(work: ScoreWork) -> Request:
+def build_fetch_request(work: ScoreWork) -> Request:
     """Build the request to fetch all files that the score shards of a split read."""
     assert work.pools is not None and work.model is not None
-    return {"pools": files_request(work.pools), "models": {work.model_digest: files_request(work.model)}}
+    return {"pools": describe_file_set(work.pools), "models": {work.model_digest: describe_file_set(work.model)}}
 
 
-def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
+def build_shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
     """Build the request to score a shard; `gpu` is a GPU model, or None for a CPU."""
     assert work.pools is not None
     recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_KEYS}
@@ -56,7 +56,7 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
         "model": work.model_digest,
         "recipe": recipe,
         "gpu": gpu,
-        "pools": files_request(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
+        "pools": describe_file_set(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
         "pool_file": job.pool_file,
         "name": job.name,
         "rows": list(job.row_numbers),
@@ -65,7 +65,7 @@ def shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
-    """Fetch the files of a `fetch_request` that the cache lacks; check their hashes."""
+    """Fetch the files of a fetch request that the cache lacks; check their hashes."""
     _fetch_listed(request["pools"], hub)
     for model_digest, model in request["models"].items():
         _fetch_listed(model, hub.for_models())
@@ -100,11 +100,11 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
     """
     if request["stage"] != vars(SCORES_STAGE):
         what = f"expected a request for {SCORES_STAGE}, got {request['stage']}"
-        raise UsageError(what, "the app on Modal", _DEPLOY)
+        raise UsageError(what, "the app on Modal", _DEPLOY_FIX)
     recipe, gpu = ScoringRecipe.from_content(request["recipe"]), request["gpu"]
     environment = scoring_environment(recipe)
     if gpu is not None and gpu.strip("!+").partition("-")[0].upper() not in environment["device"].upper():
-        fix = f"{_DEPLOY}, and set the same CORPUSMILL_MODAL_GPU; with H100! Modal never uses an H200"
+        fix = f"{_DEPLOY_FIX}, and set the same CORPUSMILL_MODAL_GPU; with H100! Modal never uses an H200"
         raise UsageError(f"expected {gpu}, got {environment['device']}", RecipeKey("scoring.device"), fix)
 
     def score(folder: StagingView) -> Receipt:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-Heads = tuple[Tensor, Tensor, Tensor]  # query, key, value
+QueryKeyValue = tuple[Tensor, Tensor, Tensor]  # query, key, value
 ROW_ATTENTION = "corpusmill_by_rows"
 
 
@@ -47,7 +47,7 @@ def attend_by_rows(
 
 
 def _attend_on_gpu(
-    heads: Heads, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
+    heads: QueryKeyValue, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
@@ -84,7 +84,7 @@ def _torch_2_11_options() -> dict[str, Any]:
 
 
 def _attend_on_cpu(
-    heads: Heads, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
+    heads: QueryKeyValue, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
     query, key, _ = heads
     out = torch.empty_like(query[0].transpose(0, 1))

@@ -37,7 +37,7 @@ _COLUMN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
     "pool_row": (_INT, "Its row there."),
 }
 SCORES_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMN_TYPES.items()])
-COLUMNS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMN_TYPES.items()}
+COLUMN_DESCRIPTIONS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMN_TYPES.items()}
 SCORES_WITH_TOKENS_SCHEMA = SCORES_SCHEMA.append(pa.field("token_nll", pa.list_(pa.float32())))
 """Schema if the recipe requests `token_nll`: NLL of each token that counts, in order; null without a score."""
 _PREVIEW_COLUMNS = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")

@@ -36,7 +36,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
 
-TOKENS = "tokens"
+TOKENS_FOLDER = "tokens"
 ROWS_SCHEMA = pa.schema(
     {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
@@ -82,7 +82,7 @@ def write_token_files(
     control_tokens: ControlTokenMask,
     settings: RunSettings,
 ) -> list[OutputFile]:
-    """Write token files from the Parquet files of each subset, which are in row order."""
+    """Write the token files of subsets from their Parquet files, in row order."""
     shards = {
         name: [
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
@@ -95,7 +95,7 @@ def write_token_files(
     warm_up = functools.partial(_build_tables, encoder)
     receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], staging, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in subset_shards] for name, subset_shards in shards.items()}
-    return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS}/{name}", parts)]
+    return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS_FOLDER}/{name}", parts)]
 
 
 def _build_tables(encoder: Tokenizer) -> None:
@@ -114,7 +114,7 @@ def encode_rows(
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
     table. In the table, `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
     """
-    names = [f"{WORK}/{TOKENS}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
+    names = [f"{WORK}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:

@@ -45,9 +45,9 @@ _SCORE_COLUMNS = ["nll_mean", "nll_sum", "ppl", "completion_token_count", "perce
 SUBSET_SCHEMA = pa.schema(
     [*SCHEMA, (RULE_COLUMN, pa.string()), *(SCORES_SCHEMA.field(name) for name in _SCORE_COLUMNS)]
 )
-COLUMNS: Final[dict[str, str]] = {
+COLUMN_DESCRIPTIONS: Final[dict[str, str]] = {
     RULE_COLUMN: "The rule of the recipe that chose the row; its config is named after it.",
-    **{name: scores.COLUMNS[name] for name in _SCORE_COLUMNS},
+    **{name: scores.COLUMN_DESCRIPTIONS[name] for name in _SCORE_COLUMNS},
 }
 """Descriptions of the columns that a subset has in addition to the columns of pools."""
 _FILE_BYTES = 64 << 20  # uncompressed rows per file, similar to pools
@@ -241,9 +241,9 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
 
     - `candidates`: number of rows that are in the band and meet all conditions; `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: counts of the splits with an error bar; null without such a split. `rows` is the number of rows that
-      meet the conditions and are near a boundary (`is_near_boundary`); `share` divides it by the number of these rows
-      and candidates together, each row counted once;
+    - `could_flip`: counts over the splits with an error bar; null without such a split. `rows` is the number of rows
+      that meet the conditions and are near a boundary (`is_near_boundary`); `share` divides it by the number of these
+      rows and candidates together, each row counted once;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}

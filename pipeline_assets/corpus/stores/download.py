@@ -19,7 +19,7 @@ from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 
 Store: TypeAlias = ObjectStore | HubStore
-STAGE = "download"
+DOWNLOAD_STAGE = "download"
 _PART_BYTES = 8 << 20
 _QUIET_S = 1.0
 
@@ -62,7 +62,7 @@ def receipt_name(path: str) -> str:
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
     """Return the copied part of an object; None without a receipt of its version."""
-    receipt = folder.receipt(STAGE, receipt_name(path))
+    receipt = folder.receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 
 
@@ -75,7 +75,7 @@ def _download(
         if stored.modified_ns is not None:
             os.utime(path, ns=(stored.modified_ns, stored.modified_ns))  # so that a new copy counts as unchanged
         durable_part = OutputFile(name, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
-        folder.commit(STAGE, receipt_name(name), Receipt([durable_part], {}, {"version": stored.version}))
+        folder.commit(DOWNLOAD_STAGE, receipt_name(name), Receipt([durable_part], {}, {"version": stored.version}))
         return durable_part
 
     if copy is not None and path.exists():
@@ -83,7 +83,7 @@ def _download(
             for block in read_blocks(earlier, copy.bytes):
                 digest.update(block)
     if copy is None or copy.sha256 != digest.hexdigest():
-        folder.remove_receipt(STAGE, receipt_name(name))
+        folder.remove_receipt(DOWNLOAD_STAGE, receipt_name(name))
         durable.remove(path)
         durable.remove_abandoned(path.parent)
         file_ranges.reserve(path, stored.bytes)

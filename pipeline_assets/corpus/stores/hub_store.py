@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HubStore:
-    """Store in a dataset or a bucket of a hub, with the methods of `ObjectStore`.
+    """Store in a dataset or a bucket of a hub, with most methods of `ObjectStore`.
 
     Writes raise RetryableError if other commits keep moving the head.
     """

@@ -13,7 +13,7 @@ import pydantic
 from pipeline_assets.corpus.readers.file_patterns import is_excluded
 from pipeline_assets.corpus.readers.hub_configs import matching_paths
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
-from pipeline_assets.corpus.stores.download import STAGE, download_all, missing_objects, receipt_name
+from pipeline_assets.corpus.stores.download import DOWNLOAD_STAGE, download_all, missing_objects, receipt_name
 from pipeline_assets.corpus.stores.object_store import RERUN_FIX, ObjectStore, StoredObject
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
@@ -23,7 +23,7 @@ from pipeline_assets.spine.manifest import Manifest, is_inside
 from pipeline_assets.spine.staging import StagingView
 
 CACHE_FOLDER = "object_cache"  # relative to a data root
-VERSIONS = "object_versions"  # key of the provenance of a pin
+VERSIONS_KEY = "object_versions"  # key of the provenance of a pin
 _URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
 _CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
@@ -35,7 +35,7 @@ def source_path(path: str) -> Path:
 
 
 def check_source_path(path: str) -> str:
-    """Return a source's path; raise ValueError for a URL that is not s3, gs or az."""
+    """Return a source's path; raise ValueError for an unsupported or invalid URL."""
     if path.startswith("hf://buckets/"):
         raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
     match = _URL.fullmatch(path)
@@ -80,7 +80,7 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
     for name in {*_matching_paths(copied, source, url)} - {stored.name for stored in objects}:
         durable.remove(folder / name)
     _copy_objects(url, objects, folder, settings)
-    return {VERSIONS: {stored.name: stored.version for stored in objects}}
+    return {VERSIONS_KEY: {stored.name: stored.version for stored in objects}}
 
 
 def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
@@ -90,9 +90,9 @@ def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
     """
     view = StagingView(folder)
     for entry in inputs:
-        receipt = view.receipt(STAGE, name := receipt_name(entry["name"]))
+        receipt = view.receipt(DOWNLOAD_STAGE, name := receipt_name(entry["name"]))
         if receipt is None or f"sha256:{receipt.files[0].sha256}" != entry["digest"]:
-            view.remove_receipt(STAGE, name)
+            view.remove_receipt(DOWNLOAD_STAGE, name)
             what = "the copy no longer has the bytes of its object"
             raise RetryableError(what, folder / entry["name"], "run the same command again to fetch it again")
 
@@ -102,7 +102,7 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
 
     Do nothing for a local folder. Raise InputError if the store lacks such an object or has a different version of it.
     """
-    url, versions = source_url(folder), pin.provenance.get(VERSIONS)
+    url, versions = source_url(folder), pin.provenance.get(VERSIONS_KEY)
     if url is not None and versions is not None:
         listed = zip(pin.identity.inputs, pin.provenance["modified_ns"], strict=True)
         objects = [

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _THREADS = 8
 _PART_BYTES, _MAX_PARTS = 8 << 20, 9_000  # S3 allows 10,000 parts
 _CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another put of the object is in progress
-_PROBE = "probe"
+_PROBE_KEY = "probe"
 _OTHER_STORE_FIX = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 RERUN_FIX = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
 _BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
@@ -106,9 +106,9 @@ class ObjectStore:
         """
         wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
         try:
-            self.replace(_PROBE, b"", None)
-            with self._convert_errors(_PROBE):
-                if any(self._put_if(_PROBE, b"", before) for before in (None, wrong)):
+            self.replace(_PROBE_KEY, b"", None)
+            with self._convert_errors(_PROBE_KEY):
+                if any(self._put_if(_PROBE_KEY, b"", before) for before in (None, wrong)):
                     raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE_FIX)
         except FileNotFoundError:
             raise UsageError(*self._not_found) from None

@@ -53,7 +53,10 @@ _COLUMNS: Final = {
 _COPIED = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin", "meta_difficulty_bin", "meta_license"]
 _COPIED += ["source_file", "source_row", "source_revision"]
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED])
-COLUMNS: Final = {**schema.COLUMNS, **{name: description for name, (_, description) in _COLUMNS.items()}}
+COLUMN_DESCRIPTIONS: Final = {
+    **schema.COLUMN_DESCRIPTIONS,
+    **{name: description for name, (_, description) in _COLUMNS.items()},
+}
 _READ_COLUMNS = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
 _catalogue_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])

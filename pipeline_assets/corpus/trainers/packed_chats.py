@@ -27,7 +27,7 @@ _COLUMNS: Final = {
     "seq_lengths": (_TOKENS, "Tokens of each conversation; a last number is the padding's, if any."),
     "ids": (pa.list_(pa.string()), "Split and id of each conversation."),
 }
-COLUMNS = {name: description for name, (_, description) in _COLUMNS.items()}
+COLUMN_DESCRIPTIONS = {name: description for name, (_, description) in _COLUMNS.items()}
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 _NO_LOSS, _BATCH_ROWS, _SEED = -100, 256, 1
 TOO_LONG = dropped_key("longer_than_a_row")
@@ -57,7 +57,9 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):
         for begin in range(int(segments.rows[0]), int(segments.rows[-1]) + 1, _BATCH_ROWS):
             numbers = range(begin, min(begin + _BATCH_ROWS, int(segments.rows[-1]) + 1))
-            packed: dict[str, list[Any]] = {name: [] for name in COLUMNS}  # arrays: Python lists need ten times as much
+            packed: dict[str, list[Any]] = {
+                name: [] for name in COLUMN_DESCRIPTIONS
+            }  # arrays: Python lists need ten times as much
             for number in numbers:
                 draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
                 spans = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.harmony.message import SPECIAL, find_special
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, find_special
 
 PIECES = st.sampled_from(["|", "<", "<|", "|>", "a ", "é", "<|end|>", "<|reserved_200100|>", "|" * 20])
 TEXTS = st.lists(PIECES, max_size=30).map("".join)
@@ -15,7 +15,7 @@ TEXTS = st.lists(PIECES, max_size=30).map("".join)
 @example("<|end|>", 1, 7)
 @example("<|end|>", 0, 6)
 def test_it_is_what_the_pattern_finds(text: str, start: int, stop: int) -> None:
-    expected = SPECIAL.search(text, start, stop)
+    expected = SPECIAL_PATTERN.search(text, start, stop)
 
     found = find_special(text, start, stop)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL, Analysis, Ending, Message
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Analysis, Ending, Message
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 
@@ -35,4 +35,4 @@ def test_a_body_ends_before_its_terminator() -> None:
 
 
 def test_every_special_token_of_the_vocabulary_is_refused_in_content() -> None:
-    assert [token for token in SPECIAL_TOKENS if SPECIAL.fullmatch(token) is None] == []
+    assert [token for token in SPECIAL_TOKENS if SPECIAL_PATTERN.fullmatch(token) is None] == []

@@ -186,7 +186,7 @@ def test_the_shards_change_nothing(tmp_path: Path, inventories: Inventories, mon
     whole = inventories(tmp_path / "hub", "tool_calling")["tool_calling"].manifest.digest
     (tmp_path / "root").rename(tmp_path / "before")
 
-    monkeypatch.setattr(source_rows, "SHARD_BYTES", 100)
+    monkeypatch.setattr(source_rows, "SCAN_SHARD_BYTES", 100)
     built = inventories(tmp_path / "hub", "tool_calling")["tool_calling"]
 
     assert built.manifest.digest == whole

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of, settings_of
 from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
 
-from pipeline_assets.corpus.harmony.message import SPECIAL
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults, wrongly_flagged_rows
@@ -107,7 +107,7 @@ def test_no_content_forges_a_turn(turns: list[tuple[str, str, str]]) -> None:
         for author, content in ([(role, reasoning)] if role == "assistant" and reasoning.strip() else [])
         + [(role, content)]
     ]
-    if any(SPECIAL.search(content) for _, content in said):
+    if any(SPECIAL_PATTERN.search(content) for _, content in said):
         assert [reject.reason for reject in result.rejects] == ["control_tokens_in_content"]
     else:
         conversation = parse_harmony(result.batch.column("text")[0].as_py()).conversation

@@ -20,14 +20,14 @@ from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
-from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe
+from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.spine import engine
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.stage import WarmUp
 
-SOLVED = {name: rules for name, rules in RULES.items() if name != "unsolved"}  # some rows are in no pool
+SOLVED = {name: rules for name, rules in DEFAULT_RULES.items() if name != "unsolved"}  # some rows are in no pool
 RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_samples import some
 
-from pipeline_assets.corpus.nemotron.pools_recipe import RULES, PoolsRecipe, parse_condition
+from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES, PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.spine.artifact import Artifact
@@ -53,7 +53,7 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
             assert one == MIXED[one["source_row"]]
 
 
-@pytest.mark.parametrize("condition", [condition for rules in RULES.values() for condition in rules])
+@pytest.mark.parametrize("condition", [condition for rules in DEFAULT_RULES.values() for condition in rules])
 def test_default_conditions_are_valid_since_recipes_take_them_unread(condition: str) -> None:
     assert parse_condition(condition).meta.root_names()
 
@@ -62,7 +62,7 @@ def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verifie
     shares = [None, -0.0, *(number / 10_000 for number in range(10_001))]
     frame = pl.DataFrame(pa.Table.from_pylist([{"meta_correctness": share} for share in shares], SCHEMA))
 
-    pools = {name: rules for name, rules in RULES.items() if all("meta_correctness" in rule for rule in rules)}
+    pools = {name: rules for name, rules in DEFAULT_RULES.items() if all("meta_correctness" in rule for rule in rules)}
     del pools["verified_correct"]
     holds = [frame.select(pl.all_horizontal(*map(parse_condition, rules)))[:, 0] for rules in pools.values()]
 
@@ -70,7 +70,7 @@ def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verifie
 
 
 def test_the_first_twenty_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
-    rules = {name: rule for name, rule in RULES.items() if name not in ("medium_correctness", "unsolved")}
+    rules = {name: rule for name, rule in DEFAULT_RULES.items() if name not in ("medium_correctness", "unsolved")}
     shares = [0.6, 0.7333, 0.0, 0.75, None, *[0.5] * 25]
     rows = [row(number, meta_correctness=share) for number, share in enumerate(shares)]
     rows[-1]["meta_license"] = "cc-by-sa-4.0"
@@ -136,7 +136,7 @@ def test_pools_are_what_polars_selects_however_rows_lie_in_files(
     frame = pl.DataFrame(pa.Table.from_pylist(rows, SCHEMA))
     expected = {
         pool: sorted(frame.filter(*(pl.sql_expr(condition) for condition in conditions))["id"].to_list())
-        for pool, conditions in RULES.items()
+        for pool, conditions in DEFAULT_RULES.items()
     }
     assert found == {pool: ids for pool, ids in expected.items() if ids}
 

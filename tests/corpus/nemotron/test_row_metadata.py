@@ -9,14 +9,16 @@ import pytest
 from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, called, row_of, settings_of
 
 from pipeline_assets.corpus.harmony import sha1_text_id
-from pipeline_assets.corpus.nemotron.schema import COLUMNS, SCHEMA
+from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS, SCHEMA
 
 ROW = {"messages": [QUESTION, ANSWER]}
 
 
 def test_each_column_of_the_schema_has_a_line_in_its_order() -> None:
-    assert list(COLUMNS) == SCHEMA.names and all(field.nullable for field in SCHEMA)
-    assert all(line == line.strip() and line.endswith((".", "…")) and "|" not in line for line in COLUMNS.values())
+    assert list(COLUMN_DESCRIPTIONS) == SCHEMA.names and all(field.nullable for field in SCHEMA)
+    assert all(
+        line == line.strip() and line.endswith((".", "…")) and "|" not in line for line in COLUMN_DESCRIPTIONS.values()
+    )
 
 
 def test_a_row_has_the_sha1_of_its_text_which_other_sets_of_harmony_texts_have_too() -> None:

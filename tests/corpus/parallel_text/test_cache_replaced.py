@@ -12,7 +12,7 @@ import pytest
 from interrupted import interrupted
 
 from pipeline_assets.corpus.parallel_text import token_cache
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META, open_cache
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, open_cache
 from pipeline_assets.spine import folder_exchange
 from pipeline_assets.spine.errors import InputError
 
@@ -31,8 +31,8 @@ def later(cache: Path) -> Path:
     for side in ("src", "tgt"):
         ids = np.load(folder / f"{side}.ids.npy")
         np.save(folder / f"{side}.ids.npy", np.full_like(ids, 7))
-    meta = json.loads((folder / ENCODE_META).read_text())
-    (folder / ENCODE_META).write_text(json.dumps({**meta, "experiment_id": LATER_ID}))
+    meta = json.loads((folder / ENCODE_META_FILE).read_text())
+    (folder / ENCODE_META_FILE).write_text(json.dumps({**meta, "experiment_id": LATER_ID}))
     return folder
 
 

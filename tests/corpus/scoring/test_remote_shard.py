@@ -22,12 +22,12 @@ from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreJob, ScoreW
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.remote_shard import (
     Request,
+    build_shard_request,
+    describe_file_set,
     fetch_files,
-    files_request,
     is_fetched,
     load_or_score,
     score_remote,
-    shard_request,
 )
 from pipeline_assets.corpus.scoring.score_shard import score_shard
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -72,13 +72,13 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Far]:
         files = HubFiles(folder / "cache", endpoint=hub.endpoint)
         pools, model = (_listed(one, name) for one, name in ((files, "me/pools"), (files.for_models(), "me/tiny")))
         there = replace(files, cache=folder / "files")
-        fetch_files({"pools": files_request(pools), "models": {"sha256:tiny": files_request(model)}}, there)
+        fetch_files({"pools": describe_file_set(pools), "models": {"sha256:tiny": describe_file_set(model)}}, there)
     recipe = ScoringRecipe(batch_tokens=150)
     work = ScoreWork("pools/train", recipe, pools, model, "sha256:tiny", rows=ROWS, text_bytes=1000)
     job = ScoreJob("00000-000000000", POOL, Path("not here"), tuple(range(0, ROWS, 2)))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(tempfile, "tempdir", str(folder))
-        yield Far(shard_request(work, job, None), folder / "files", folder / "scores", folder / "hub")
+        yield Far(build_shard_request(work, job, None), folder / "files", folder / "scores", folder / "hub")
 
 
 def _listed(hub: HubFiles, name: str) -> HubFileSet:

@@ -11,7 +11,7 @@ from real_samples import some
 from score_files import naive_percentile, scored_row, write_scores
 
 from pipeline_assets.corpus.scoring.scores import (
-    COLUMNS,
+    COLUMN_DESCRIPTIONS,
     SCORES_FILE,
     SCORES_SCHEMA,
     percentiles,
@@ -42,7 +42,7 @@ def test_percentiles_are_those_of_a_naive_computation(values: list[float | None]
 
 
 def test_every_column_is_explained() -> None:
-    assert list(COLUMNS) == SCORES_SCHEMA.names
+    assert list(COLUMN_DESCRIPTIONS) == SCORES_SCHEMA.names
 
 
 def test_scores_stand_beside_the_rows_that_they_are_of(tmp_path: Path) -> None:

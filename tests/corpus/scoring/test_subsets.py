@@ -21,7 +21,7 @@ from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
-from pipeline_assets.corpus.scoring.subsets import COLUMNS, SUBSET_SCHEMA
+from pipeline_assets.corpus.scoring.subsets import COLUMN_DESCRIPTIONS, SUBSET_SCHEMA
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.trust.verify import content_sha256
 
@@ -160,7 +160,7 @@ def test_files_are_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path
         assert {name: row[name] for name in SCHEMA.names} == rows[number]
         assert (row["training_subset"], row["nll_mean"], row["nll_sum"]) == ("all", number, 4 * number)
         assert row["percentile_within_split"] == pytest.approx(10 * number + 5)
-    assert list(COLUMNS) == SUBSET_SCHEMA.names[len(SCHEMA) :]
+    assert list(COLUMN_DESCRIPTIONS) == SUBSET_SCHEMA.names[len(SCHEMA) :]
     # Of scores without an error bar nobody knows what could flip.
     assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
 
