@@ -93,8 +93,8 @@ def build_asset(
 ) -> dg.AssetsDefinition:
     """Return a kind's asset, with a step that builds one artifact or only checks it.
 
-    A run of checks without a partition checks all sealed `targets`. `find_target` returns the target of
-    a partition, and the run settings of its build.
+    A run of checks without a partition checks all sealed `targets`. `find_target` gets a partition and run settings; it
+    returns the target of the partition, and the settings for its build.
     """
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))

@@ -23,9 +23,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
-from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED
+from pipeline_assets.commands.catalog import COMMANDS, GROUPS, REMOVED_NAMES
 from pipeline_assets.commands.output import discard_output, open_closed_streams, writing_output
-from pipeline_assets.commands.settings import PANEL, Settings, export_settings, signature_parameters
+from pipeline_assets.commands.settings import HELP_PANEL, Settings, export_settings, signature_parameters
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import check_log_format
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def _removed_error(typed: str) -> UsageError:
-    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, REMOVED[typed])
+    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, REMOVED_NAMES[typed])
 
 
 class Program(TyperGroup):
     """Group of all commands, which finds a command even without its group's name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if (typed := " ".join(args[:2])) in REMOVED:
+        if (typed := " ".join(args[:2])) in REMOVED_NAMES:
             raise _removed_error(typed)
         if args[:1] != ["doctor"]:  # `doctor` reports all invalid settings itself
             check_log_format(os.environ)
@@ -101,11 +101,11 @@ def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Cal
 
         def format_options(self, ctx: Any, formatter: Any) -> None:
             parameters = self.params
-            settings = [entry for entry in parameters if getattr(entry, "rich_help_panel", None) == PANEL]
+            settings = [entry for entry in parameters if getattr(entry, "rich_help_panel", None) == HELP_PANEL]
             self.params = [entry for entry in parameters if entry not in settings]
             super().format_options(ctx, formatter)
             self.params = parameters
-            with formatter.section(PANEL):
+            with formatter.section(HELP_PANEL):
                 formatter.write_text(f"{', '.join(entry.opts[0] for entry in settings)}: see corpusmill --help")
 
     group.command(name, cls=LazyCommand, help=help, short_help=None if group is app else help)(lambda: None)
@@ -236,7 +236,7 @@ def _usage_error(error: TyperException) -> UsageError:
     what = " ".join(error.format_message().split()).rstrip(".")
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
-    if option in REMOVED:
+    if option in REMOVED_NAMES:
         return _removed_error(option)
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 

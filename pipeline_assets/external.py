@@ -33,7 +33,7 @@ from resources.store import Hub
 
 SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
 _SHORT_DIGITS = 12  # characters of a commit or a digest in a key
-_EVERY_S = 600
+_INTERVAL_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
 
@@ -82,7 +82,7 @@ def _list_external_assets(target: Target, root: Path) -> Iterable[ExternalAsset]
         path = target.external_inputs.path if isinstance(target.external_inputs, TokenizerPath) else VOCABULARY
         yield _tokenizer_asset(target.tokenizer["family"], target.tokenizer["sha256"], path)
     if "licences" in target.recipe:
-        yield _LICENCES
+        yield _LICENCE_TABLE_ASSET
 
 
 def _hub_asset(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
@@ -124,7 +124,7 @@ def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:
     return ExternalAsset(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 
-_LICENCES = ExternalAsset(
+_LICENCE_TABLE_ASSET = ExternalAsset(
     dg.AssetKey(["tables", "licences"]),
     "Licence tags with their terms",
     "json",
@@ -158,7 +158,7 @@ def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.Senso
     @dg.sensor(
         name="external_sources",
         description="Observes heads of hub repositories, files of folders, tokenizer files and the licence table",
-        minimum_interval_seconds=_EVERY_S,
+        minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def external_sources(context: dg.SensorEvaluationContext, hub: Hub) -> dg.SensorResult:

@@ -27,7 +27,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.versions import asset_key
 
-_EVERY_S, _DAY_S = 60, 86_400
+_INTERVAL_S, _DAY_S = 60, 86_400
 
 
 class Freshness:
@@ -104,7 +104,7 @@ def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
     @dg.sensor(
         name="freshness",
         description="Checks whether artifacts of scheduled recipes are overdue",
-        minimum_interval_seconds=_EVERY_S,
+        minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:

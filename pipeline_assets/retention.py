@@ -15,7 +15,7 @@ import dagster as dg
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.events import newest_materializations
 
-_EVERY_S = 3600
+_INTERVAL_S = 3600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 _FINISHED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
@@ -26,7 +26,7 @@ def run_retention() -> dg.SensorDefinition:
     @dg.sensor(
         name="old_runs",
         description=f"Deletes runs older than {KEEP_RUNS_DAYS.variable} days, with their events and logs",
-        minimum_interval_seconds=_EVERY_S,
+        minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def old_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:

@@ -28,7 +28,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_partition
 
 _OUTDATED = "outdated"  # equals no code version, so that Dagster shows the artifact as stale
-_EVERY_S = 15
+_INTERVAL_S = 15
 _POLLING_SHARE = 0.05
 _MAX_FAILED_RUNS = 1000
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
@@ -42,7 +42,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     @dg.sensor(
         name="sealed_artifacts",
         description=f"Reports artifacts that were built in {root} without Dagster, with their check results",
-        minimum_interval_seconds=_EVERY_S,
+        minimum_interval_seconds=_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def sealed_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
@@ -74,8 +74,8 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
-    `target` is None if no recipe requests the artifact. `is_stale` follows from `_find_state`: no digest shows that
-    local files changed, that the removal list grew, or that files are damaged.
+    `target` is None if no recipe requests the artifact. `is_stale` comes from `_find_state`, because no digest shows
+    that local files changed, that the removal list grew, or that files are damaged.
     """
 
     folder: Path

@@ -14,7 +14,7 @@ import pytest
 from command_results import Corpusmill, RecipeIn, only_line, refused
 from demo_variants import snapshot_of
 
-from pipeline_assets.commands.catalog import REMOVED
+from pipeline_assets.commands.catalog import REMOVED_NAMES
 from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
@@ -217,11 +217,11 @@ def test_an_empty_path_is_not_the_current_folder(corpusmill: Corpusmill, words: 
     assert refused(corpusmill(*words)) == f"{where}: must not be empty; pass a path; . is the current folder"
 
 
-@pytest.mark.parametrize("typed", REMOVED)
+@pytest.mark.parametrize("typed", REMOVED_NAMES)
 def test_what_was_removed_is_refused_with_what_to_do_instead(corpusmill: Corpusmill, typed: str) -> None:
     what = "option" if "--" in typed else "command"
 
-    assert refused(corpusmill(*typed.split(), "x")) == f"{typed}: this {what} was removed; {REMOVED[typed]}"
+    assert refused(corpusmill(*typed.split(), "x")) == f"{typed}: this {what} was removed; {REMOVED_NAMES[typed]}"
 
 
 def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(

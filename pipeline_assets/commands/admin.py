@@ -38,7 +38,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 if TYPE_CHECKING:
     from pipeline_assets.corpus.normalize.drafts import SectionDraft
 
-_HEAD = """\
+_RECIPE_HEAD = """\
 # {name}: text of {folders} → Documents of one schema → without duplicates → packed rows of tokens, and a report.
 # Every key here except `path` changes bytes. Keys that are not here have defaults: corpusmill recipes --schema stage_a.
 system: stage_a
@@ -47,7 +47,7 @@ name: {name}
 
 sources:
 """
-_TAIL = """
+_RECIPE_TAIL = """
 dedup: {}  # exact and near duplicates over all sources; the first one is kept; omit it to keep every document
 
 # Evaluation sets whose items are kept out of the corpus:
@@ -101,7 +101,7 @@ def export(
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
-    Of each stage 2 mixture whose recipe is unchanged since its build, also copy recipe, inventory and figures.
+    For a stage 2 mixture whose recipe is unchanged since the build, recipe, inventory and figures are copied, too.
 
     Example: corpusmill manifests export
     """
@@ -204,7 +204,7 @@ def init(
         for message in messages:
             echo(in_one_line(f"{folder}: {message}"), err=True)
     folders = in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
-    text = _HEAD.format(name=inline_yaml(name), folders=folders) + "\n".join(_yaml_lines(drafts)) + _TAIL
+    text = _RECIPE_HEAD.format(name=inline_yaml(name), folders=folders) + "\n".join(_yaml_lines(drafts)) + _RECIPE_TAIL
     if only_print:
         echo(text.rstrip("\n"))
         return

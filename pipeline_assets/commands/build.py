@@ -195,7 +195,7 @@ def _build(
     format_lines: FormatLines | None = None,
     join: bool = False,
 ) -> set[str]:
-    """Build artifacts; return the roles of the built ones, or raise if any failed."""
+    """Build artifacts; return the roles of the built ones; InputError if any failed."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}

@@ -108,7 +108,7 @@ _EVALUATION_OPTIONS = (
     *("evaluation", "text-column", "id-column", "item", "text-unit", "ngram-words", "min-item-words"),
     *("min-item-overlap", "max-items-per-ngram", "action", "margin-words", "min-kept-words"),
 )
-REMOVED = {
+REMOVED_NAMES = {
     "parallel overfit": "train on batches of PairLoader, see docs/parallel_text.md",
     "plan --mbit": "divide the bytes to fetch by the network's rate",
     "nemotron publish --onto": "omit it: publishing continues from the head; --replace replaces another's card",

@@ -241,7 +241,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """List the sources with documents in `corpora`; without `corpora`, the recipe's."""
+    """List the sources with documents in `corpora`; if empty, all of the recipe."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
@@ -249,7 +249,10 @@ def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
 
 
 def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
-    """Return the corpora that a recipe packs: the last joint corpus, else all sources."""
+    """Return the corpora that a recipe packs: the last joint corpus, else all sources.
+
+    Raise UsageError if `content` is not a recipe.
+    """
     if "system" not in content:
         raise UsageError("no corpus to pack", file, "pass --input, or a recipe")
     recipe = stage_a.StageARecipe.from_file_values(content, file, root).model_copy(update={"pack": section})

@@ -105,7 +105,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Return a row's place in its source file; only its number if inputs are missing."""
+    """Return a row's place in its source file; only the row number without inputs."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 

@@ -249,7 +249,7 @@ def _url_value(url: str) -> "SelectorValue":
 
 
 def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]":
-    """Yield ('id', …) and ('text', …) of each document that was read from a row.
+    """Yield ('id', …) and ('text', …) of each document read from a source row.
 
     Raise UsageError if no document was read from `source`.
     """

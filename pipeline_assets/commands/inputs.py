@@ -220,7 +220,10 @@ def sealed_target(folder: Path, *kinds: Kind) -> Target:
 
 
 def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
-    """Find an artifact's inputs of these kinds in its data root, by their digests."""
+    """Find an artifact's inputs of these kinds in its data root, by their digests.
+
+    Raise InputError if an input is missing or damaged.
+    """
     lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
     inputs = artifact.manifest.identity.upstream
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]

@@ -155,7 +155,10 @@ def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on the datasets with up-to-date pools, and print the other names."""
+    """Build a report on datasets with up-to-date pools; print the names of the others.
+
+    Do nothing if no pools are up to date.
+    """
     pools = [
         target
         for target in recipe.targets()

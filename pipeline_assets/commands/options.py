@@ -170,8 +170,8 @@ def _keys(marked: Section) -> Iterator[_Key]:
 def _default(field: FieldInfo, option: Option) -> object:
     """Return an option's own default, or the default of its recipe key.
 
-    `Parameter.empty` if the key is required. None if the key's default is not a bool, int or str: the section then
-    applies it.
+    Return `Parameter.empty` if the key is required. Return None if its default is not a bool, int or str: the section
+    applies such a default.
     """
     if option.default is not ...:
         return option.default

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MAX_CHARACTERS = 2_000
 _LOSS_MARK, _MARGIN = "▌ ", "  "
-_COLOURS = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
+_COLOURS_BY_ROLE = {Role.USER: "blue", Role.ASSISTANT: "cyan", Role.TOOL: "yellow"}
 
 
 def peek(
@@ -85,7 +85,7 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
     Lines are tuples, so that no first word is coloured as a state.
     """
     for (message, _, span, body), counts in messages:
-        colour, content = _COLOURS.get(message.role, "magenta"), text[body.start : body.stop]
+        colour, content = _COLOURS_BY_ROLE.get(message.role, "magenta"), text[body.start : body.stop]
         lines = content[:_MAX_CHARACTERS].translate(VISIBLE).split("\n") if content else []
         if len(content) > _MAX_CHARACTERS:
             lines.append(f"… {len(content) - _MAX_CHARACTERS:,} more characters; --json gives all")

@@ -21,7 +21,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 
 _INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
-_UNITS = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
+_UNITS_BY_FIGURE = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
 
 
 def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
@@ -173,7 +173,7 @@ def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
     """Format planned totals, grouped by their basis, which follows in brackets."""
     by_basis: dict[str, list[str]] = {}
-    for name in _UNITS:
+    for name in _UNITS_BY_FIGURE:
         figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]
         if figures:
             basis = " or ".join(dict.fromkeys(figure.basis for figure in figures))
@@ -184,7 +184,7 @@ def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 def _real_figures(figures: Sequence[FigureOutcome]) -> str:
     """Format real totals with their differences from the planned totals."""
     totals = []
-    for name in _UNITS:
+    for name in _UNITS_BY_FIGURE:
         pairs = [
             (figure.planned.value, figure.real)
             for figure in figures
@@ -199,8 +199,8 @@ def _real_figures(figures: Sequence[FigureOutcome]) -> str:
 
 def _format_figure(name: str, value: float) -> str:
     if name == "bytes_fetched":
-        return f"{value:,.0f} bytes {_UNITS[name]}"
-    return f"{terminal.format_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_UNITS[name]}"
+        return f"{value:,.0f} bytes {_UNITS_BY_FIGURE[name]}"
+    return f"{terminal.format_bytes(value) if 'bytes' in name else f'{value:,.0f}'} {_UNITS_BY_FIGURE[name]}"
 
 
 def _wrap(text: str) -> list[str]:

@@ -122,7 +122,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then each subset's row count, with columns that left it empty."""
+    """Yield the ledger, then each subset's row count, with a known reason for 0 rows."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"

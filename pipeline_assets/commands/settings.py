@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-PANEL = "Also"  # section of the help that lists these options
+HELP_PANEL = "Also"  # title of the section of the help that lists these options
 _PREFIX = "CORPUSMILL_"
 # Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
 _OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
@@ -18,7 +18,7 @@ _OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_I
 
 
 def _setting(*names: str, **properties: Any) -> Any:
-    return typer.Option(*names, show_default=False, rich_help_panel=PANEL, **properties)
+    return typer.Option(*names, show_default=False, rich_help_panel=HELP_PANEL, **properties)
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,11 @@ _STOP_SIGNALS: dict[signal.Signals, Callable[[int, FrameType | None], object] | 
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
-_REPEAT_S = 0.05
+_REPEAT_DELAY_S = 0.05
 _FIRST_WORD = re.compile(r"(\s*)(\w+)((?s:.*))")
-_COLOURS = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
-_COLOURS |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
-_COLOURS |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "fault"), "red")
+_COLOURS_BY_STATE = dict.fromkeys(("built", "current", "sealed", "identical", "passed", "ok"), "green")
+_COLOURS_BY_STATE |= dict.fromkeys(("stale", "missing", "building", "interrupted", "unfinished", "warning"), "yellow")
+_COLOURS_BY_STATE |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "fault"), "red")
 # A line to print: a text, or its parts; a coloured part is (text, colour).
 Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
@@ -110,7 +110,7 @@ def echo(line: Line, err: bool = False) -> None:
 def color_state(line: str) -> Line:
     """Return a line with its first word in colour if the word is a state."""
     match = _FIRST_WORD.match(line)
-    colour = _COLOURS.get(match[2]) if match is not None else None
+    colour = _COLOURS_BY_STATE.get(match[2]) if match is not None else None
     return line if match is None or colour is None else (match[1], (match[2], colour), match[3])
 
 
@@ -201,7 +201,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
     def repeat(ignored: "sys.UnraisableHookArgs") -> None:
         if isinstance(ignored.exc_value, KeyboardInterrupt):
-            threading.Timer(_REPEAT_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # after the callback's end
+            threading.Timer(_REPEAT_DELAY_S, os.kill, (os.getpid(), signal.SIGINT)).start()  # after the callback's end
         else:
             former(ignored)
 
@@ -231,7 +231,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
             frame = frame.f_back
         if frame is None:
             raise KeyboardInterrupt
-        threading.Timer(_REPEAT_S, os.kill, (process, number)).start()
+        threading.Timer(_REPEAT_DELAY_S, os.kill, (process, number)).start()
 
     for number in numbers:
         signal.signal(number, stop)

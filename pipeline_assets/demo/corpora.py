@@ -36,8 +36,8 @@ SITE = "coffee.stackexchange.com"
 DUMPS = ("CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50")
 _WEB_COLUMNS = "text id dump url date file_path language language_score token_count"
 EDU_COLUMNS = _WEB_COLUMNS.replace(" date", "") + " score int_score"
-_DOC = '<doc id="{0}" url="https://en.wikipedia.org/wiki?curid={0}" title="{1}">\n{1}\n\n{2}\n\n</doc>\n'
-_CARD = """\
+_DOC_TEMPLATE = '<doc id="{0}" url="https://en.wikipedia.org/wiki?curid={0}" title="{1}">\n{1}\n\n{2}\n\n</doc>\n'
+_CARD_TEMPLATE = """\
 ---
 {head}---
 # Made stand-in for {name}
@@ -64,7 +64,7 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
     data_files = [{"split": split, "path": [*files]} for split, files in splits.items()]
     configs = [{"config_name": config, "data_files": data_files}]
     head = {"pretty_name": name.partition("/")[2], "license": licence, "configs": configs}
-    yield f"{folder}/README.md", _CARD.format(head=yaml.safe_dump(head, sort_keys=False), name=name).encode()
+    yield f"{folder}/README.md", _CARD_TEMPLATE.format(head=yaml.safe_dump(head, sort_keys=False), name=name).encode()
 
 
 def page_rows(pages: Iterable[DemoPage], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
@@ -234,7 +234,10 @@ def _stage_a_files() -> Files:
     articles = texts.pages("wiki", 48)
     articles[7::12] = [replace(page, text="") for page in articles[7::12]]
     articles[11::12] = [replace(page, text=page.text.partition("\n")[0]) for page in articles[11::12]]
-    docs = [_DOC.format(number, page.title, html.escape(page.text, False)) for number, page in enumerate(articles, 1)]
+    docs = [
+        _DOC_TEMPLATE.format(number, page.title, html.escape(page.text, False))
+        for number, page in enumerate(articles, 1)
+    ]
     for half in range(2):
         yield f"sources/wikipedia/AA/wiki_{half:02d}.bz2", bz2.compress("".join(docs[half::2]).encode())
 

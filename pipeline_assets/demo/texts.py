@@ -30,7 +30,7 @@ mere, wick, ford, ley, holm, stead, combe, thorpe
 _ADJECTIVES, _NOUNS, _VERBS, _PHRASES, _PLACE_STARTS, _PLACE_ENDS = (
     " ".join(words.split()).split(", ") for words in _VOCABULARY.split("\n\n")
 )
-_FOREIGN = (
+_FOREIGN_TEXTS = (
     "Am Morgen lag der Nebel noch über dem Hafen, und die Fischer warteten auf besseres Wetter. Niemand wusste, wann "
     "das Schiff aus dem Norden kommen würde. Die Wirtin glaubte kein Wort davon und stellte das Brot auf den Tisch.",
     "Le marché ouvrait chaque samedi avant le lever du soleil, et les paysans arrivaient de toute la vallée. On y "
@@ -38,7 +38,7 @@ _FOREIGN = (
     "La biblioteca del pueblo estaba junto al río, en una casa que antes había sido un molino. Cada tarde llegaban los "
     "niños para escuchar los cuentos de la maestra. Cuando llovía mucho, había que subir los libros al otro piso.",
 )
-_VOWELS = str.maketrans("aeiou", "éouia")
+_VOWEL_TABLE = str.maketrans("aeiou", "éouia")
 
 
 class Chooser(SplitMix64):
@@ -108,7 +108,7 @@ def unwanted_pages(site: str, order: int) -> list[DemoPage]:
     The foreign pages are in German, French and Spanish; `order` (0 to 5) selects the permutation of their three
     sentences. The short page is one English sentence.
     """
-    orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN)
+    orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN_TEXTS)
     odd = [
         *(f"{'. '.join(permutations[order])}." for permutations in orders),
         sentence(Chooser.from_name(f"{site} odd")),
@@ -118,7 +118,7 @@ def unwanted_pages(site: str, order: int) -> list[DemoPage]:
 
 def translate(english: str) -> str:
     """Turn a sentence into generated "French", in which vowels are replaced."""
-    return english.lower().translate(_VOWELS).capitalize()
+    return english.lower().translate(_VOWEL_TABLE).capitalize()
 
 
 def reword(text: str) -> str:

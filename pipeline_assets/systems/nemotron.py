@@ -157,15 +157,15 @@ def deduplicated_targets(
 
 
 def pool_targets(
-    recipe: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
+    recipe_name: str, rows: Sequence[Target], section: PoolsRecipe, publish: sections.PublishRecipe | None
 ) -> list[Target]:
     """Return the targets of each dataset's pools, then of the report and publications."""
     datasets, content = group_by_dataset(rows), {"pools": section.content()}
-    pools = [CANDIDATE_POOLS.target(recipe, content, splits, partition=name) for name, splits in datasets.items()]
-    targets = [*pools, POOL_REPORT.target(recipe, {}, pools)]
+    pools = [CANDIDATE_POOLS.target(recipe_name, content, splits, partition=name) for name, splits in datasets.items()]
+    targets = [*pools, POOL_REPORT.target(recipe_name, {}, pools)]
     if publish is not None:
         for name, pool in zip(datasets, pools, strict=True):
-            targets.append(PUBLISHED_POOLS.target(recipe, publish.recipe_content(name), [pool], partition=name))
+            targets.append(PUBLISHED_POOLS.target(recipe_name, publish.recipe_content(name), [pool], partition=name))
     return targets
 
 

@@ -43,31 +43,35 @@ _RAW_KIND_NAME = "nemotron/raw"
 
 
 def score_targets(
-    recipe: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
+    recipe_name: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
-    """Return the targets of scores, of the scores' report, and of training subsets.
+    """Return the targets of scores, their report and, if requested, training subsets.
 
     `pools` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools, or its
     raw files.
     """
-    model = MODEL.target(recipe, section.model.pinned_content(), external_inputs=section.model.folder())
+    model = MODEL.target(recipe_name, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)
     scores = [
         NLL_SCORES.target(
-            recipe, section.recipe_content(name.partition("/")[2]), [rows, model], partition=name, count_limit=limit
+            recipe_name,
+            section.recipe_content(name.partition("/")[2]),
+            [rows, model],
+            partition=name,
+            count_limit=limit,
         )
         for name, rows in pools.items()
     ]
-    return [*scores, *score_outputs(recipe, scores, subsets)]
+    return [*scores, *score_outputs(recipe_name, scores, subsets)]
 
 
-def score_outputs(recipe: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
+def score_outputs(recipe_name: str, scores: Sequence[Target], subsets: SubsetsRecipe | None) -> list[Target]:
     """Return the targets of the report on scores, and of subsets if requested."""
     pools = {score.upstream[0].role: score.upstream[0] for score in scores}
     upstream = [*scores, *pools.values()]
-    targets = [SCORE_REPORT.target(recipe, {}, upstream)]
+    targets = [SCORE_REPORT.target(recipe_name, {}, upstream)]
     if subsets is not None:
-        targets.append(TRAINING_SUBSETS.target(recipe, subsets.content(), upstream))
+        targets.append(TRAINING_SUBSETS.target(recipe_name, subsets.content(), upstream))
     return targets
 
 
@@ -95,14 +99,14 @@ CHAT_TEMPLATE = replace(
 )
 
 
-def template_targets(recipe: str, section: ChatTemplateSection | None) -> list[Target]:
+def template_targets(recipe_name: str, section: ChatTemplateSection | None) -> list[Target]:
     """List the target that pins a chat template; empty if `section` is None."""
     if section is None:
         return []
     if section.path is not None:
         folder = model_pin.ModelFolder(Path(section.path), is_template_only=True)
-        return [CHAT_TEMPLATE.target(recipe, {}, external_inputs=folder)]
-    return [CHAT_TEMPLATE.target(recipe, {"name": section.model, "revision": section.revision})]
+        return [CHAT_TEMPLATE.target(recipe_name, {}, external_inputs=folder)]
+    return [CHAT_TEMPLATE.target(recipe_name, {"name": section.model, "revision": section.revision})]
 
 
 def _score(job: Job) -> BuildResult:

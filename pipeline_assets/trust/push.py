@@ -70,7 +70,7 @@ def ref_key(name: str) -> str:
 
 
 def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
-    """Parse a pointer; raise InputError if it is damaged or leaves the data root."""
+    """Parse a pointer; InputError if damaged, or if a folder is outside the data root."""
     where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FILE.parse(pointer.data, where)
     if ref.schema != REF_SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):

@@ -4,7 +4,7 @@ Targets are derived from manifests; no recipe file is read. The folder of a targ
 the target is rebuilt, and absolute if its sealed artifact is used.
 
 The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash, the same rebuild by the same
-versions of the program and its libraries continues there. It is renamed to `rebuilds/<name>` if the rebuild is kept.
+versions of the program and its libraries continues there. A kept rebuild's folder is renamed to `rebuilds/<name>`.
 All of `rebuilds` may be deleted at any time.
 """
 
