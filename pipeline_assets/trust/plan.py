@@ -7,7 +7,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +153,11 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
-    packed = [status for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
+    packed = [status.target for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
-    mixtures = [_estimate_mixture(status.target, sizes, texts) for status in packed]
-    mixture = mixtures[0] if mixtures else None
+    mixtures = {target.folder: _estimate_mixture(target, sizes, texts) for target in packed}
+    artifacts = [_size_by_mixture(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
+    mixture = next(iter(mixtures.values()), None)
     kept_bytes = round(sum(_kept_bytes(status, sizes) for status in statuses)) if run.keep_work else 0
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
 
@@ -187,6 +188,14 @@ def _estimate_mixture(
             tokens[str(corpus.partition)] = count
     pack = packed.recipe["pack"]
     return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
+
+
+def _size_by_mixture(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
+    """Set the disk bytes of a packed set without a requested number of rows."""
+    if mixture is None or "tokens" in plan.figures:
+        return plan
+    row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
+    return replace(plan, disk_bytes=row_bytes * max(mixture.possible_rows, 1))
 
 
 def source_corpora(target: Target) -> Iterator[Target]:

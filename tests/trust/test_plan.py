@@ -215,6 +215,20 @@ class TestDisk:
 
         assert steps["normalized/notes"] == path.stat().st_size
 
+    def test_a_packed_set_without_num_seqs_takes_the_rows_that_its_caps_allow(self, tmp_path: Path) -> None:
+        source = local_source(tmp_path, "notes", ROWS)
+        path = tmp_path / "sources" / "notes" / "rows.jsonl"
+
+        def packed_bytes(**pack: Any) -> int | None:
+            recipe = recipe_of(source, refuse_licences=[], pack={"seq_len": 2, **pack})
+            return self.disk_bytes(recipe, tmp_path / "data", {})["packed"]
+
+        tokens = 0.4 * 2.1 / 4 * path.stat().st_size
+        assert packed_bytes() == pytest.approx(4 * tokens, abs=8)
+        assert packed_bytes(max_epochs={"every_source": "100"}) == pytest.approx(400 * tokens, abs=400)
+        assert packed_bytes(seq_len=1 << 20) == 4 << 20  # one padded row
+        assert packed_bytes(num_seqs=7) == 4 * 7 * 2
+
     def test_one_compressed_file_changes_no_estimate_of_the_others(self, tmp_path: Path) -> None:
         source = local_source(tmp_path, "notes", ROWS, files=["*.jsonl", "*.jsonl.gz"])
         folder = tmp_path / "sources" / "notes"
