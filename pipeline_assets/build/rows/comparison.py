@@ -155,9 +155,17 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
     """Return every count of either manifest, sorted by name, with the ledger last."""
-    flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
+    flat_a, flat_b = (dict(_flatten(_name_sources(counts))) for counts in (a, b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
+
+
+def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return counts with a list of sources, as in signature stores, keyed by source."""
+    if not isinstance(listed := counts.get("sources"), list):
+        return counts
+    by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
+    return {**counts, "sources": by_source}
 
 
 def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -104,6 +104,19 @@ def test_shares_are_decimals_beside_counts_and_their_difference_is_one_too() -> 
     ]
 
 
+def test_counts_of_a_list_of_sources_are_named_by_source() -> None:
+    a = {"documents": 5, "sources": [{"source": "web", "documents": 2}, {"source": "notes", "documents": 3}]}
+    b = {"documents": 3, "sources": [{"source": "notes", "documents": 3}]}
+
+    found = compare_counts(a, b)
+
+    assert [(count.name, count.a, count.b, count.delta, count.is_equal) for count in found] == [
+        ("documents", 5, 3, -2, False),
+        ("sources.notes.documents", 3, 3, 0, True),
+        ("sources.web.documents", 2, 0, -2, False),
+    ]
+
+
 def test_a_stage_and_a_tokenizer_that_changed_are_told(split_of: SplitOf) -> None:
     a = split_of(numbered(0, 10), "a")
     stage = replace(a.manifest.identity.stage, version=2)
