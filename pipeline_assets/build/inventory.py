@@ -194,11 +194,11 @@ def _last_write(folder: Path) -> datetime.datetime:
 
 
 def sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
-    """Return the end time of a build; None if its provenance lacks the time."""
+    """Return the end time of a build; None if its provenance has no valid time."""
     try:
         started = datetime.datetime.fromisoformat(provenance["started_at_utc"]).astimezone(datetime.UTC)
         return started + datetime.timedelta(seconds=provenance["seconds"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

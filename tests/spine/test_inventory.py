@@ -13,7 +13,7 @@ from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
-from pipeline_assets.build.inventory import Size, artifact_statuses, find_orphans
+from pipeline_assets.build.inventory import Size, artifact_statuses, find_orphans, sealed_at
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -40,6 +40,10 @@ def everything_in(root: Path) -> dict[str, tuple[int, int, bytes]]:
         str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in sorted(root.rglob("*"))
     }
+
+
+def test_a_build_that_ended_after_the_last_year_has_no_time() -> None:
+    assert sealed_at({"started_at_utc": "9999-12-31T23:59:59+00:00", "seconds": 60.0}) is None
 
 
 def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
