@@ -20,7 +20,7 @@ import dagster as dg
 from pipeline_assets.build.pins.model_pin import MODEL_STAGE, ModelFolder
 from pipeline_assets.build.pins.split_pin import SplitFolder
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.licences import TABLE_FILE, licence_table
+from pipeline_assets.corpus.licences import TABLE_PATH, licence_table
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -128,7 +128,7 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
     dg.AssetKey(["tables", "licences"]),
     "Licence tags with their terms",
     "json",
-    {"path": str(TABLE_FILE)},
+    {"path": str(TABLE_PATH)},
     lambda root, hub: {"licences": len(licence_table()), "sha256": licence_table().digest()},
 )
 

@@ -26,7 +26,7 @@ from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import InputError
 
 logger = logging.getLogger("corpusmill")
-_IGNORED = -100  # torch's losses ignore this label
+_IGNORED_LABEL = -100  # torch's losses ignore this label
 _PIPE_BYTES = 1 << 20  # workers send larger arrays as tensors, in shared memory, and smaller ones through a pipe
 B = TypeVar("B")
 Batches = Sequence[NDArray[np.int64]]
@@ -214,7 +214,7 @@ def labels(tokens: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
     Arguments and result have the shape (batch, seq_len); see `TokenRows`.
     """
     follows = (documents[:, 1:] == documents[:, :-1]) & (documents[:, 1:] >= 0)
-    return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED), (0, 1), value=_IGNORED)
+    return torch.nn.functional.pad(torch.where(follows, tokens[:, 1:], _IGNORED_LABEL), (0, 1), value=_IGNORED_LABEL)
 
 
 Mask = Literal["causal", "padding"]

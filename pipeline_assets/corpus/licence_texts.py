@@ -59,7 +59,7 @@ _TEXT_HASHES = {
     ],  # with the licences of Python's earlier owners; up to 3.12, and of 3.13
     "cc0-1.0": ["96bdc7f63190fb4bd1ae584b890300ed7517d858b34c945642a3b9b2f1612a5f"],
 }
-_TAGS = {digest: tag for tag, digests in _TEXT_HASHES.items() for digest in digests}
+_TAGS_BY_HASH = {digest: tag for tag, digests in _TEXT_HASHES.items() for digest in digests}
 
 
 def identify_licence(text: str, evidence: str) -> LicenceTag:
@@ -70,7 +70,7 @@ def identify_licence(text: str, evidence: str) -> LicenceTag:
     stated = [licence_table().find_licence(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub(_keep_terms, _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
     untitled = _TITLE.sub(_keep_terms, prose)
-    matches = {tag for words in (prose, untitled) if (tag := _TAGS.get(_words_sha256(words)))}
+    matches = {tag for words in (prose, untitled) if (tag := _TAGS_BY_HASH.get(_words_sha256(words)))}
     heading = set(_WORD.findall(prose.lower()))
     is_heading_of_stated = not _WORD.search(untitled.lower()) and all(
         heading.issuperset(_WORD.findall(licensed.tag)) for licensed in stated

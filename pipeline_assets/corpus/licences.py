@@ -18,7 +18,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"
-TABLE_FILE = shipped_path("manifests/licences.json")
+TABLE_PATH = shipped_path("manifests/licences.json")
 _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 
 
@@ -108,7 +108,7 @@ class LicenceTable:
 @functools.cache
 def licence_table() -> LicenceTable:
     """Return the project's licence table."""
-    return read_licences(TABLE_FILE)
+    return read_licences(TABLE_PATH)
 
 
 def read_licences(path: Path) -> LicenceTable:

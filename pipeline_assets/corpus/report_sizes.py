@@ -12,12 +12,14 @@ from pipeline_assets.corpus.token_sample import scale
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
 
-_SAMPLED = (
+_SAMPLED_TEXT = (
     "The tokens of the sources below are estimated from sampled documents, in proportion to bytes of text. Documents "
     "are drawn by the hash of doc_id, long ones with a higher probability, which their weights correct. In about 95 of "
     "100 such samples, the exact number differs by at most the error; for a part of a source, the error can be larger. "
 )
-_SCALED = "Token counts after decontamination are scaled from those of the sources, in proportion to bytes of text. "
+_SCALED_TEXT = (
+    "Token counts after decontamination are scaled from those of the sources, in proportion to bytes of text. "
+)
 
 
 def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
@@ -84,6 +86,6 @@ def describe_estimates(profile: Profile, has_scaled: bool) -> dict[str, Any]:
     }
     if not sources and not has_scaled:
         return {}
-    reasons = _SAMPLED * bool(sources) + _SCALED * has_scaled
+    reasons = _SAMPLED_TEXT * bool(sources) + _SCALED_TEXT * has_scaled
     statement = f"A number with ≈ is an estimate. {reasons}Numbers without ≈ are exact."
     return {"estimates": {"statement": statement, "sources": sources}}

@@ -12,8 +12,8 @@ from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
 
-_WHOLE_FILE = 1 << 62  # bytes of a piece: files are not divided
-_TEXT_FILE = EvaluationColumns(text=("text",), item="row", id=None)
+_UNLIMITED_BYTES = 1 << 62  # bytes of a piece: files are not divided
+_TEXT_FILE_COLUMNS = EvaluationColumns(text=("text",), item="row", id=None)
 
 
 class EvaluationItem(NamedTuple):
@@ -39,7 +39,7 @@ def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
 
 
 def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
-    columns = recipe.columns or _TEXT_FILE
+    columns = recipe.columns or _TEXT_FILE_COLUMNS
     names = [*columns.text, *([columns.id] if columns.id is not None else [])]
     missing, first_row = set(names), dict[str, Any]()
     for number, (position, row) in enumerate(_read_rows(file, recipe)):
@@ -68,7 +68,7 @@ def _read_rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int
         columns=columns,
         text_unit=recipe.text_unit,
     )
-    for piece in plan_local([file], local, _WHOLE_FILE):
+    for piece in plan_local([file], local, _UNLIMITED_BYTES):
         yield from piece_rows(piece, local)
 
 

@@ -29,7 +29,7 @@ from pipeline_assets.spine.stage import group_by_size
 from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
 
 _FOLDER = f"{WORK}/items"
-_READ_ITEMS = 1024
+_BATCH_ITEMS = 1024
 _HEADER_BYTES = 256  # more than the header of a one-dimensional array
 
 
@@ -118,7 +118,7 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     for name in names:
         counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
     table = ngram_table(words, places[firsts[is_kept]], sizes[firsts[is_kept]])
-    files = [_write(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
+    files = [_write_array(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
     set_names = (evaluation_set.name for evaluation_set in evaluation)
     notes = {"evaluation": dict(zip(set_names, map(dict, counts), strict=True))}
     return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
@@ -130,7 +130,7 @@ def _gather_items(
     """Add a set's items, unless too short, to `gathered`; return the set's counts."""
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
-    for items in group_by_size(read_items(evaluation), lambda item: 1, _READ_ITEMS):
+    for items in group_by_size(read_items(evaluation), lambda item: 1, _BATCH_ITEMS):
         batch = normalize([item.text.encode() for item in items])
         spans = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
         bounds = batch.first_words.tolist()
@@ -194,7 +194,7 @@ def _build_items(
     )
 
 
-def _write(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
+def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
     path = f"{_FOLDER}/{name}.npy"
     with DurableFile(folder.path(path)) as file:
         np.save(file, array)

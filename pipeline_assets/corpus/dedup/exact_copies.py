@@ -20,7 +20,7 @@ from pipeline_assets.spine.task import Task
 
 _EXACT_AREA, _COPIES_FILE = f"{WORK}/exact", f"{WORK}/copies.set"
 _HASH_BYTES = 250  # memory per row, with its sorted and its written copy
-_SEEN_ROWS = 4  # rows of stores are only read: four of them need as much memory as one that is sorted and paired
+_SEEN_ROWS_PER_ROW = 4  # rows of stores are only read: four take the memory of one that is sorted and paired
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_
 
     A row of `runs` takes `row_bytes` of the worker's memory.
     """
-    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS
+    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS_PER_ROW
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 
 

@@ -32,7 +32,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_NONE = -1
+_NO_EDGE = -1
 _NEAR_AREA, _WITH_COPIES_FILE = f"{WORK}/near", f"{WORK}/of_firsts.run"
 
 
@@ -98,17 +98,17 @@ def _choose_edges(
     chosen = np.empty(len(later), np.int64)
     count = start = 0
     while start < len(later):
-        best = _NONE
+        best = _NO_EDGE
         stop = start
         # Among the edges from one later document to kept documents, find the most similar one.
         while stop < len(later) and later[stop] == later[start]:
             # Compare shared / union of both edges, multiplied by both unions: exact in integers. Ties keep the first.
             if not is_member(dropped, earlier[stop]) and (
-                best == _NONE or shared[stop] * union[best] > shared[best] * union[stop]
+                best == _NO_EDGE or shared[stop] * union[best] > shared[best] * union[stop]
             ):
                 best = stop
             stop += 1
-        if best != _NONE:
+        if best != _NO_EDGE:
             chosen[count] = best
             count += 1
             add_to_bitmap(dropped, later[start : start + 1])

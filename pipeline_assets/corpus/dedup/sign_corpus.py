@@ -30,9 +30,9 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.spine.task import Task
 
 _SETS_AREA = "shingles"
-_DOCUMENTS = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
+_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
 _ROW_BYTES = 250  # memory per row, with its sorted and its written copy
-_FOLDERS = {HASHES_AREA: HASHES_FOLDER, BANDS_AREA: BANDS_FOLDER, BITS_AREA: SKETCHES_FOLDER}
+_FOLDERS_BY_AREA = {HASHES_AREA: HASHES_FOLDER, BANDS_AREA: BANDS_FOLDER, BITS_AREA: SKETCHES_FOLDER}
 
 
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
@@ -53,7 +53,7 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     for shard, sketch in zip(shards, sketched, strict=True):
         if sketch.notes[POISON_ROWS_NOTE]:
             raise poison_row_error(sketch.notes[POISON_ROWS_NOTE][0], "reading", shard.file)
-    files = [_write(run, DOCUMENTS_FILE, _documents(run, sketched), _DOCUMENTS), *_write_runs(run, sketched)]
+    files = [_write_parquet(run, DOCUMENTS_FILE, _document_tables(run, sketched), _SCHEMA), *_write_runs(run, sketched)]
     if recipe.near is not None:
         files += _write_sets(run, recipe.near.proposer.shingle_words)
     by_source = sum_by_source(shards, ({"documents": shard.rows} for shard in shards))
@@ -61,24 +61,24 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": source_counts}, {})
 
 
-def _write(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+def _write_parquet(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
     return write_table(run.staging.path(name), name, regroup_rows(tables, schema), schema)
 
 
-def _documents(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
+def _document_tables(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
     for shard, sketch in zip(run.shards, sketched, strict=True):
         for ids in map(run.read_run, files_in([sketch], IDS_AREA)):
-            yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_DOCUMENTS)
+            yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_SCHEMA)
 
 
 def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
     """Write each kind of signature as one sorted run, and yield its file."""
-    for area, folder in _FOLDERS.items():
+    for area, folder in _FOLDERS_BY_AREA.items():
         if runs := files_in(sketched, area):
             schema = pa.schema([field.with_nullable(False) for field in run.read_run(runs[0]).schema])
             ranges = divide_keys(run.staging, runs, run.worker_bytes // _ROW_BYTES)
             tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
-            yield _write(run, f"{folder}/all.parquet", tables, schema)
+            yield _write_parquet(run, f"{folder}/all.parquet", tables, schema)
 
 
 def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -30,8 +30,8 @@ from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
 _PAIRS_AREA = f"{WORK}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
-_INDEX_NAME, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
-_HEX_DIGITS = 8  # of the checksum of the names
+_INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
+_CHECKSUM_DIGITS = 8  # of the checksum of the names
 _SAMPLES_PER_RANGE = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 
@@ -90,7 +90,7 @@ class KeyRange:
         with errors_as_damage(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:
                 line = file.readline()
-                names = json.loads(line[_HEX_DIGITS:])
+                names = json.loads(line[_CHECKSUM_DIGITS:])
                 file.seek(self.number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
                 rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW_DTYPE.itemsize), _ROW_DTYPE).reshape(2, -1)
             if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
@@ -171,7 +171,7 @@ def _write_index(
     Runs may be in several folders, in which files have equal names, so the index has relative paths.
     """
     parent = os.path.dirname(runs[0].path)
-    index, names = folder.path(f"{parent}/{_INDEX_NAME}"), [os.path.relpath(run.path, parent) for run in runs]
+    index, names = folder.path(f"{parent}/{_INDEX_FILE}"), [os.path.relpath(run.path, parent) for run in runs]
     checksums = np.array([[zlib.crc32(row.data)] for row in positions], _ROW_DTYPE)
     with DurableFile(index) as file:
         file.write(_hex_checksum(names) + json.dumps(names).encode() + b"\n")

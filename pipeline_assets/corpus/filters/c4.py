@@ -38,8 +38,8 @@ from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, TextBatch,
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Reasons to remove a line, in the order in which they are checked.
-_REASONS = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
-_KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_REASONS))
+_LINE_REASONS = ("long_word", "no_terminal_punctuation", "few_words", "phrase")
+_KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_LINE_REASONS))
 
 
 class LineRules(NamedTuple):
@@ -151,7 +151,7 @@ def _keep_lines(
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
     lines, sentences = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
-    removed = np.zeros((documents, len(_REASONS)), np.int64)
+    removed = np.zeros((documents, len(_LINE_REASONS)), np.int64)
     size = used_positions = 0  # bytes written, entries of `phrase_positions` in earlier lines
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
@@ -272,4 +272,4 @@ def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept: KeptL
     for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]
     for document, reason in np.argwhere(kept.removed).tolist():
-        candidates[document].count(f"removed_lines/{_REASONS[reason]}", int(kept.removed[document, reason]))
+        candidates[document].count(f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removed[document, reason]))

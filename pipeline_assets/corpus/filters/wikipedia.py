@@ -31,10 +31,10 @@ _SHOWS_CONTENT = re.compile(
     "ul|var|wbr"
 )
 _MARK = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)(?:\s[^<>=]*+=[^<>]*+|[\s/]*+)>|\{\{++|\}\}++|__[A-Z]{3,24}+__")
-_MAX_CONTENT = 10_000  # characters from a mark to the mark that closes it; farther apart, the two are not a pair
+_MAX_CONTENT_CHARACTERS = 10_000  # from a mark to the mark that closes it; farther apart, the two are not a pair
 _REMOVED = "\ud800"  # placeholder of removed markup; a lone surrogate is not in any text read as UTF-8
 
-_DEPTH = 3
+_MAX_DEPTH = 3
 _BLANKS = " \t\u00a0\u3000"
 _BETWEEN = _BLANKS + ",;，；、/"
 _FILLERS = _BETWEEN + ":：~～–—-'\"“”‘’"
@@ -53,7 +53,7 @@ _TRAILING = re.compile(rf"[，；、]|[,;][{_BETWEEN}]")
 
 RUNNING_LINES = "running_lines"
 _SENTENCE_END = re.compile(r"[.!?][\"”’')\]»]{0,4}+(?:\s|\Z)|[。！？…؟۔।॥။։።།]")
-_MIN_BYTES = 24  # five English words or eight Chinese characters: longer than most headings that end in a period
+_MIN_LINE_BYTES = 24  # five English words or eight Chinese characters: longer than most headings that end in a period
 _LONG_LINE_BYTES = 120  # such a line counts without a sentence end, because Thai, for example, marks none
 _NO_WORD = re.compile(r"[\W_]*+")
 
@@ -62,7 +62,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
     """Replace tags and templates with placeholders, and count them by kind.
 
     A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
-    mark is missing, or more than `_MAX_CONTENT` characters away. Of tags that show their content, only the marks are
+    mark is missing, or more than `_MAX_CONTENT_CHARACTERS` away. Of tags that show their content, only the marks are
     removed; unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
     `templates`; switches such as `__NOTOC__` count as `templates`.
     """
@@ -87,7 +87,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
                 tags[name] = opening
         elif name and not _SHOWS_CONTENT.fullmatch(name):
             continue
-        if opening < len(spans) and end - spans[opening][0] <= _MAX_CONTENT:
+        if opening < len(spans) and end - spans[opening][0] <= _MAX_CONTENT_CHARACTERS:
             # One span replaces the pair and everything between, so marks between them are no longer open.
             start = spans[opening][0]
             del spans[opening:]
@@ -105,7 +105,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
     """Remove emptied brackets and stray separators in brackets; return line and count."""
     repairs = 0
-    for _ in range(_DEPTH):
+    for _ in range(_MAX_DEPTH):
         line, repaired = _repair_innermost(line)
         if not repaired:
             break
@@ -191,12 +191,12 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
     """Count lines, except the title, that end a sentence or are long, up to `maximum`.
 
-    Lines with fewer than `_MIN_BYTES` bytes do not count.
+    Lines with fewer than `_MIN_LINE_BYTES` bytes do not count.
     """
     running = 0
     for number, line in enumerate(lines):
         size = len(line.encode("utf-8"))
-        if size < _MIN_BYTES or (number == 0 and isinstance(title, str) and line == " ".join(title.split())):
+        if size < _MIN_LINE_BYTES or (number == 0 and isinstance(title, str) and line == " ".join(title.split())):
             continue
         running += size >= _LONG_LINE_BYTES or _SENTENCE_END.search(line) is not None
         if running >= maximum:
