@@ -155,11 +155,11 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
     owner = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
     kept = None
     if owner is not None:
-        kept = GroupMember(owner, next(decision for decision in read_decisions(owner) if decision.doc_id == kept_id))
+        kept = GroupMember(owner, next(find_decisions(owner, doc_id=[kept_id])))
     dropped = [
         GroupMember(corpus, decision)
-        for decision in read_decisions(corpus)
-        if (decision.duplicate_of, decision.seen_in) == (kept_id, seen_in)
+        for decision in find_decisions(corpus, duplicate_of=[kept_id])
+        if decision.seen_in == seen_in
     ]
     return DocumentGroup(corpus, kept_id, seen_in, kept, dropped)
 
