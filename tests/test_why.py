@@ -75,13 +75,21 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
     drafts = Path(source["path"]) / "drafts"
     drafts.mkdir()
     (drafts / "a.jsonl").write_text('{"text": "A draft."}\n')
-    build(recipe_of(source | {"files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
+    path = f"{source['path']}/../notes"
+    build(recipe_of(source | {"path": path, "files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
+    (tmp_path / "link").symlink_to(drafts)
 
     (drafts / "b.txt").write_text("Not a file of the source.")
 
     other = corpusmill("why", "../drafts/b.txt", "--data", tmp_path, cwd=drafts).stdout
     assert other.splitlines()[1:] == ["  -  drafts/b.txt  no pattern in `files` matches it"]
-    for name in ("a.jsonl", "drafts/a.jsonl", drafts / "a.jsonl", f"{drafts}/../drafts/a.jsonl"):
+    for name in (
+        "a.jsonl",
+        "drafts/a.jsonl",
+        drafts / "a.jsonl",
+        f"{drafts}/../drafts/a.jsonl",
+        tmp_path / "link/a.jsonl",
+    ):
         found = corpusmill("why", name, "--data", tmp_path)
 
         assert (found.returncode, found.stdout.splitlines()) == (

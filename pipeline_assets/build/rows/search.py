@@ -65,15 +65,17 @@ def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
         return {}
     folder = folder_path(listing.artifact.manifest, listing.root)
     names = {entry["name"]: "" for entry in listing.artifact.manifest.identity.inputs}
-    path = os.path.abspath(query)
-    is_end = re.compile(rf"(^|[/:]){re.escape(query)}$|^{re.escape(path)}$").search
+    path = Path(query).absolute()
+    path = path.parent.resolve() / path.name  # as `folder`; the file itself may be a link
+    is_end = re.compile(rf"(^|[/:]){re.escape(query)}$|^{re.escape(str(path))}$").search
     if folder is None:  # names of hub files begin with repository and commit
         return {name.partition(":")[2]: "" for name in names if is_end(name)}
+    folder = folder.resolve()
     with contextlib.suppress(InputError, OSError):  # the folder is missing, or cannot be read
         source = input_folder(listing.artifact.manifest, listing.root)
         for name, pattern in () if source is None else source.excluded_files():
             names[name] = f"left out by the pattern {pattern!r} in `exclude`"
-        for file in (Path(os.path.normpath(folder / query)), Path(path)):
+        for file in (Path(os.path.normpath(folder / query)), path):
             if file.is_file() and file.is_relative_to(folder):
                 names.setdefault(file.relative_to(folder).as_posix(), "no pattern in `files` matches it")
     return {name: reason for name, reason in names.items() if is_end(f"{folder}/{name}")}
