@@ -39,7 +39,7 @@ class RankLoader(Generic[B]):
 
     Args:
         plan: Function from an epoch's number to the row numbers of each batch of this rank.
-        plan_inputs: JSON object of everything that plans depend on, except the rank.
+        plan_inputs: JSON object of everything that plans depend on, except the rank. NumPy's integers become int.
         collate: Function that combines the rows of a batch, in a worker process.
         finish: Function that builds a batch from combined rows and their row numbers, in this process.
         workers: Number of processes that read ahead; 0 reads in this process.
@@ -57,9 +57,9 @@ class RankLoader(Generic[B]):
         epoch: int = 0,
         step: int = 0,
     ) -> None:
-        self._dataset, self._plan, self._plan_inputs = dataset, functools.lru_cache(1)(plan), plan_inputs
-        self._collate, self._finish, self._workers = collate, finish, workers
-        self._epoch, self._step = epoch, step
+        self._dataset, self._plan, self._collate = dataset, functools.lru_cache(1)(plan), collate
+        self._plan_inputs = {key: int(n) if isinstance(n, np.integer) else n for key, n in plan_inputs.items()}
+        self._finish, self._workers, self._epoch, self._step = finish, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
         """Return each batch's row numbers in the current epoch; the last may be empty."""

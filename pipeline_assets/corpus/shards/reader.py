@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
@@ -78,12 +79,14 @@ class MixtureReader:
             ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` name unknown
                 corpora, corpora differ in row length, dtype or tokenizer, a range is empty, has a step, or exceeds its
                 corpus, `folders` is empty, or `rows` is below 1.
+            TypeError: `seed` or `rows` is not an integer.
             InputError: A folder has no sealed token shards, or a file is damaged.
             RetryableError: A folder has token shards with a different digest, or was replaced while it was opened.
         """
         if rows is not None and rows < 1:
             raise ValueError(f"rows must be at least 1, got {rows}")
-        self._arguments = weights, seed, rows, ranges
+        # NumPy's integers would have another `digest`.
+        self._arguments = weights, operator.index(seed), None if rows is None else operator.index(rows), ranges
         self.names = sorted(folders)
         self.shards = {name: open_shards(folders[name], (digests or {}).get(name)) for name in self.names}
         check_compatible(self.shards)

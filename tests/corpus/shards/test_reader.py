@@ -1,5 +1,6 @@
 """A mixture read by ranks and workers, and from a step on: each row of the order once, wherever it is read."""
 
+import io
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -236,3 +237,18 @@ def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader:
             loader(MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4).load_state_dict(
                 state
             )
+
+
+def test_integers_of_numpy_give_the_state_of_equal_ones_and_other_types_are_refused(folders: dict[str, Path]) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from pipeline_assets.corpus.batching import loader
+
+    plain, saved = loader(MixtureReader(folders, WEIGHTS, seed=1, rows=30), 4, seed=2, epoch=3), io.BytesIO()
+    reader = MixtureReader(folders, WEIGHTS, seed=np.int64(1), rows=np.int64(30))
+    torch.save(loader(reader, np.int64(4), seed=np.int64(2), epoch=np.int64(3)).state_dict(), saved)
+
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True) == plain.state_dict()
+    for wrong in ("1", 1.0, None):
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            MixtureReader(folders, WEIGHTS, seed=wrong)
