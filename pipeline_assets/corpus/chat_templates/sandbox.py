@@ -176,7 +176,7 @@ def _limit_error(limit: str) -> InputError:
 
 @contextlib.contextmanager
 def _limit_memory() -> Iterator[None]:
-    """Limit a block's memory on Linux; convert its errors to those of `render`."""
+    """Limit the memory of a `with` block on Linux; raise the errors of `render`."""
     limits, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
     try:
         if pages.exists():

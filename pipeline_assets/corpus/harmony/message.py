@@ -216,7 +216,7 @@ class Message(NamedTuple):
     Attributes:
         content: Text without special tokens; in a system or developer message, it includes sections such as `# Tools`.
         name: Name of a tool (`functions.lookup`), never None; for another role, the name after the colon, such as `ann`
-            in `user:ann`.
+            in `user:ann`, or None.
         recipient: Addressee. An assistant message with a recipient is a call, and its content is the arguments.
         content_type: Format of the content, such as `<|constrain|>json` for the arguments of a call.
     """

@@ -120,7 +120,7 @@ def _parse(condition: str) -> "exp.Expr":
 
 @functools.cache
 def _dialect() -> "Dialect":
-    """Return a Postgres dialect that keeps function names as written."""
+    """Return a Postgres dialect that knows no statements, and no functions except ANY."""
     # Postgres, because its `~` matches a pattern as in polars.
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser

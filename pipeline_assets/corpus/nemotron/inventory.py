@@ -1,6 +1,6 @@
 """Stage `nemotron_inventory`: census of a split's rows.
 
-All rows or a sample are counted. The result is JSON for later steps, and a page of Markdown for people.
+All rows or a sample are counted. Files: `inventory.json`, `metadata_coverage.md` (a page for people), and the rejects.
 """
 
 import json
@@ -221,7 +221,7 @@ def _sort_names(tally: Tally) -> Tally:
 
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
-    """Write a UTF-8 text file to the staging directory, durably."""
+    """Write a UTF-8 file durably to the staging directory; its rows are its lines."""
     return staging.write(name, text.encode("utf-8"), text.count("\n"))
 
 

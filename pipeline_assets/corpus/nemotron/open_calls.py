@@ -65,7 +65,7 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the reply's message and the match.
+        """Close the call that a reply answers; return the reply's message and `MatchedBy`.
 
         Raise RowFault if the name is not text, or if a reply without a name or known id finds no open call.
         """
@@ -91,7 +91,7 @@ class OpenCalls:
                 self.log.add_reply(None, content)
                 return name, "nothing"
             return self._close(index, content), "name"
-        index = self._next_for_unnamed_reply()
+        index = self._find_call_for_unnamed_reply()
         if index is None:
             raise RowFault(RowReason.REPLY_WITHOUT_CALL, "a tool replies without a name, and no call waits")
         return self._close(index, content), "order"
@@ -103,11 +103,11 @@ class OpenCalls:
             return "id", known
         return ("name", name) if isinstance(name, str) and name else None
 
-    def _next_for_unnamed_reply(self) -> int | None:
+    def _find_call_for_unnamed_reply(self) -> int | None:
         """Return the index of the call that a reply without a name answers.
 
-        It is the first open call since `_latest` that no later reply names, or else the first open call in the order of
-        the class; None if no call is open.
+        It is the first open call since `_latest` that no later reply names, or else the result of `_first_open`; None
+        if no call is open.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
@@ -120,9 +120,9 @@ class OpenCalls:
         return self._first_open(None)
 
     def _first_open(self, key: _CallKey | None) -> int | None:
-        """Return the index of the first open call in the order of the class, or None.
+        """Return the index of the first open call, or None.
 
-        With `key`, only calls that have this key are considered.
+        Calls since `_latest` precede earlier calls. With `key`, only calls that have this key are considered.
         """
         if not (waiting := self._waiting[key]):
             return None

@@ -1,4 +1,4 @@
-"""Dataset cards of pool folders, which make each pool a config."""
+"""Dataset cards of pool folders, with a config for each pool."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -54,7 +54,10 @@ def find_rank_limits(
 
 
 def quota_mask(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limits: RankLimits) -> NDArray[np.bool_]:
-    """Return a mask (rows,) of rows that a pool's quota selects; all True without one."""
+    """Return a mask of the rows that a pool's quota selects, shape (rows,).
+
+    Without a quota, all values are True.
+    """
     if (quota := recipe.quota(pool)) is None:
         return np.ones(len(table), bool)
     ranks = selection_ranks(recipe.seed, pool, split, table["id"].to_pylist()).tolist()

@@ -64,7 +64,7 @@ def build_pools(
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
     # The warm-up must not call polars: workers are forked from its process, and would lack the threads of polars.
     run = stage_runner(run_task, settings, functools.partial(importlib.import_module, __name__))
-    buckets = {split: _bucket_count(rows) for split, rows in splits.items()}
+    buckets = {split: _choose_bucket_count(rows) for split, rows in splits.items()}
     tasks = [
         Task(f"{number:05d}", 0, functools.partial(spill_rows, split, file, buckets[split], pools, recipe))
         for number, (split, file) in enumerate(files)
@@ -117,7 +117,7 @@ def pooled_split(path: str) -> str:
     return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
 
-def _bucket_count(rows: Artifact) -> int:
+def _choose_bucket_count(rows: Artifact) -> int:
     """Choose a split's number of buckets: a power of two, so that it rarely changes."""
     footers = (read_footer(rows.path(path)) for path in data_files(rows))
     uncompressed: int = sum(

@@ -124,7 +124,7 @@ class PoolsRecipe(RecipeSection):
         return self
 
     def quota(self, pool: str) -> PoolQuota | None:
-        """Return the quota of a pool; None if it has none."""
+        """Return a pool's own quota, else the quota `every_pool`, else None."""
         quotas = self.quotas or {}
         return quotas.get(pool) or quotas.get(EVERY_POOL)
 

@@ -105,8 +105,8 @@ def gather_prompts(
 ) -> BuildResult:
     """Build the prompts of a split's kept rows.
 
-    A row is dropped by `drop_reason`, or if an earlier row has the same text. Earlier rows are in the split, or in the
-    splits whose prompts are in `earlier`.
+    A row is dropped if `drop_reason` has a reason, or if an earlier row has the same text. Earlier rows are in the
+    split, or in the splits whose prompts are in `earlier`.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])

@@ -29,7 +29,7 @@ def read_formalisation(row: Row) -> list[Message]:
 
 
 def proof_task(row: Row) -> str | None:
-    """Return `PROOF` or `FORMALISATION` for a row; None if the row is Harmony text."""
+    """Return `PROOF` if a row has messages, else `FORMALISATION`; None for a text."""
     if has_value(row.get("text")):
         return None
     return PROOF if has_value(row.get("messages")) else FORMALISATION

@@ -72,7 +72,7 @@ def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
 
 
 def withheld_prompt(row: Row) -> tuple[int, str] | None:
-    """Return (message number, sha256) of a first prompt without its text, or None."""
+    """Return (message number, sha256) of the first prompt if withheld, else None."""
     messages = row.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and message.get("role") == "user":

@@ -52,7 +52,7 @@ class ChatTemplateSection(RecipeSection):
 
     Attributes:
         path: Local folder, absolute or relative to the data root; the path changes no byte of the rows.
-        date: Date that the template writes as the current date, `YYYY-MM-DD`.
+        date: Date that the template writes as the current date, `YYYY-MM-DD`; None if it writes none.
         variables: Other values that the template reads, such as `enable_thinking`.
     """
 

@@ -1,4 +1,4 @@
-"""GPU kernel of the LM head that reads each logit once."""
+"""GPU kernel that adds logits of the LM head to a log-sum-exp, reading each once."""
 
 import torch
 import triton

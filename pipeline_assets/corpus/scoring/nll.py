@@ -53,7 +53,7 @@ def plan_batches(
 
 @dataclass(frozen=True)
 class LmHead:
-    """LM head: maps hidden states to logits.
+    """LM head, which maps hidden states to logits.
 
     Attributes:
         weight: Shape (vocabulary, width).

@@ -1,6 +1,6 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each Harmony text becomes a list of messages (`to_chat_messages`). The tools of a developer message become JSON text in
+Each text becomes a list of messages (`to_chat_messages`). The tools of a developer message become JSON text in
 the column `tools`; if no upstream artifact has them as JSON, they remain in the system message. The system message of
 `harmony/1` is a column, because chat templates write their own.
 """
