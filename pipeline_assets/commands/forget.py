@@ -146,15 +146,22 @@ def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
     return commands, [*lines, *(f"next: {command}" for command in commands)]
 
 
-def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str], list[str]]:
+def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts, each with a missing input, and lines to print.
 
-    Artifacts in `affected` are omitted.
+    Artifacts in `affected` are omitted. The input is None for an artifact whose rows no removal list applies to.
     """
-    found = {str(folder): missing for folder, missing in stores.find_unsearchable(affected).items()}
+    found: dict[str, str | None] = {str(path): missing for path, missing in stores.find_unsearchable(affected).items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
-    advice = "they may contain forgotten rows: run their recipes with --replace, or remove them"
-    return found, [*_list_names(names, "unsearchable artifact"), advice] if names else []
+    advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
+    unlisted = [folder for folder in map(str, stores.find_unlisted()) if folder not in found]
+    names += [
+        f"{folder}  built from published pools, or files that are not read through the list" for folder in unlisted
+    ]
+    if unlisted:
+        advice.append("they may contain forgotten rows: pin the rebuilt pools, and run their recipes, or remove them")
+    lines = [*_list_names(names, "unsearchable artifact"), *advice] if names else []
+    return found | dict.fromkeys(unlisted), lines
 
 
 def _clean(

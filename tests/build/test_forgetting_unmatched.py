@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from marked_rows import build, built_sources, forget_ids, rows, run_in, sources, typed
 from stage_a_build import local_source, recipe_of
+from subset_pools import scored, subsets_of, talk
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
@@ -107,3 +108,22 @@ def test_artifacts_without_one_of_their_inputs_are_named_as_unsearchable(
     assert capsys.readouterr().out.splitlines()[-5:] == lines
     shutil.rmtree(below)
     assert typed(root)["unsearchable"] == {}
+
+
+def test_training_subsets_of_published_pools_are_named_as_unsearchable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    subsets = root / "nemotron/scored/training_subsets"
+    pools = [scored(tmp_path, "low", [talk("note_7")], [1.0])]
+    shutil.copytree(subsets_of(tmp_path, pools, {"all": {"percentile": [0, 100]}}).folder, subsets)
+
+    added = forget_ids(root, ["note_7"])
+    forget(data=root)
+
+    assert added["unsearchable"] == {str(subsets): None}
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "1 unsearchable artifact",
+        f"  {subsets}  built from published pools, or files that are not read through the list",
+        "they may contain forgotten rows: pin the rebuilt pools, and run their recipes, or remove them",
+    ]

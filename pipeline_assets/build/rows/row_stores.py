@@ -61,6 +61,21 @@ class RowStores:
                 waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
         return dict(sorted(unsearchable.items()))
 
+    def find_unlisted(self) -> list[Path]:
+        """List artifacts with rows that no artifact with source rows leads to.
+
+        Such rows, as those of published pools, were read without the removal list.
+        """
+        sealed, reached = self.lineage.sealed, set[Path]()
+        waiting = [folder for folder, _ in self._source_row_classes()]
+        while waiting:
+            folder = waiting.pop()
+            if folder not in reached:
+                reached.add(folder)
+                waiting += [downstream for downstream, _ in self.lineage.downstream(sealed[folder].digest)]
+        kinds = {folder: self.kinds.get(sealed[folder].kind) for folder in sealed.keys() - reached}
+        return sorted(folder for folder, kind in kinds.items() if kind is not None and kind.rows is not None)
+
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
     """Return an artifact's row store; None if its kind has no rows or is unknown.
