@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.corpus.tokens import o200k_harmony, o200k_vocabulary
-from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
-from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
+from pipeline_assets.corpus.tokens.pinned_file import read_pinned
+from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel, parse_sentencepiece
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
@@ -26,16 +26,16 @@ def expected_hash(path: Path, explicit: str = "") -> str:
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Without `expected_sha256`, the hash must equal the one in checksum.json next to the model, if this file exists.
+    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the one in checksum.json next
+    to the model, if this file exists.
     Raise UsageError if `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
         raise UsageError("not a sha256", expected_sha256, "pass 64 hex digits")
     actual = hashlib.sha256(path.read_bytes()).hexdigest()
-    recipe = FileTokenizerRecipe(family="sentencepiece", sha256=expected_sha256 or actual, end_of_document="</s>")
-    model = load_sentencepiece(recipe, path)
-    pieces = model.library
+    pieces = parse_sentencepiece(read_pinned(path, expected_sha256 or actual, "correct the path"), path)
+    model = SentencePieceModel(pieces, pieces.eos_id())
     kinds = {"control": pieces.is_control, "unknown": pieces.is_unknown, "byte": pieces.is_byte}
     ids = range(model.vocabulary_size)
     return {

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from refusals import refusal
 
+from pipeline_assets.corpus.tokens.describe import describe_sentencepiece
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
@@ -269,3 +270,11 @@ def test_a_file_that_is_no_model_is_refused(load_model: Load, data: bytes) -> No
 def test_an_end_that_a_model_lacks_is_refused(load_model: Load, end: str) -> None:
     with pytest.raises(UsageError, match=r"is not a piece of unigram\.model; name the piece"):
         load_model(end)
+
+
+def test_a_model_without_an_end_piece_is_described(load_model: Load, tmp_path: Path) -> None:
+    load_model("<s>", eos_id=-1)
+
+    description = describe_sentencepiece(tmp_path / "unigram.model")
+
+    assert description["ids"] == {"unknown": 0, "begin": 1, "end": -1, "pad": -1}
