@@ -135,7 +135,7 @@ class PackedSet:
             yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if key in line)
 
     def index_lines_by_frame(self) -> Iterator[list[bytes]]:
-        """Yield the lines of the whole index, frame by frame."""
+        """Yield a list of lines for each frame of the index, in order."""
         return map(self._frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
@@ -213,7 +213,7 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
 
 
 def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
-    """Read a sealed folder's manifest; raise InputError if a file's size differs."""
+    """Read a sealed folder's manifest; InputError if a file is missing or its size differs."""
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:

@@ -36,7 +36,7 @@ class NpyHeader:
 
 
 def map_npy(path: Path) -> NDArray[Any]:
-    """Map an .npy file that this project wrote; InputError names it if it is damaged."""
+    """Map an .npy file that this project wrote; raise InputError if it is damaged."""
     with errors_as_damage(path, "array"):
         return np.asarray(np.load(path, mmap_mode="r"))
 

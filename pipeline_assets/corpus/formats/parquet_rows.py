@@ -43,7 +43,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
 
 
 def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Return the number of the first row with all `values`, by column, or None."""
+    """Return the number of the first row with these `values` by column; None if missing."""
     import pyarrow.compute as pc
 
     first_row = 0

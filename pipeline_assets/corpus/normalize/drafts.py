@@ -18,8 +18,8 @@ from pipeline_assets.corpus.nemotron.splits import split_from_name
 from pipeline_assets.corpus.normalize.left_out import (
     LeftOut,
     describe_left_out,
+    describe_links_and_copies,
     leave_out,
-    links_and_copies,
     scan_hidden_entries,
     unreadable_entries,
     unreadable_reason,
@@ -37,13 +37,13 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
-_PAGES, _ANY = "wiki_*", "**/*"
+_PAGES_PATTERN, _ANY_PATTERN = "wiki_*", "**/*"
 _UNREADABLE_ENTRY = "a broken link, a link to a folder above it, or a pipe"
 _DUMP_DATE = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
-_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
+_COLUMN_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 _MAX_NAMED = 3  # unread files in an error message
-KINDS = {
+FILES_BY_KIND = {
     "stackexchange": f"{POSTS}, a site's .7z",
     "wikipedia": "output of wikiextractor",
     "local": f"files that end with {', '.join(FORMATS)}",
@@ -73,14 +73,14 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     Returns:
         The drafts, and messages on files that no draft reads, on files with equal contents, and on links.
     """
-    files: dict[str, list[SourceFile]] = {kind: [] for kind in KINDS}
+    files: dict[str, list[SourceFile]] = {kind: [] for kind in FILES_BY_KIND}
     left_out = LeftOut(list)
     odd = unreadable_entries(folder.path)
     for entry in odd:
         reason = _UNREADABLE_ENTRY if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
         left_out[PurePosixPath(entry).suffix.lower(), reason].append(utf8_pattern(entry))
     folder = replace(folder, exclude=(*folder.exclude, *(utf8_pattern(glob.escape(entry)) for entry in odd)))
-    is_whole = folder.patterns == (_ANY,)
+    is_whole = folder.patterns == (_ANY_PATTERN,)
     has_files, hidden = scan_hidden_entries(folder.path)
     if is_whole and hidden:
         left_out["hidden", "files and folders whose names begin with a dot are not read"] = hidden
@@ -94,20 +94,20 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
         "stackexchange": [*_draft_sites(files["stackexchange"], left_out)],
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
-    sections = [draft for kind in KINDS for draft in drafted[kind]]
+    sections = [draft for kind in FILES_BY_KIND for draft in drafted[kind]]
     if not sections:
         reasons = f" (left out: {', '.join(describe_left_out(left_out)[:_MAX_NAMED])})" if left_out else ""
-        what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(KINDS.values())}"
+        what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(FILES_BY_KIND.values())}"
         raise UsageError(what, folder.path, fix)
     unread = set(itertools.chain(*left_out.values()))
     read = [file for file in files["local"] if file.name not in unread]
-    return sections, [*(f"left out: {line}" for line in describe_left_out(left_out)), *links_and_copies(read)]
+    return sections, [*(f"left out: {line}" for line in describe_left_out(left_out)), *describe_links_and_copies(read)]
 
 
 def _source_kind(file: SourceFile) -> str:
     if file.path.name.lower() == POSTS.lower() or file.path.suffix == ".7z" or is_archive(file.path):
         return "stackexchange"
-    return "wikipedia" if fnmatch.fnmatchcase(file.path.name, _PAGES) and _is_extraction(file) else "local"
+    return "wikipedia" if fnmatch.fnmatchcase(file.path.name, _PAGES_PATTERN) and _is_extraction(file) else "local"
 
 
 def _is_extraction(file: SourceFile) -> bool:
@@ -141,7 +141,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
     if not pages:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
-    pattern = f"**/{_PAGES}"
+    pattern = f"**/{_PAGES_PATTERN}"
     has_others = len(replace(folder, patterns=(pattern,)).files()) > len(pages)
     content["files"] = [glob.escape(file.name) for file in pages] if has_others else [pattern]
     notes = {"files": _file_summary(pages)}
@@ -218,7 +218,7 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
     guess = f"text is the column `{column}` of {file.name} (a guess): set `columns: {{text: …}}` for another one"
     if detect_format(file.name) == "csv" and not all(any(map(str.isalpha, name)) for name in row):
         guess += "; the first line is read as the names of columns, but looks like data"
-    if pair := next((pair for pair in _PAIRS if column in pair and row.keys() >= set(pair)), None):
+    if pair := next((pair for pair in _COLUMN_PAIRS if column in pair and row.keys() >= set(pair)), None):
         guess += f"; of `{pair[0]}` and `{pair[1]}` only this one is used: to train on both, write them as `messages`"
         guess += " and read these with corpusmill nemotron normalize"
     return guess
@@ -273,7 +273,7 @@ def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str
     """
     names = {file.name for file in selected}
     patterns = list(folder.patterns)
-    if folder.patterns == (_ANY,):
+    if folder.patterns == (_ANY_PATTERN,):
         bases = [PurePosixPath(name).name for name in names]
         # The last suffix before those of a compression, and these.
         ends = {base[len(PurePosixPath(without_compression(base)).stem) :] for base in bases}

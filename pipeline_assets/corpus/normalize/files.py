@@ -176,8 +176,8 @@ def normalize_local(
 ) -> Receipt:
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
-    A file in `unreadable` becomes one reject, with this reason. Other unreadable files are listed in the notes of
-    the receipt; the shard must then be converted again.
+    A file in `unreadable`, which maps names to reasons, becomes one reject, in the shard of its first piece. Other
+    unreadable files are listed in the notes of the receipt; the shard must then be converted again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()

@@ -89,7 +89,7 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
 
 
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
-    """Return whether a folder has visible files, and list the hidden entries.
+    """Return whether a folder has visible files, and its hidden entries, sorted.
 
     Entries are relative to the folder; hidden folders end with a slash.
     """
@@ -104,7 +104,7 @@ def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
 
 
 def unreadable_entries(folder: Path) -> list[str]:
-    """List the names in a folder that no reader can open.
+    """List the paths below a folder, relative to it, that no reader can open.
 
     They are broken links, links to a folder above them, special files such as pipes, and names that are not UTF-8.
     """
@@ -115,7 +115,7 @@ def unreadable_entries(folder: Path) -> list[str]:
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
 
 
-def links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
+def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
     """Yield up to two messages: on links, and on files with equal contents."""
     paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
     if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:

@@ -122,7 +122,7 @@ class WikipediaSource(FilesSection, WikipediaRecipe):
 
 
 class StackExchangeSource(FilesSection, SiteRecipe):
-    """A StackExchange site; `files` must match only its Posts.xml or its .7z archive."""
+    """Stack Exchange site; `files` must match only its Posts.xml or its .7z archive."""
 
     kind: Literal["stackexchange"]
     files: Patterns
@@ -205,9 +205,10 @@ def _strings(values: object) -> list[str]:
 
 
 def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Iterator[RecipeError]:
-    """Yield the errors of `outputs` and `seen` in a recipe, which need not be valid.
+    """Yield an error for each wrong value in `outputs` and `seen` of a recipe.
 
-    `reserved` are the folder names of other artifacts.
+    `recipe` is the content of a recipe file, which need not be valid. `reserved` are the folder names of other
+    artifacts.
     """
     outputs, seen = section_at(recipe, "outputs"), recipe.get("seen")
     place = Path(str(outputs.get("normalized_dir")))
@@ -248,7 +249,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
 
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
-    """Yield an error for each pattern that matches no file, and for missing columns."""
+    """Yield an error for each key of a section that does not fit the files in `folder`."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors

@@ -50,7 +50,7 @@ class DrawnDocuments:
     license_tokens: dict[str, Counter[str]] = field(default_factory=dict)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield tables of about 65,536 rows or fewer, ordered by document, then epoch.
+        """Yield tables of at most about 65,536 rows, ordered by document, then epoch.
 
         Columns: id, source, shard, row and licence of the document; `epoch` from 0; `tokens` of the document, with its
         end token; `packed_tokens`, which is less than `tokens` only for the draw that the budget cuts; `first_row`, the
@@ -94,7 +94,7 @@ class DrawnDocuments:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return document, epoch and draw number of each draw of documents [start, stop).
 
-        Documents are numbered from the first of their shard; `offset` is the number of that document in its source.
+        Documents are numbered within their shard; `offset` is the number of the shard's first document in its source.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.drawn.taken[source.first_taken : source.stop_taken]

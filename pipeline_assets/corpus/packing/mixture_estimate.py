@@ -40,7 +40,7 @@ class MixtureEstimate:
 def estimate_mixture(pack: Mapping[str, Any], tokens: Mapping[str, int]) -> MixtureEstimate:
     """Estimate a mixture from a `PackRecipe`'s content and each source's tokens.
 
-    Sources without tokens or without a weight are omitted; at least one source must have both.
+    Sources that are not in `tokens`, or have no weight, are omitted; at least one source must have both.
     """
     caps, seq_len, num_seqs = SourceCaps.from_content(pack["max_epochs"]), pack["seq_len"], pack["num_seqs"]
     available = {name: caps.cap(name) * count for name, count in tokens.items()}

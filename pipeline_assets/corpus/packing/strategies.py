@@ -82,8 +82,8 @@ def assign_rows(
 ) -> tuple[NDArray[np.uint32], int]:
     """Assign the remainder of each document to a row, by best fit.
 
-    A remainder has the document's length modulo `seq_len`. `order` is from `order_by_remainder`. `max_rows` must not be
-    below the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
+    A remainder has the document's length modulo `seq_len`. `order` is from `order_by_remainder`. `max_rows` must be at
+    least the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
 
     Returns:
         Row of each document, shape (documents,), undefined for one without remainder; then the number of rows opened.

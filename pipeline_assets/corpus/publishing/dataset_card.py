@@ -310,7 +310,7 @@ def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def without_nulls(settings: Any) -> Any:
-    """Remove keys without a value and empty sections from settings."""
+    """Return a copy of settings without null values, empty lists and empty sections."""
     if not isinstance(settings, dict):
         return settings
     cleaned = {name: without_nulls(value) for name, value in settings.items()}

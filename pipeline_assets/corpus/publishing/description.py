@@ -20,9 +20,9 @@ NOT_ANSWERED = "not answered"
 DATASETS_URL = "https://huggingface.co/datasets"
 # Second words of kinds.
 _SOURCE_KINDS, _TEXTLESS_KINDS = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", "evaluation", "model"}
-_SIZES = ("documents", "pairs", "rows", "tokens", "text_bytes")
+_SIZE_COUNTS = ("documents", "pairs", "rows", "tokens", "text_bytes")
 _TOKEN_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
-_SELECTION = ("config", "split", "files", "rules", "language", "amount", "seed")
+_SELECTION_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed")
 _SETTINGS = (
     ("languages", "recipe", "language"),
     ("languages", "recipe", "filters", "language", "keep"),
@@ -111,7 +111,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     steps, sources = (
         [step for step in part if step.name.rpartition("/")[2] not in others] for part in (steps, sources)
     )
-    sizes = {name: total for name in _SIZES if (total := total_count(counts.get(name))) is not None}
+    sizes = {name: total for name in _SIZE_COUNTS if (total := total_count(counts.get(name))) is not None}
     size = ", ".join(f"{total:,} {name.replace('_', ' ')}" for name, total in sizes.items())
     title, size_origin = f"{manifest.kind} {manifest.name}", "identity.counts"
     known = {artifact.manifest.digest for artifact in chain.artifacts}
@@ -175,7 +175,7 @@ def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
 def _source_fact(manifest: Manifest) -> Fact:
     """Return a fact on a source, with the size of its files and the selection of rows."""
     recipe, sizes = manifest.identity.recipe, [entry["bytes"] for entry in manifest.identity.inputs]
-    selection = without_nulls({key: recipe[key] for key in _SELECTION if key in recipe})
+    selection = without_nulls({key: recipe[key] for key in _SELECTION_KEYS if key in recipe})
     detail = f"files: {len(sizes):,}, bytes: {sum(sizes):,}, selection: {json.dumps(selection, ensure_ascii=False)}"
     name, origin = recipe.get("dataset") or manifest.name.rpartition("/")[2], f"{manifest.kind} {manifest.name}"
     return dataset_fact(name, recipe.get("revision"), f"{origin}: identity.inputs, identity.recipe", detail)

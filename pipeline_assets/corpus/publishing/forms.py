@@ -39,7 +39,7 @@ def load_disclosures() -> Any:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read a file of answers; raise UsageError for an unknown key or a wrong value."""
+    """Return a file's non-empty answers by key; UsageError for a wrong key or value."""
     questions, answers = load_disclosures()["questions"], dict[str, str]()
     for key, value in read_yaml(path, "questionnaire file", "`--as answers` prints all questions").items():
         if key not in questions:
@@ -55,7 +55,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def standard_json(form: str, description: Description) -> str:
-    """Fill the JSON template of a standard; UsageError if SPDX has no date."""
+    """Return a standard's JSON template, filled; UsageError if SPDX has no date."""
     import jinja2
 
     if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

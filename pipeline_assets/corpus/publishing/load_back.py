@@ -18,7 +18,7 @@ _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
-    """Check that `datasets` loads a first row and the expected splits of each config.
+    """Check that `datasets` loads each config's first row and finds its splits.
 
     `configs` has the expected split names, as on the hub, by config. Other splits or a failure raise InputError;
     loading for more than 30 minutes raises RetryableError.

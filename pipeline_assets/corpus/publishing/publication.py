@@ -47,7 +47,7 @@ from pipeline_assets.spine.lineage import Chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 
 CROISSANT = "croissant.json"
-_SUBSETS = "nemotron/training_subsets"
+_SUBSETS_KIND = "nemotron/training_subsets"
 # Other kinds may quote rows too, but without the columns that state their datasets and licences.
 ROW_KINDS = frozenset(
     f"nemotron/{step}"
@@ -115,8 +115,8 @@ class Publication:
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    An artifact without Nemotron rows raises UsageError, as do rows of unknown licences unless `allow_unknown`. A source
-    dataset that the hub no longer shows raises InputError.
+    An artifact that has no Nemotron rows and is no inventory raises UsageError. So do rows of unknown licences, unless
+    `allow_unknown`. A source dataset that the hub no longer shows raises InputError.
     """
     if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
@@ -152,7 +152,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
 
 
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the access terms (`extra_gated_*`) of all cards, each as a paragraph."""
+    """Join the access terms (`extra_gated_*`) of all cards, key by key."""
     terms: dict[str, list[Any]] = {}
     for key, value in (
         (key, value) for card in cards for key, value in card.items() if str(key).startswith(_GATE_PREFIX)
@@ -206,7 +206,7 @@ def _with_card(source: CardSource, hub: HubFiles) -> CardSource:
 
 
 def _config_notes(kind: str, splits: Sequence[CardSplit], uploads: Mapping[str, UploadFile]) -> list[str]:
-    if kind != _SUBSETS:
+    if kind != _SUBSETS_KIND:
         return [SHARED_ROWS_NOTE, ""] if len(group_by_config(splits)) > 1 else []
     lines = ["Splits are named after the source dataset and split of their rows."]
     if any(path.startswith(f"{TOKENS_FOLDER}/") for path in uploads):

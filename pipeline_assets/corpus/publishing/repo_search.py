@@ -30,8 +30,8 @@ from pipeline_assets.spine.errors import InputError
 
 _WORD = re.compile(rb"[^\s\"'`,;()<>\[\]{}|]+")
 _MAX_JSON_BYTES = 64 << 20  # per line, and per file that is not lines
-_MAX_URL, _MIN_ID = 4096, 8  # characters
-_IDS = ("id", "doc_id", "uid")
+_MAX_URL_LENGTH, _MIN_ID_LENGTH = 4096, 8  # characters
+_ID_COLUMNS = ("id", "doc_id", "uid")
 _BATCH_ROWS = 256
 _BLOCK_BYTES = 256 << 10  # of a file without compression
 _TOKENS_FILE, _ROWS_FILE = "tokens.npy", "rows.parquet"
@@ -130,9 +130,9 @@ def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str
 
 
 def read_row_keys(path: Path) -> Iterator[RowKeys]:
-    """Yield each value of a Parquet, JSON or text file, compressed or not.
+    """Yield the `RowKeys` of each value in a Parquet, JSON or text file.
 
-    A loss mask has no values. Other binary files raise ValueError.
+    JSON and text may be compressed. A loss mask has no values. Other binary files raise ValueError.
     """
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)
@@ -171,7 +171,10 @@ def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
     while waiting:
         match waiting.pop():
             case name, str(text):
-                is_id, is_url = name in _IDS or len(text) >= _MIN_ID, is_row and len(text) <= _MAX_URL
+                is_id, is_url = (
+                    name in _ID_COLUMNS or len(text) >= _MIN_ID_LENGTH,
+                    is_row and len(text) <= _MAX_URL_LENGTH,
+                )
                 yield RowKeys(text if is_id else "", (text,), text if is_url else "")
             case _, dict(mapping):
                 waiting += [*mapping.items(), *(("", key) for key in mapping)]

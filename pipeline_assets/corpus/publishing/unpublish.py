@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 _OWN_REFS = ("refs/heads/", "refs/tags/")
-_EARLIER = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
+_EARLIER_REF = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
 _UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
 
 
@@ -195,11 +195,11 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
 def _surviving_commits(repo: HubRepo, removal: Removal, reachable: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return commits that branches and tags once had and the hub still serves.
 
-    The only key of the dict is `_EARLIER`; without such commits, the dict is empty.
+    The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
     """
     before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
     answering = []
     for commit in sorted(before.difference(*reachable.values())):
         with suppress(UsageError):
             answering.append(repo.hub.resolve(repo.name, commit))
-    return {_EARLIER: answering} if answering else {}
+    return {_EARLIER_REF: answering} if answering else {}

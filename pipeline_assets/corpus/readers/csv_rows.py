@@ -28,7 +28,8 @@ Row = tuple[int, bytes, dict[str, Any] | Fault]
 def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     """Return the column names of a file, and an iterator of its rows.
 
-    A row is a tuple of its byte offset, its bytes, and its values by column name. A Fault replaces unusable values.
+    A row is a tuple of its byte offset, its bytes, and its values by column name, or a Fault if the row is unusable. A
+    blank file has no columns and no rows.
 
     The delimiter is the tab if the file is named `.tsv` and its first line has a tab; otherwise it is the comma,
     semicolon, tab or bar that is most frequent in the first line, outside quotes. Blank lines are skipped. A column
@@ -63,8 +64,8 @@ def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] 
 def _read_records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
     """Yield the position, bytes, and fields or fault of each row that is not blank.
 
-    Lines are joined until the number of quotes is even. If several joined lines cannot be parsed as one row, the first
-    line is parsed alone, and the next line begins a new row.
+    Lines are joined until the number of quotes is even, or 64 MiB are read. If several joined lines cannot be parsed as
+    one row, the first line is parsed alone, and the next line begins a new row.
     """
     returned = deque[Line]()
     while first := returned.popleft() if returned else next(source, None):

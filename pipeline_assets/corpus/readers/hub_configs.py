@@ -109,11 +109,14 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
-    If `config` has patterns for the split, they select the files, and are returned even if they match none. If `config`
-    has only a folder, or is None because the card has no configs, files are selected by the split's name in their
-    paths, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are then used only if there
+    If `config` has patterns for the split, they select the files, and are returned even if they match none.
+
+    If `config` has only a folder, or is None because the card has no configs, files are selected by the split's name in
+    their paths, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are used only if there
     are no Parquet files, and uncompressed `.json` files never. Without `config`, if no path contains the name of a
-    split, all files belong to `train`. The patterns follow from the files; both lists are empty if none are found.
+    split, all files belong to `train`. The patterns are derived from the folders and endings of these files.
+
+    Otherwise, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

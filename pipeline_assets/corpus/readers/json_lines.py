@@ -16,7 +16,7 @@ from pipeline_assets.spine.errors import InputError
 # Faults of a last line that do not indicate a truncated file.
 UNRELATED_TO_TRUNCATION = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_BYTES_EXCEPT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _decode = msgspec.json.Decoder().decode
 
 
@@ -64,7 +64,7 @@ def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
 def _is_nested_too_deep(line: bytes) -> bool:
     """Check whether the brackets of an undecodable line nest deeper than allowed."""
     depth = 0
-    for bracket in _STRING.sub(b"", line).translate(None, _NO_BRACKETS):
+    for bracket in _STRING.sub(b"", line).translate(None, _BYTES_EXCEPT_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > 1 + MAX_NESTING:
             return True

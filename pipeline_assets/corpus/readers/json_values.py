@@ -17,16 +17,16 @@ _BLANK = b" \t\r\n"
 
 
 def is_json_value(head: bytes) -> bool:
-    """Check from a file's first bytes whether it is one JSON value, not JSON lines.
+    """Check from a file's first bytes whether it is an array or multi-line objects.
 
-    Such a value is an array, or an object over several lines.
+    Otherwise, it has JSON lines, or is not JSON.
     """
     head = head.removeprefix(UTF8_MARK).lstrip()
     return head[:1] == b"[" or head[:1] + head[1:].lstrip(b" \t\r")[:1] == b"{\n"
 
 
 def is_json_value_file(file: SourceFile) -> bool:
-    """Check whether a file, compressed or not, passes `is_json_value`."""
+    """Check whether a file, compressed or not, is an array or multi-line objects."""
     with open_source(file) as opened:
         return is_json_value(next(read_blocks(opened, file), b""))
 

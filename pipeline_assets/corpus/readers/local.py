@@ -102,7 +102,7 @@ class LocalRecipe(SourceLabels):
         return format_ not in COLUMN_FORMATS and (format_ != "text" or self.text_unit in (None, "file"))
 
     def row_columns(self, name: str) -> LicensedColumns:
-        """Return the columns of a file's rows; a text has only `text`."""
+        """Return the columns of a file's rows; only `text` if its format has no columns."""
         if self.detect_format(name) not in COLUMN_FORMATS:
             return TEXT_COLUMNS
         assert self.columns is not None, "plan_local checks it"

@@ -34,7 +34,7 @@ def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes:
     """Divide the row groups of a file into runs.
 
     A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if a column that
-    `columns` sets as a single name is missing.
+    `columns` sets as a single name is missing; None for `columns` checks nothing.
     """
     metadata = read_local_footer(file)
     check_columns(metadata.schema.to_arrow_schema(), columns or (), file.path)

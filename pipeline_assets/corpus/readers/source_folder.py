@@ -19,7 +19,7 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
 _BROKEN_LINK = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-_FOLDER, _MODIFIED, _SHA256 = "folder", "modified_ns", "sha256:"
+_FOLDER_KEY, _MODIFIED_KEY, _SHA256_PREFIX = "folder", "modified_ns", "sha256:"
 _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it and run the recipe again"
 
 
@@ -173,7 +173,7 @@ class InputFolder(ABC):
         listed = {entry["name"]: entry["bytes"] for entry in manifest.identity.inputs}
         names = {file.name: file.bytes for file in listing}
         different = sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name))
-        if not different and manifest.provenance.get(_MODIFIED) != modified_ns(listing):
+        if not different and manifest.provenance.get(_MODIFIED_KEY) != modified_ns(listing):
             return f"files in {self.path} were rewritten"
         if not different:
             return None
@@ -194,7 +194,7 @@ class SourceFolder(InputFolder):
         return list_files(self.path, self.patterns, self.exclude)
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
-        """Yield the name of each file that `exclude` leaves out, with its pattern."""
+        """Yield each excluded file's name with each pattern of `exclude` that matches it."""
         names = matching_names(self.path, self.patterns) if self.exclude else ()
         excluded = [name for name in names if is_excluded(name, self.exclude)]
         yield from ((name, pattern) for pattern in self.exclude for name in excluded if is_excluded(name, [pattern]))
@@ -202,7 +202,7 @@ class SourceFolder(InputFolder):
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
     """Check by size and time whether a listed file has changed; False if deleted."""
-    modified = manifest.provenance.get(_MODIFIED, [])
+    modified = manifest.provenance.get(_MODIFIED_KEY, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:
             try:
@@ -224,7 +224,7 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
     The path of a folder inside the data root is relative to the root, because both may be moved together.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
-    return {_FOLDER: str(path), _MODIFIED: modified_ns(files)}
+    return {_FOLDER_KEY: str(path), _MODIFIED_KEY: modified_ns(files)}
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
@@ -236,13 +236,13 @@ def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
 
 def folder_path(manifest: Manifest, root: Path) -> Path | None:
     """Return the absolute path of the input folder that a manifest records, or None."""
-    path = manifest.provenance.get(_FOLDER)
+    path = manifest.provenance.get(_FOLDER_KEY)
     return (root / path).absolute() if isinstance(path, str) else None
 
 
 @contextlib.contextmanager
 def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
-    """Yield the files that a pin lists; InputError if they change inside the context."""
+    """Yield a pin's files; InputError if they changed, or change inside the context."""
     folder = SourceFolder(path, tuple(entry["name"] for entry in pin.identity.inputs))
     yield listed_files(folder, pin)
     listed_files(folder, pin)  # raises if a file was changed while it was read
@@ -264,6 +264,6 @@ def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
     entries = manifest.identity.inputs
     files = [SourceFile(folder.path / entry["name"], entry["name"], entry["bytes"]) for entry in entries]
     for file, entry in zip(files, entries, strict=True):
-        expected = ExpectedHash(entry["digest"].removeprefix(_SHA256), f"{manifest.name} lists", _CHANGED_FIX)
+        expected = ExpectedHash(entry["digest"].removeprefix(_SHA256_PREFIX), f"{manifest.name} lists", _CHANGED_FIX)
         expect_hash(file.path, expected, is_streamed=True)
     return files

@@ -5,9 +5,10 @@
 - Page text that `html.escape` wrote (`AT&amp;T`, and no bare `&`, `<` or `>`) is unescaped once, which loses nothing.
   Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are escaped in
   every dump, and are always unescaped.
-- doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url.
-- A page that consists of its title is rejected as `title_only`. Such pages are redirects, or contain only templates;
-  they are half of the pages in some real files.
+- doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url, or from
+  the recipe if the url has no host.
+- A page without text other than its title is rejected as `title_only`. Such pages are redirects, or contain only
+  templates; they are half of the pages in some real files.
 - `revid` in `meta` is copied from the file. wikiextractor 3.1 takes it from the last id before the page's text in the
   dump. If the dump names an editor, that is the editor's id.
 """
@@ -101,7 +102,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
 def _build_document(
     page: Page, recipe: WikipediaRecipe, licence: tuple[str, str], piece: ByteRange, offset: int
 ) -> Document | Fault:
-    """Convert a page to a Document; return a fault for a page of only a title."""
+    """Convert a page to a Document; return a fault if it has no text but its title."""
     body = _page_body(page)
     if not body.strip():
         return Fault("title_only", page.title)

@@ -23,7 +23,7 @@ _PREVIEW_LICENCES = 5
 
 
 def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
-    """Return preview rows, texts by column, of the five licences with most tokens."""
+    """Return preview rows for the five licences with the most tokens."""
     counts = shards.manifest.identity.counts
     by_licence = sorted(counts["license_tokens"].items(), key=lambda item: (-item[1], item[0]))
     return [
@@ -33,7 +33,7 @@ def preview_token_shards(shards: Artifact) -> list[dict[str, str]]:
 
 
 def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
-    """Return a preview row, texts by column, for each corpus."""
+    """Return a preview row for each corpus."""
     return [
         {"corpus": name}
         | {key: f"{value:,}" for key, value in figures.items() if isinstance(value, int)}
@@ -43,7 +43,7 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
 
 
 def preview_segments(segments: Artifact) -> list[dict[str, str]]:
-    """Return a preview row, texts by column, for each segment."""
+    """Return a preview row for each segment."""
     lines = []
     for segment in JSON_FILE.read(segments.path(SEGMENTS_JSON))["segments"]:
         ranges = {name: "{:,} to {:,}".format(*corpus["rows"]) for name, corpus in segment["corpora"].items()}
@@ -132,7 +132,7 @@ def mixture_statistics(recipe_folder: Path) -> Content:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
     Keys: `recipe`, its name; the totals and `corpora` of `<recipe>_shards.json`; `filtered_shards` and `tokenizer`, the
-    content of these files. Each file may be missing, and so are its keys, but `corpora` is then empty.
+    content of these files. If a file is missing, its keys are missing too, except that `corpora` is empty.
     """
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

@@ -66,7 +66,7 @@ def rank_positions(
 
 
 def log_remainder(label: str, rows: int, used: int, ranks: int) -> None:
-    """Log how many rows of an order the ranks do not read, or read twice.
+    """Log how many rows of an order the ranks do not read, or read again.
 
     `label` begins the log line. `used` is the number of rows that the ranks read together, including repeats.
     """

@@ -11,7 +11,7 @@ from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
-_BEGINNING = """# Stage-2 mixtures
+_PAGE_HEAD = """# Stage-2 mixtures
 
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. [Stage 2](stage2.md) describes the method.
 """
@@ -24,7 +24,7 @@ def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTa
 
     The folder `exported` has a subfolder for each built mixture, with recipe, `tokenizer.json` and `inventory.json`.
     """
-    lines = [_BEGINNING]
+    lines = [_PAGE_HEAD]
     for recipe in recipes:
         lines += [f"## {escape(recipe['name'])}", "", *_recipe_lines(recipe, licences), ""]
     for folder in sorted(path.parent for path in exported.glob("*/inventory.json")):
@@ -36,7 +36,7 @@ def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTa
 
 def _recipe_lines(recipe: Content, licences: LicenceTable) -> Iterator[str]:
     if recipe.get("sources"):
-        yield from _sources(recipe, licences)
+        yield from _source_table(recipe, licences)
     if tokenizer := recipe.get("tokenizer"):
         sha256 = tokenizer.get("expected_sha256") or tokenizer.get("sha256")
         size = f"SentencePiece unigram, {tokenizer['vocab_size']:,} pieces" if "vocab_size" in tokenizer else "given"
@@ -55,7 +55,7 @@ def _recipe_lines(recipe: Content, licences: LicenceTable) -> Iterator[str]:
         yield from (f"Segments{mixture}, in order:", "", *markdown_table(["segment", "tokens", "corpora"], rows))
 
 
-def _sources(recipe: Content, licences: LicenceTable) -> list[str]:
+def _source_table(recipe: Content, licences: LicenceTable) -> list[str]:
     head = ["source", "from", "commit", "rows", "licence", "may be passed on", "in the tokenizer", "in training"]
     shares = [(recipe.get(section) or {}).get("sources") or {} for section in ("tokenizer", "shards")]
     rows = list[list[str | int]]()

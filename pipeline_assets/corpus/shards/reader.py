@@ -52,7 +52,7 @@ class MixtureReader:
         names: Sorted names of the corpora; a corpus's number in `order` is its index in this list.
         shards: Open token shards by corpus.
         ranges: Rows that are read, by corpus.
-        eos: Id of the end-of-document token.
+        seq_len, dtype, eos: Tokens per row, their dtype, and the id of the end-of-document token.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class ShardsSection(ShardsRecipe):
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 
-_OWN_LICENCES = ("wikipedia", "stackexchange", "normalized")  # kinds with a licence in each document or in the reader
+_KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each document or in the reader
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
@@ -125,7 +125,9 @@ def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
     for position, section in sections_at(values, "sources"):
         columns, tag = section_at(section, "columns"), section.get("license_tag")
         is_unknown = tag is None or (tag == UNKNOWN and section.get("source") in used)
-        has_licence = columns.get("license") or section.get("license_files") or section.get("kind") in _OWN_LICENCES
+        has_licence = (
+            columns.get("license") or section.get("license_files") or section.get("kind") in _KINDS_WITH_LICENCES
+        )
         if is_unknown and not has_licence:
             fix = "set `license_tag` to it, or `columns.license` to the column that contains it"
             what = f"no licence is set for {section.get('source')}"

@@ -58,14 +58,14 @@ def shard_corpus(
 
     Files: `shard_00000.npy` and so on, shape (rows, seq_len), .npy format 1.0, C order; documents.parquet; rejects.
 
-    documents.parquet has a record for each document with tokens in the rows, in stream order: shard and row of the
-    document, `start` (position of its first token in the stream; its first row is `start // seq_len`), and `tokens`
-    (with its end token). The rows may contain only a part of the last document. A document entirely after the last row
-    is dropped as `in_remainder`.
+    documents.parquet has a record for each document with tokens in the rows, in stream order: id, source, shard, row
+    and licence of the document, `start` (position of its first token in the stream; its first row is
+    `start // seq_len`), and `tokens` (with its end token). The rows may contain only a part of the last document. A
+    document entirely after the last row is dropped as `in_remainder`.
 
-    Counts: `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0), `remainder_tokens`, `text_bytes`
-    of the encoded text, `license_tokens` in rows. If gigatoken and tiktoken encode a text differently, tiktoken encodes
-    everything again.
+    Counts: `documents` and `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0),
+    `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger. If gigatoken and
+    tiktoken encode a text differently, tiktoken encodes everything again.
 
     Raises:
         UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
@@ -209,7 +209,7 @@ class ShardedDocuments:
     license_tokens: Counter[str] = field(default_factory=Counter)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows of documents.parquet for each Document shard, in order."""
+        """Yield a table of documents.parquet for each Document shard, in order."""
         first = 0
         for shard in self.encoded:
             table = shard.table

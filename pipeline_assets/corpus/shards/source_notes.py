@@ -23,7 +23,7 @@ from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import StagingDir
 
 YES_NO = {True: "yes", False: "no", None: "not known"}
-README, CARD_COPY, LICENSES = "README.md", "DATASET_CARD.md", "LICENSES.md"
+README_FILE, CARD_FILE, LICENSES_FILE = "README.md", "DATASET_CARD.md", "LICENSES.md"
 _SOURCE_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed", "columns")
 _NO_CARD = "The dataset has no card at this commit.\n"
 
@@ -48,11 +48,11 @@ def add_source_notes(
                 documents[document.license_tag] += 1
                 text_bytes[document.license_tag] += len(document.text.encode())
     license_counts = {tag: {"documents": documents[tag], "text_bytes": text_bytes[tag]} for tag in sorted(documents)}
-    files = [staging.write(LICENSES, _licence_page(source.source, license_counts, licences).encode())]
+    files = [staging.write(LICENSES_FILE, _licence_page(source.source, license_counts, licences).encode())]
     if isinstance(source, HubSource) and hub is not None:
         card = read_card(hub, source.dataset, source.revision) or _NO_CARD
-        files.append(staging.write(CARD_COPY, card.encode()))
-    readme = staging.write(README, _readme(source, raw, content, license_counts, licences).encode())
+        files.append(staging.write(CARD_FILE, card.encode()))
+    readme = staging.write(README_FILE, _readme(source, raw, content, license_counts, licences).encode())
     return replace(
         content,
         files=[*content.files, *files],

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError
 
-_SHARED = ("dtype", "seq_len", "vocabulary_size")
+_SHARED_DECISIONS = ("dtype", "seq_len", "vocabulary_size")
 
 
 def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: Path) -> str:
@@ -29,7 +29,7 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
         file = root / str(manifest.provenance[TOKENIZER_FILE_KEY])
         tokenizer = decisions["tokenizer"] | {"path": str(file.absolute())}
         end = {"eos_id": decisions["end_of_document"]}
-        shared.append({name: decisions[name] for name in _SHARED} | end | {"tokenizer": tokenizer})
+        shared.append({name: decisions[name] for name in _SHARED_DECISIONS} | end | {"tokenizer": tokenizer})
         if shared[-1] != shared[0]:
             what = f"tokenizer, dtype or row length of {corpus} differs from {next(iter(folders))}"
             raise InputError(what, folder, "build both with one recipe")

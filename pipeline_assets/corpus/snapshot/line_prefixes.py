@@ -98,7 +98,7 @@ def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]
 def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
     """Yield the decompressed lines of a file that are not blank.
 
-    Memory is one block or the longest line. If the file is damaged, its cached spans are deleted.
+    Memory is one block or the longest line. If the file is damaged, delete its cached spans and raise InputError.
     """
     try:
         text = read_decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -162,9 +162,10 @@ def draw_prefixes(
 ) -> dict[str, Prefix]:
     """Read first rows of files until they reach the limit; return them by path.
 
-    `limit` is a unit and an amount; with the unit `files`, whole files are read. Otherwise, each file contributes in
-    proportion to its size, but at least `MIN_SHARE`, in random order until the amount is reached. If files are shorter
-    than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all rows).
+    `limit` is a unit and an amount; with the unit `files`, this many whole files are read. Otherwise, files contribute
+    in proportion to their sizes, but at least `MIN_SHARE` each, in random order until the amount is reached. If files
+    are shorter than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all
+    rows).
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
@@ -192,7 +193,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return each file's first rows by path: from `pinned`, or drawn without a pin."""
+    """Return first rows by file path: those in `pinned`, or drawn ones if it is empty."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
@@ -206,7 +207,7 @@ def read_prefixes(
 def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: Mapping[str, Any]) -> Prefix:
     """Return the prefix that a manifest's entry pins.
 
-    Up to 100 rows are read to find the columns and compression of the file.
+    Up to 100 rows are read to find the columns and compression of the file. `line_bytes` is an estimate.
     """
     [group] = entry["row_groups"]
     rows, stop = group["rows"], group["stop"]

@@ -26,9 +26,9 @@ def expected_hash(path: Path, explicit: str = "") -> str:
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the one in checksum.json next
-    to the model, if this file exists.
-    Raise UsageError if `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
+    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the one in checksum.json
+    next to the model, if this file exists. Raise UsageError if `expected_sha256` is not a sha256, and InputError for a
+    wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):

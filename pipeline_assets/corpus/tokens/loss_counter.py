@@ -23,12 +23,12 @@ class LossCounter:
     """Counter of the text that a tokenizer loses.
 
     Attributes:
-        unknown: Id of the unknown token; -1 for a tokenizer that instead drops unknown text or raises an error.
+        unknown_id: Id of the unknown token; -1 for a tokenizer that instead drops unknown text or raises an error.
         decode: Function from ids to text.
         can_drop_text: Whether text can be lost without an unknown token, so that every text must be decoded.
     """
 
-    unknown: int
+    unknown_id: int
     decode: Callable[[list[int]], str]
     can_drop_text: bool = False
 
@@ -36,7 +36,7 @@ class LossCounter:
         """Count the losses of texts; `runs` has the ids of each text."""
         losses = NO_LOSSES
         for text, ids in zip(texts, runs, strict=True):
-            known = ids[ids != self.unknown]
+            known = ids[ids != self.unknown_id]
             characters, unknown, lost = _count_characters(text), len(ids) - len(known), 0
             if unknown or self.can_drop_text:
                 # Compatibility forms, since normalisation may compose and decompose characters.

@@ -15,7 +15,7 @@ FAMILY = "o200k_harmony"
 NUM_RANKS = 199_998
 VOCABULARY_SIZE = 201_088
 END_OF_TEXT = 199_999
-_NAMED = {
+_NAMED_TOKENS = {
     "<|startoftext|>": 199_998,
     "<|endoftext|>": END_OF_TEXT,
     "<|return|>": 200_002,
@@ -27,10 +27,10 @@ _NAMED = {
     "<|call|>": 200_012,
 }
 # From openai-harmony 0.0.8; every id without a name of its own is reserved.
-SPECIAL_TOKENS: dict[str, int] = _NAMED | {
+SPECIAL_TOKENS: dict[str, int] = _NAMED_TOKENS | {
     f"<|reserved_{number}|>": number
     for number in range(NUM_RANKS, VOCABULARY_SIZE + 1)
-    if number not in _NAMED.values()
+    if number not in _NAMED_TOKENS.values()
 }
 # Split pattern of o200k_base, from tiktoken_ext/openai_public.py of tiktoken 0.14.
 SPLIT_PATTERN = "|".join(

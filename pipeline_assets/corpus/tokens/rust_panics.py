@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-_STDERR = 2
+_STDERR_FD = 2
 
 
 def panics(call: Callable[[], object]) -> bool:
@@ -28,7 +28,7 @@ def panics(call: Callable[[], object]) -> bool:
 @contextlib.contextmanager
 def _without_stderr() -> Iterator[None]:
     try:
-        saved = os.dup(_STDERR)
+        saved = os.dup(_STDERR_FD)
     except OSError:  # the process has no stderr
         yield
         return
@@ -36,9 +36,9 @@ def _without_stderr() -> Iterator[None]:
         sys.stderr.flush()
     null = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(null, _STDERR)
+        os.dup2(null, _STDERR_FD)
         yield
     finally:
-        os.dup2(saved, _STDERR)
+        os.dup2(saved, _STDERR_FD)
         os.close(null)
         os.close(saved)

@@ -120,7 +120,7 @@ class Bucket:
     name: str
     runs: tuple[tuple[Path, int], ...]  # each with the number, in the dump, of the first row of the run's part
     first_block: int
-    last_block: int
+    last_block: int  # inclusive
     rows: int
 
 
