@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
 from pipeline_assets.corpus.batching import loader
-from pipeline_assets.corpus.formats.memmap import INPUT_IDS
+from pipeline_assets.corpus.formats.memmap import INPUT_IDS_FILE
 
 SEQ_LEN, SEED, FILE_BYTES = 2048, 1, 64_000_000
 INDEX, BOUNDARIES = "index", "boundaries"  # folders of both packed sets; they share the row file
@@ -36,7 +36,7 @@ Epochs = Iterator[Iterator[torch.Tensor]]
 
 
 def row_file(folder: Path) -> NDArray[np.int32]:
-    return np.memmap(folder / INDEX / INPUT_IDS, "<i4", "r").reshape(-1, SEQ_LEN)
+    return np.memmap(folder / INDEX / INPUT_IDS_FILE, "<i4", "r").reshape(-1, SEQ_LEN)
 
 
 class ShuffledRows(Dataset[torch.Tensor]):

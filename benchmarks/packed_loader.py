@@ -41,8 +41,8 @@ def write_sets(folder: Path, rows: int) -> None:
     cuts = np.sort(draw.choice(SEQ_LEN - 1, (rows, SEGMENTS - 1)) + 1, axis=1)
     starts = np.concatenate([np.zeros((rows, 1), np.int32), cuts.astype(np.int32)], axis=1)
     lengths = np.diff(starts, axis=1, append=SEQ_LEN).astype(np.int32)
-    tokens, frames, offset = folders[INDEX] / memmap.INPUT_IDS, list[memmap.Frame](), 0
-    with open(tokens, "wb") as token_file, open(folders[INDEX] / memmap.INDEX, "wb") as index:
+    tokens, frames, offset = folders[INDEX] / memmap.INPUT_IDS_FILE, list[memmap.Frame](), 0
+    with open(tokens, "wb") as token_file, open(folders[INDEX] / memmap.INDEX_FILE, "wb") as index:
         for first in range(0, rows, FRAME_ROWS):
             part = lengths[first : first + FRAME_ROWS].tolist()
             segments = [[memmap.Segment(f"document-{draw.random()}", "made", 0, n) for n in row] for row in part]
@@ -66,11 +66,11 @@ def write_sets(folder: Path, rows: int) -> None:
         created_at="2026-01-01T00:00:00+00:00",
         index_frames=frames,
     )
-    (folders[INDEX] / memmap.META).write_bytes(meta.to_bytes())
-    for name in (memmap.META, memmap.INPUT_IDS, memmap.INDEX):
+    (folders[INDEX] / memmap.META_FILE).write_bytes(meta.to_bytes())
+    for name in (memmap.META_FILE, memmap.INPUT_IDS_FILE, memmap.INDEX_FILE):
         os.link(folders[INDEX] / name, folders[BOUNDARIES] / name)
-    np.save(folders[BOUNDARIES] / memmap.BOUNDARIES, np.stack([starts, lengths], axis=-1).reshape(-1, 2))
-    np.save(folders[BOUNDARIES] / memmap.BOUNDARY_OFFSETS, np.arange(rows + 1, dtype=np.int64) * SEGMENTS)
+    np.save(folders[BOUNDARIES] / memmap.BOUNDARIES_FILE, np.stack([starts, lengths], axis=-1).reshape(-1, 2))
+    np.save(folders[BOUNDARIES] / memmap.BOUNDARY_OFFSETS_FILE, np.arange(rows + 1, dtype=np.int64) * SEGMENTS)
 
 
 def run(verb: str, *arguments: object) -> str:

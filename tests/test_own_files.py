@@ -19,7 +19,7 @@ from command_results import Corpusmill, refused
 
 from corpusmill import open_folder
 from pipeline_assets.build.rows.table_shard import DOCUMENT_SCHEMA
-from pipeline_assets.corpus.normalize.drafts import KINDS
+from pipeline_assets.corpus.normalize.drafts import FILES_BY_KIND
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -116,11 +116,18 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
 
-    assert KINDS.keys() == kinds, "say in KINDS of corpus/normalize/drafts.py how its files are known and drafted"
+    assert FILES_BY_KIND.keys() == kinds, (
+        "say in FILES_BY_KIND of corpus/normalize/drafts.py how its files are known and drafted"
+    )
     endings = ".jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
-    assert KINDS["local"] == f"files that end with {endings}"
-    assert (KINDS["stackexchange"], KINDS["wikipedia"]) == ("Posts.xml, a site's .7z", "output of wikiextractor")
-    assert refusal.endswith(f"(left out: scan.djvu (unknown format, binary)); expected {', '.join(KINDS.values())}")
+    assert FILES_BY_KIND["local"] == f"files that end with {endings}"
+    assert (FILES_BY_KIND["stackexchange"], FILES_BY_KIND["wikipedia"]) == (
+        "Posts.xml, a site's .7z",
+        "output of wikiextractor",
+    )
+    assert refusal.endswith(
+        f"(left out: scan.djvu (unknown format, binary)); expected {', '.join(FILES_BY_KIND.values())}"
+    )
 
 
 def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from types import ModuleType
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
 from pipeline_assets.build.target import Kind, Kinds
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.spine.areas import AREAS
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
@@ -51,7 +51,7 @@ class Systems:
 
         For exports, this is the card. Other kinds that are not registered have none.
         """
-        return self.kinds[kind].labels if kind in self.kinds else (CARD,) if kind.startswith(EXPORT_PREFIX) else ()
+        return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 
     def recipe_class(self, system: str) -> type[Recipe]:
         recipe: type[Recipe] = self.page(system).RECIPE

@@ -21,9 +21,15 @@ from pipeline_assets.build.target import Kind
 from pipeline_assets.corpus.chat_templates.marked_text import RULE_VERSION
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe, TokenizerPath, tokenizer_path
-from pipeline_assets.corpus.publishing.dataset_card import ROW_FILE, CardContent, CardSplit, dataset_card, file_pattern
-from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.publishing.dataset_card import (
+    ROW_FILE_PATTERN,
+    CardContent,
+    CardSplit,
+    dataset_card,
+    file_pattern,
+)
+from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT_CONFIG
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.corpus.sealed_shards import document_shards
 from pipeline_assets.corpus.trainers import chat_rows, nanochat, packed_chats
 from pipeline_assets.spine import durable
@@ -91,7 +97,7 @@ def _write_messages(job: Job) -> BuildResult:
         for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE_SUFFIX)):
             split = name.removesuffix(_CATALOGUE_SUFFIX)
             catalogues[split] = (*catalogues.get(split, ()), artifact.path(name))
-    for path in (file.path for file in source.manifest.identity.files if ROW_FILE.fullmatch(file.path)):
+    for path in (file.path for file in source.manifest.identity.files if ROW_FILE_PATTERN.fullmatch(file.path)):
         tools = catalogues.get(Path(path).name.rsplit("-", 3)[0], ())
         files.append(chat_rows.ChatFile(f"{len(files):05d}", path, source.path(path), tools, not chain.missing))
     receipts = [*run_stage("messages", chat_rows.write_chat_file, files, job.staging, job.run.settings)]
@@ -183,19 +189,19 @@ def _build(job: Job) -> BuildResult:
         end = tokenizer.get("end_of_document", result.decisions["end_of_document"])
         usage += [f"Tokenizer `{json.dumps(tokenizer)}`; `{end}` ends each document.", ""]
     text = dataset_card(card) + "\n".join(usage)
-    return replace(result, labels=[job.staging.write(CARD, text.encode())])  # it lists the steps that the root has
+    return replace(result, labels=[job.staging.write(CARD_FILE, text.encode())])  # it lists the steps that the root has
 
 
 def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:
     """Return the dataset card's splits, from the row files that have rows."""
     splits: dict[str, CardSplit] = {}
     for file in files:
-        match = ROW_FILE.fullmatch(file.path)
+        match = ROW_FILE_PATTERN.fullmatch(file.path)
         if match is not None and file.rows:
             with StoredParquet(staging.path(file.path)) as parquet:
                 schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
             pattern = file_pattern(file.path)
-            split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
+            split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT_CONFIG, match[2], pattern, schema))
             split.rows, split.bytes = split.rows + file.rows, split.bytes + file.bytes
             groups = map(footer.row_group, range(footer.num_row_groups))
             split.uncompressed_bytes += sum(group.total_byte_size for group in groups)
@@ -209,7 +215,7 @@ KINDS: Final = {
         file_builder(_build),
         "Export for a trainer.",
         (FILES,),
-        labels=(CARD,),
+        labels=(CARD_FILE,),
         external_inputs=tokenizer_path,
     )
     for to in FORMATS

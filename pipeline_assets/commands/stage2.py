@@ -30,7 +30,7 @@ from pipeline_assets.corpus.shards.recipe import ExternalTokenizer
 from pipeline_assets.corpus.shards.train_config import train_config as format_config
 from pipeline_assets.corpus.tokens.describe import CHECKSUM_FILE
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
-from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT, FIGURES_FILE
+from pipeline_assets.corpus.tokens.trained_tokenizer import END_OF_DOCUMENT_PIECE, FIGURES_FILE
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.durable import make_folder, write_durably
@@ -206,7 +206,7 @@ def process(
             "family": "sentencepiece",
             "path": str(tokenizer_path.absolute()),
             "sha256": sha256,
-            "end_of_document": END_OF_DOCUMENT,
+            "end_of_document": END_OF_DOCUMENT_PIECE,
         }
         recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))

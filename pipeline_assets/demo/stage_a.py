@@ -13,7 +13,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.commands.terminal import Workers, align, as_command, format_bytes, log_to_stderr, print_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
-from pipeline_assets.corpus.formats.memmap import INPUT_IDS, META, open_packed
+from pipeline_assets.corpus.formats.memmap import INPUT_IDS_FILE, META_FILE, open_packed
 from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.demo.corpora import write_inputs
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
@@ -72,8 +72,8 @@ def smoke(
         NORMALIZED_FOLDER,
         DEDUPED_FILE,
         DECISIONS_FILE,
-        f"{PACKED_FOLDER}/{INPUT_IDS}",
-        f"{PACKED_FOLDER}/{META}",
+        f"{PACKED_FOLDER}/{INPUT_IDS_FILE}",
+        f"{PACKED_FOLDER}/{META_FILE}",
         REPORT_FILE,
     )
     where = align(

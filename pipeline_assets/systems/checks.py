@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document_sizes import OUTSIZED
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED
+from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED_KIND
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict
@@ -66,6 +66,6 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:
     """Check that the packed documents come from a deduplicated corpus."""
     manifest = require_manifest(root / target.upstream[0].folder)
-    if DEDUPLICATED in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
+    if DEDUPLICATED_KIND in (manifest.kind, *(entry["name"] for entry in manifest.identity.upstream)):
         return Verdict(True, "the packed corpus is deduplicated")
     return Verdict(False, "the packed corpus is not deduplicated; a text may occur more often than its epochs")

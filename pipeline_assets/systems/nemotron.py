@@ -30,7 +30,7 @@ from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict
@@ -339,7 +339,7 @@ CANDIDATE_POOLS = Kind(
 
     Requires all splits of the dataset. Removing a row changes one file of each pool that contains it.""",
     formats=frozenset({"parquet"}),
-    labels=(CARD,),
+    labels=(CARD_FILE,),
     rows=conversations.PoolRows,
     planner=Planner(describe_limits=describe_quotas),
     checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
@@ -388,7 +388,7 @@ HF_LAYOUT = Kind(
     file_builder(_lay_out),
     "Normalised rows of a dataset with a card, in the folder layout of a hub dataset. Requires all its splits.",
     formats=frozenset({"parquet"}),
-    labels=(CARD,),
+    labels=(CARD_FILE,),
     rows=conversations.LayoutRows,
     checks=(FILES,),
 )

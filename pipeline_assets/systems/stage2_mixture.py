@@ -204,7 +204,7 @@ RAW_CORPUS = replace(
     description="""Selected rows of a source as documents, with notes on the source, its dataset card and its licences.
 
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
-    labels=(source_notes.README,),
+    labels=(source_notes.README_FILE,),
     after_build=None,
     checks=(
         FILES,

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE,
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.removal_caps import RemovalCaps, check_caps
-from pipeline_assets.corpus.formats.memmap import META
+from pipeline_assets.corpus.formats.memmap import META_FILE
 from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.normalize import converted, misnamed_columns
 from pipeline_assets.corpus.normalize import sources as source_kinds
@@ -76,7 +76,7 @@ class StageARecipe(Recipe):
     """
 
     system: Literal["stage_a"]
-    outputs: source_kinds.Outputs | None = None
+    outputs: source_kinds.OutputsSection | None = None
     refuse_licences: Annotated[Strings, Option("Licence tag to drop; repeatable.", "refuse-license")] = ()
     tokenizer: HarmonyRecipe | None = HarmonyRecipe()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
@@ -352,7 +352,7 @@ PACKED = Kind(
     preview=preview_packed,
     planner=Planner(plan_tokens=_packed_tokens),
     external_inputs=packing.tokenizer_path,
-    labels=(META,),
+    labels=(META_FILE,),
     checks=(
         FILES,
         LEDGER,

@@ -10,11 +10,11 @@ import numpy as np
 import zstandard
 
 from pipeline_assets.corpus.formats.memmap import (
-    BOUNDARIES,
-    BOUNDARY_OFFSETS,
-    INDEX,
-    INPUT_IDS,
-    META,
+    BOUNDARIES_FILE,
+    BOUNDARY_OFFSETS_FILE,
+    INDEX_FILE,
+    INPUT_IDS_FILE,
+    META_FILE,
     Frame,
     Meta,
     PackedSet,
@@ -60,7 +60,7 @@ def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputF
     ]
     frame = zstandard.compress(b"".join(json.dumps(segments).encode() + b"\n" for _ in range(_ROWS)))
     boundaries = np.array([[0, lengths[0]], [lengths[0], lengths[1]]] * _ROWS, np.int32)
-    for name, array in ((BOUNDARIES, boundaries), (BOUNDARY_OFFSETS, np.arange(0, 2 * _ROWS + 1, 2))):
+    for name, array in ((BOUNDARIES_FILE, boundaries), (BOUNDARY_OFFSETS_FILE, np.arange(0, 2 * _ROWS + 1, 2))):
         np.save(building.path(name), array)
     meta = Meta(
         seq_len=_SEQ_LEN,
@@ -80,14 +80,14 @@ def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputF
         index_frames=[Frame(0, 0)],
     )
     data = {
-        INPUT_IDS: np.full((_ROWS, _SEQ_LEN), TOKENS[letter], "<i4").tobytes(),
-        INDEX: frame,
-        META: meta.to_bytes(),
-        BOUNDARIES: building.path(BOUNDARIES).read_bytes(),
-        BOUNDARY_OFFSETS: building.path(BOUNDARY_OFFSETS).read_bytes(),
+        INPUT_IDS_FILE: np.full((_ROWS, _SEQ_LEN), TOKENS[letter], "<i4").tobytes(),
+        INDEX_FILE: frame,
+        META_FILE: meta.to_bytes(),
+        BOUNDARIES_FILE: building.path(BOUNDARIES_FILE).read_bytes(),
+        BOUNDARY_OFFSETS_FILE: building.path(BOUNDARY_OFFSETS_FILE).read_bytes(),
     }
     files = {name: _written(building, name, content) for name, content in data.items()}
-    label = files.pop(META)
+    label = files.pop(META_FILE)
     return list(files.values()), label
 
 

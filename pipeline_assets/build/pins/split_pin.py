@@ -21,7 +21,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.codecs import detect_codec
 from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
-from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.lines import regroup_by_lines, split_lines
@@ -152,7 +152,7 @@ def _split_decisions(chosen: SplitFiles) -> dict[str, Any]:
 def _scan_folder(path: Path) -> tuple[list[str], str]:
     """Return the names of a folder's visible files, and the text of its card."""
     require_folder(path, "correct the dataset's `path`")
-    card = path / CARD
+    card = path / CARD_FILE
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
     return [file.name for file in list_files(path, ["**/*"])], text
 

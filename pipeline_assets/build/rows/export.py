@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS, SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, CardSplit, dataset_card
-from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT
+from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT_CONFIG
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
@@ -73,7 +73,7 @@ def raise_if_exists(out: Path) -> None:
 def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
     shards, files = store.table_shards(), list[str]()
     durable.make_folder(staging / "data" if layout == "hf" else staging)
-    split = CardSplit(DEFAULT, "train", files, shards[0].schema if shards else pa.schema([]))
+    split = CardSplit(DEFAULT_CONFIG, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
         ending = SUFFIX if layout == "jsonl" else ".parquet"
         name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if layout == "hf" else f"{number:05d}{ending}"

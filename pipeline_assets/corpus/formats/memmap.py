@@ -33,8 +33,13 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 
-INPUT_IDS, META, INDEX, DOCUMENTS_FILE = "input_ids.mmap", "meta.json", "index.jsonl.zst", "documents.parquet"
-BOUNDARIES, BOUNDARY_OFFSETS = "boundaries.npy", "boundary_offsets.npy"
+INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
+    "input_ids.mmap",
+    "meta.json",
+    "index.jsonl.zst",
+    "documents.parquet",
+)
+BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE = "boundaries.npy", "boundary_offsets.npy"
 DTYPE = np.dtype("<i4")
 PADDING_DOCUMENT = -1
 _FIX = "restore the file or rebuild the set"
@@ -125,7 +130,7 @@ class PackedSet:
         number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
         if place >= len(lines):
-            raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX, _FIX)
+            raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
         return _segments_decoder.decode(lines[place])
 
     def rows_with(self, doc_id: str) -> Iterator[int]:
@@ -160,7 +165,7 @@ class PackedSet:
     @cached_property
     def _frame_lines(self) -> Callable[[int], list[bytes]]:
         """Function that returns the lines of a frame by number, and caches the last."""
-        where, frames = self.folder / INDEX, self.meta.index_frames
+        where, frames = self.folder / INDEX_FILE, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
 
     @cached_property
@@ -188,11 +193,11 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     folder = opened.path
     sealed = read_sealed_manifest(opened) if opened.size(FILE_NAME) is not None else None
-    for name in (META, INPUT_IDS):
+    for name in (META_FILE, INPUT_IDS_FILE):
         if opened.size(name) is None:
             what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
             raise InputError(what, folder / name, _FOLDER_FIX)
-    with opened.open(META) as file:
+    with opened.open(META_FILE) as file:
         meta_bytes = file.read()
     actual_digest = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(meta_bytes).hexdigest()}"
     if digest is not None and actual_digest != digest:
@@ -200,20 +205,22 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     try:
         meta = _meta_decoder.decode(meta_bytes)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not the description of a packed set ({error})", folder / META, _FIX) from None
-    with opened.open(INPUT_IDS) as file:
+        raise InputError(f"not the description of a packed set ({error})", folder / META_FILE, _FIX) from None
+    with opened.open(INPUT_IDS_FILE) as file:
         size, expected = os.fstat(file.fileno()).st_size, meta.n_seqs * meta.seq_len * DTYPE.itemsize
         if meta.dtype != DTYPE.name or size != expected:
             what = f"{meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,} bytes, got {size:,}"
-            raise InputError(what, folder / INPUT_IDS, _FIX)
+            raise InputError(what, folder / INPUT_IDS_FILE, _FIX)
         input_ids = np.memmap(file, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
-    has_boundaries = opened.size(BOUNDARIES) is not None
-    boundaries = (_map_array(opened, BOUNDARIES), _map_array(opened, BOUNDARY_OFFSETS)) if has_boundaries else None
+    has_boundaries = opened.size(BOUNDARIES_FILE) is not None
+    boundaries = (
+        (_map_array(opened, BOUNDARIES_FILE), _map_array(opened, BOUNDARY_OFFSETS_FILE)) if has_boundaries else None
+    )
     return PackedSet(folder, actual_digest, meta, input_ids, _map_index(opened), boundaries)
 
 
 def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
-    """Read a sealed folder's manifest; InputError if a file is missing or its size differs."""
+    """Read a sealed folder's manifest; InputError if a file is missing or resized."""
     with opened.open(FILE_NAME) as file:
         manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
     for stored in manifest.storage:
@@ -225,10 +232,10 @@ def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
 
 
 def _map_index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
-    size = opened.size(INDEX)
+    size = opened.size(INDEX_FILE)
     if not size:  # an empty file cannot be mapped
         return None if size is None else b""
-    with opened.open(INDEX) as file:
+    with opened.open(INDEX_FILE) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

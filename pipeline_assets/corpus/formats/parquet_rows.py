@@ -43,7 +43,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
 
 
 def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Return the number of the first row with these `values` by column; None if missing."""
+    """Return the number of the first row with `values`, by column; None without one."""
     import pyarrow.compute as pc
 
     first_row = 0

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, PADDING_DOCUMENT, PackedSet
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, INDEX_FILE, PADDING_DOCUMENT, PackedSet
 from pipeline_assets.spine.errors import InputError
 
 
@@ -73,9 +73,9 @@ def open_row_reader(packed: PackedSet) -> RowReader:
     Raise InputError if boundaries or index are damaged.
     """
     if packed.stored_boundaries is not None:
-        path, (segments, offsets) = packed.folder / BOUNDARIES, packed.stored_boundaries
+        path, (segments, offsets) = packed.folder / BOUNDARIES_FILE, packed.stored_boundaries
     else:
-        path = packed.folder / INDEX
+        path = packed.folder / INDEX_FILE
         try:
             segments, offsets = decode_boundaries(packed.index_lines_by_frame())
         except msgspec.DecodeError as error:

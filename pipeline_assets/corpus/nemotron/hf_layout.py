@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -29,7 +29,7 @@ def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -
     `card` is the text of README.md; None writes no card.
     """
     files = [file for split in splits for file in _link_files(split, staging)]
-    labels = [] if card is None else [write_text(staging, CARD, card)]  # a label, because it states stored sizes
+    labels = [] if card is None else [write_text(staging, CARD_FILE, card)]  # a label, because it states stored sizes
     counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 

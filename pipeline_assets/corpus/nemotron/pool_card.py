@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
-from pipeline_assets.corpus.readers.hub_configs import CARD
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import OutputFile, StagingDir
@@ -22,4 +22,4 @@ def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[Out
     splits, sources = collect_splits([Artifact(staging.folder, pools)])
     title = manifest.name.rpartition("/")[2]
     card = CardContent(title, f"path/of/{title}", splits, sources, [pools], notes=[SHARED_ROWS_NOTE, ""])
-    return write_text(staging, CARD, dataset_card(card))
+    return write_text(staging, CARD_FILE, dataset_card(card))

@@ -28,10 +28,10 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.json_values import is_json_value_file
 from pipeline_assets.corpus.readers.lines import lines
-from pipeline_assets.corpus.readers.local import SAMPLE_ROWS, read_first_rows
+from pipeline_assets.corpus.readers.local import SAMPLE_SIZE, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMATS, detect_format, without_compression
-from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, site_host
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS_FILE, is_archive, site_host
 from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import FILE_NAME
@@ -44,7 +44,7 @@ _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _COLUMN_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 _MAX_NAMED = 3  # unread files in an error message
 FILES_BY_KIND = {
-    "stackexchange": f"{POSTS}, a site's .7z",
+    "stackexchange": f"{POSTS_FILE}, a site's .7z",
     "wikipedia": "output of wikiextractor",
     "local": f"files that end with {', '.join(FORMATS)}",
 }
@@ -105,7 +105,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
 
 
 def _source_kind(file: SourceFile) -> str:
-    if file.path.name.lower() == POSTS.lower() or file.path.suffix == ".7z" or is_archive(file.path):
+    if file.path.name.lower() == POSTS_FILE.lower() or file.path.suffix == ".7z" or is_archive(file.path):
         return "stackexchange"
     return "wikipedia" if fnmatch.fnmatchcase(file.path.name, _PAGES_PATTERN) and _is_extraction(file) else "local"
 
@@ -145,7 +145,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
     has_others = len(replace(folder, patterns=(pattern,)).files()) > len(pages)
     content["files"] = [glob.escape(file.name) for file in pages] if has_others else [pattern]
     notes = {"files": _file_summary(pages)}
-    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_ROWS) for file in pages[:SAMPLE_ROWS])
+    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_SIZE) for file in pages[:SAMPLE_SIZE])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
     if dumped := _DUMP_DATE.search(str(folder.path)):

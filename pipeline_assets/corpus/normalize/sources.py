@@ -32,7 +32,7 @@ _KEYS_WITHOUT_EFFECT = frozenset({"path", "filters"})  # on the rows of the norm
 Step = Literal["normalized", "filtered"]
 
 
-class Outputs(RecipeSection):
+class OutputsSection(RecipeSection):
     """Artifacts to build, and their folders; no key changes an artifact's bytes.
 
     Attributes:
@@ -249,7 +249,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
 
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
-    """Yield an error for each key of a section that does not fit the files in `folder`."""
+    """Yield an error for each key of a section that does not fit the folder's files."""
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors

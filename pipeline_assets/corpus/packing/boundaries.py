@@ -18,16 +18,16 @@ _CHUNK_ROWS = 1 << 16
 def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
     """Write boundaries.npy and boundary_offsets.npy, see `formats.memmap`."""
     row_starts = map_values(plan.row_starts, np.int64)
-    with DurableFile(staging.path(memmap.BOUNDARIES)) as boundaries:
+    with DurableFile(staging.path(memmap.BOUNDARIES_FILE)) as boundaries:
         write_npy_header(boundaries, "<i4", (int(row_starts[-1]), 2))
         for chunk in _boundary_chunks(plan):
             boundaries.write(chunk.data)
-    with DurableFile(staging.path(memmap.BOUNDARY_OFFSETS)) as offsets:
+    with DurableFile(staging.path(memmap.BOUNDARY_OFFSETS_FILE)) as offsets:
         write_npy_header(offsets, "<i8", row_starts.shape)
         offsets.write(row_starts.data)
     return [
-        OutputFile.plain(memmap.BOUNDARIES, int(row_starts[-1]), boundaries),
-        OutputFile.plain(memmap.BOUNDARY_OFFSETS, len(row_starts), offsets),
+        OutputFile.plain(memmap.BOUNDARIES_FILE, int(row_starts[-1]), boundaries),
+        OutputFile.plain(memmap.BOUNDARY_OFFSETS_FILE, len(row_starts), offsets),
     ]
 
 

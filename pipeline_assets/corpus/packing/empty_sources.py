@@ -10,12 +10,12 @@ from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.staging import Receipt
 
-DEDUPLICATED = "stage_a/deduplicated"
+DEDUPLICATED_KIND = "stage_a/deduplicated"
 
 
 def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
     """Return the deduplicated corpus from which a corpus was built; None if missing."""
-    digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED]
+    digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED_KIND]
     try:
         return Lineage(root).locate(digests[0]) if digests else None
     except InputError:

@@ -18,7 +18,15 @@ from typing import Any
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
-from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, DTYPE, INDEX, INPUT_IDS, META, Frame, Meta
+from pipeline_assets.corpus.formats.memmap import (
+    DOCUMENTS_FILE,
+    DTYPE,
+    INDEX_FILE,
+    INPUT_IDS_FILE,
+    META_FILE,
+    Frame,
+    Meta,
+)
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
@@ -151,13 +159,13 @@ def _pack(
     ranges = row_ranges(encoded, files, recipe.seq_len)
     layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
-    reserve(staging.path(INPUT_IDS), resolved.num_seqs * row_bytes)
+    reserve(staging.path(INPUT_IDS_FILE), resolved.num_seqs * row_bytes)
     index = [receipt.files[1] for receipt in run("rows", tasks, staging)]
-    sha256 = file_sha256(staging.path(INPUT_IDS))
+    sha256 = file_sha256(staging.path(INPUT_IDS_FILE))
     documents = DrawnDocuments(read_drawn(plan, files), encoded, files, recipe.seq_len)
     outputs = [
-        OutputFile(INPUT_IDS, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
-        _concatenate_frames(staging, index, INDEX),
+        OutputFile(INPUT_IDS_FILE, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
+        _concatenate_frames(staging, index, INDEX_FILE),
         write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
@@ -191,14 +199,14 @@ def _pack(
             "padding": meta.pad_id,
             "vocabulary_size": meta.vocabulary_size,
         },
-        labels=[staging.write(META, meta.to_bytes())],
+        labels=[staging.write(META_FILE, meta.to_bytes())],
         provenance=corpus.provenance,
     )
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
     """Raise UsageError if rows exceed the disk, RetryableError if only its free space."""
-    path, size = staging.path(INPUT_IDS), num_seqs * seq_len * DTYPE.itemsize
+    path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
         what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"

@@ -66,7 +66,7 @@ def write_rows(
         for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
-    write_range(folder.path(memmap.INPUT_IDS), first_byte, target)
+    write_range(folder.path(memmap.INPUT_IDS_FILE), first_byte, target)
     index = f"{WORK}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
@@ -74,7 +74,7 @@ def write_rows(
         bounds = itertools.pairwise(segments.row_starts.tolist())
         lines = _encoder.encode_lines([entries[start:stop] for start, stop in bounds])
         writer.write_lines(lines, rows.stop - rows.start)
-    written = OutputFile(memmap.INPUT_IDS, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
+    written = OutputFile(memmap.INPUT_IDS_FILE, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table, tag_or_unkno
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.nemotron.schema import COLUMN_DESCRIPTIONS
 from pipeline_assets.corpus.publishing.hub_metadata import (
-    DEFAULT,
+    DEFAULT_CONFIG,
     arrow_features,
     hub_licence,
     hub_split_names,
@@ -31,7 +31,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 
-ROW_FILE = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
+ROW_FILE_PATTERN = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5
 _CARD_COLUMNS = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
 _MAX_LICENCES, _LICENCE_CHARACTERS = 50, 80
@@ -94,7 +94,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()
     for artifact, stored in ((source, file) for source in artifacts for file in source.manifest.storage):
-        if (match := ROW_FILE.fullmatch(stored.path)) is None:
+        if (match := ROW_FILE_PATTERN.fullmatch(stored.path)) is None:
             continue
         where = artifact.folder / stored.path
         try:
@@ -107,7 +107,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
             what = "rows do not name their dataset, so the terms of its readers are unknown"
             raise UsageError(what, where, "publish an artifact of normalised rows")
         pattern = file_pattern(stored.path)
-        split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT, match[2], pattern, schema))
+        split = splits.setdefault(pattern, CardSplit(match[1] or DEFAULT_CONFIG, match[2], pattern, schema))
         datasets, revisions, licences, tokens, completion_tokens = (rows[name].to_pylist() for name in _CARD_COLUMNS)
         split.rows += rows.num_rows
         split.bytes += stored.bytes
@@ -162,7 +162,7 @@ def dataset_card(card: CardContent) -> str:
 def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     configs = group_by_config(card.splits)
     infos = [
-        {**({} if name == DEFAULT else {"config_name": name}), **_dataset_info(splits, names)}
+        {**({} if name == DEFAULT_CONFIG else {"config_name": name}), **_dataset_info(splits, names)}
         for name, splits in configs.items()
     ]
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
@@ -183,7 +183,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
             }
             for name, splits in configs.items()
         ]
-        metadata["dataset_info"] = infos if [*configs] != [DEFAULT] else infos[0]
+        metadata["dataset_info"] = infos if [*configs] != [DEFAULT_CONFIG] else infos[0]
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 

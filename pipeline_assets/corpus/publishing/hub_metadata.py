@@ -10,8 +10,8 @@ import pyarrow as pa
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
 _INVALID_CHARACTERS = re.compile(r"\W+")
-_ALL = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
-DEFAULT = "default"  # The config of a dataset with a single config.
+_RESERVED_SPLIT = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
+DEFAULT_CONFIG = "default"  # The config of a dataset with a single config.
 # `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
 _SIZE_CATEGORIES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B", "1B<n<10B"]
 
@@ -22,11 +22,13 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     `datasets` allows names that match `\w+(\.\w+)*` (see its naming.py), except `all` in any letter case, which gets a
     final `_`. Allowed names are kept. If a changed name is already used, `_2`, `_3`, … is appended.
     """
-    names = {split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _ALL}
+    names = {
+        split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _RESERVED_SPLIT
+    }
     for split in splits:
         if split in names:
             continue
-        allowed = f"{split}_" if split.lower() == _ALL else _INVALID_CHARACTERS.sub("_", split)
+        allowed = f"{split}_" if split.lower() == _RESERVED_SPLIT else _INVALID_CHARACTERS.sub("_", split)
         used, attempt = set(names.values()), 1
         while (name := allowed if attempt == 1 else f"{allowed}_{attempt}") in used:
             attempt += 1
@@ -34,7 +36,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     return {split: names[split] for split in splits}
 
 
-OTHER = "other"
+OTHER_LICENCE = "other"
 # Identifiers of licences in the hub documentation, "Licenses"; most equal our tags.
 _IDENTIFIERS = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
@@ -56,7 +58,7 @@ def hub_licence(licence: str | None) -> str:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
     identifier = _FAMILIES.get(tag, tag)
-    return identifier if identifier in _IDENTIFIERS.split() else OTHER
+    return identifier if identifier in _IDENTIFIERS.split() else OTHER_LICENCE
 
 
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
@@ -71,9 +73,11 @@ def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list
         rows[hub_licence(licence)] += count
     identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
     metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
-    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER)
+    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER_LICENCE)
     if len(unnamed) == 1:
-        metadata["license_name"] = _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_MAX_NAME_LENGTH].strip("-.") or OTHER
+        metadata["license_name"] = (
+            _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_MAX_NAME_LENGTH].strip("-.") or OTHER_LICENCE
+        )
         tag = licence_table().match_tag(unnamed[0])
         if tag is not None and (url := licence_table()[tag].url) is not None:
             metadata["license_link"] = url

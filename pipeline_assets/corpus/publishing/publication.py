@@ -37,7 +37,7 @@ from pipeline_assets.corpus.publishing.description import (
 )
 from pipeline_assets.corpus.publishing.forms import standard_json
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
-from pipeline_assets.corpus.readers.hub_configs import CARD, parse_card_metadata, read_card
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring import subsets
 from pipeline_assets.corpus.scoring.subset_tokens import TOKENS_FOLDER
@@ -46,7 +46,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Chain
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
 
-CROISSANT = "croissant.json"
+CROISSANT_FILE = "croissant.json"
 _SUBSETS_KIND = "nemotron/training_subsets"
 # Other kinds may quote rows too, but without the columns that state their datasets and licences.
 ROW_KINDS = frozenset(
@@ -115,8 +115,8 @@ class Publication:
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    An artifact that has no Nemotron rows and is no inventory raises UsageError. So do rows of unknown licences, unless
-    `allow_unknown`. A source dataset that the hub no longer shows raises InputError.
+    Raise UsageError for rows of unknown licences, unless `allow_unknown`, and for an artifact that is neither a
+    Nemotron inventory nor has Nemotron rows. Raise InputError for a source dataset that the hub no longer shows.
     """
     if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
@@ -125,7 +125,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     _check_licences(count_row_licences(splits), allow_unknown, artifact)
     sources = [_with_card(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
-    stored = [file for file in artifact.manifest.storage if file.path != CARD]
+    stored = [file for file in artifact.manifest.storage if file.path != CARD_FILE]
     items = {file.path: UploadFile(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
     agreement = _join_agreements([source.metadata or {} for source in sources])
     link = {key: value for key, value in artifact.manifest.provenance.items() if key == "replaces"}
@@ -144,8 +144,8 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     sealed = UploadFile.from_bytes(FILE_NAME, manifest.to_bytes())
     added = (
         sealed,
-        UploadFile.from_bytes(CROISSANT, _croissant(card, manifest, [sealed, *items.values()]).encode()),
-        UploadFile.from_bytes(CARD, append_card_hash(dataset_card(card)).encode()),
+        UploadFile.from_bytes(CROISSANT_FILE, _croissant(card, manifest, [sealed, *items.values()]).encode()),
+        UploadFile.from_bytes(CARD_FILE, append_card_hash(dataset_card(card)).encode()),
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
@@ -197,7 +197,7 @@ def _with_card(source: CardSource, hub: HubFiles) -> CardSource:
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)
-    metadata = parse_card_metadata(card, f"{source.dataset}@{source.revision}:{CARD}")
+    metadata = parse_card_metadata(card, f"{source.dataset}@{source.revision}:{CARD_FILE}")
     settings = HubRepo(source.dataset, hub).access_settings()
     if settings is None:
         fix = "use an HF_TOKEN with access, or set HF_ENDPOINT to its hub; the terms for its readers are needed"

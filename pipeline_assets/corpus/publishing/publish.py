@@ -19,7 +19,7 @@ from pipeline_assets.corpus.publishing.dataset_card import collect_splits
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.publishing.load_back import load_back
 from pipeline_assets.corpus.publishing.publication import Publication, is_edited, prepare_publication
-from pipeline_assets.corpus.readers.hub_configs import CARD, read_card
+from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.artifact import Artifact
@@ -32,7 +32,7 @@ from pipeline_assets.spine.staging import StagingDir
 logger = logging.getLogger("corpusmill")
 _FILES_PER_COMMIT = 100  # hub documentation, "Repository limitations"; their bytes are sent before the commit
 _MAX_MOVES = 5  # of the head by other writers during a run
-PUBLICATION = "publication.json"
+PUBLICATION_FILE = "publication.json"
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,18 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
         return PublicationPlan(head, [], unchanged)
-    foreign = [path for path in (CARD, FILE_NAME, *(item.path for item in changed)) if path in remote_files]
+    foreign = [path for path in (CARD_FILE, FILE_NAME, *(item.path for item in changed)) if path in remote_files]
     is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
     if not replaces and foreign and not is_next:
-        has_card = CARD in remote_files
+        has_card = CARD_FILE in remote_files
         content = "a card without a readable manifest.json" if has_card else f"a different {foreign[0]}"
         content = content if previous is None else f"{previous.kind} {previous.name}"
         what = f"the repo contains {content}, which {manifest.kind} {manifest.name} would replace"
         raise UsageError(what, repo.name, "choose another name, or use --replace")
     if previous is not None and not replaces and is_edited(read_card(repo.hub, repo.name, head)):
-        raise UsageError(f"{CARD} was edited after its publication", repo.name, "use --replace to overwrite the edit")
+        raise UsageError(
+            f"{CARD_FILE} was edited after its publication", repo.name, "use --replace to overwrite the edit"
+        )
     return PublicationPlan(head, _plan_commits(changed, remote_files, obsolete), unchanged)
 
 
@@ -168,13 +170,13 @@ def publish_sealed(
         sent = {"published": {"url": repo.url, "commit": commit, "bytes_sent": plan.upload_bytes}}
     rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
     content = {"repo": recipe.repo, "digest": artifact.manifest.digest, "rows": rows}
-    file = write_text(staging, PUBLICATION, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    file = write_text(staging, PUBLICATION_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
     return BuildResult([file], {"splits": len(rows), "rows": sum(split.rows for split in splits)}, {}, provenance=sent)
 
 
 def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
     """Return the config, name and number of rows of each split in `publication.json`."""
-    path = artifact.path(PUBLICATION)
+    path = artifact.path(PUBLICATION_FILE)
     with errors_as_damage(path, "list of splits"):
         rows = json.loads(path.read_bytes())["rows"]
         return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
@@ -194,7 +196,7 @@ def _plan_commits(
     changed: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete: Sequence[str]
 ) -> list[PlannedCommit]:
     """Divide changes into commits: batches of new files, then all the rest in one."""
-    at_last = {*remote_files, CARD, FILE_NAME}
+    at_last = {*remote_files, CARD_FILE, FILE_NAME}
     new = [item for item in changed if item.path not in at_last]
     last = [item for item in changed if item.path in at_last]
     starts = range(0, len(new), _FILES_PER_COMMIT)

@@ -14,7 +14,7 @@ _SPECIAL = re.compile(r"[*?\[]")
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
-    """Return the sorted paths of files that match one of the patterns; see `list_files`.
+    """Return the sorted paths of files that match any pattern; see `list_files`.
 
     Paths are relative to `root`. Raise UsageError for a pattern that matches no file.
     """

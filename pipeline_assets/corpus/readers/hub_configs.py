@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.source_formats import FORMATS, detect_format
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.recipe_yaml import parse_yaml
 
-CARD = "README.md"
+CARD_FILE = "README.md"
 _FIX = "name the files in the recipe instead of a config"
 _ANY_FOLDERS = "**"
 _SPLIT_WORDS = {
@@ -49,12 +49,12 @@ class Config:
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
     """Read the configs that a dataset's card lists, in order; InputError if invalid."""
-    return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD}")
+    return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD_FILE}")
 
 
 def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
     """Read the card of a dataset at a commit; return "" without a card."""
-    card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD), None)
+    card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD_FILE), None)
     return hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace") if card else ""
 
 

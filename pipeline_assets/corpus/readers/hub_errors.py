@@ -58,7 +58,7 @@ def status_error(error: Exception, status: int, request: HubCall) -> InputError:
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that the headers request, at most 600 s; None if they request none."""
+    """Return the wait that the headers request, at most 600 s; None without one."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     try:

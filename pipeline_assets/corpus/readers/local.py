@@ -46,7 +46,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, text_rule
 
 _HEAD_BYTES = 1 << 12
-SAMPLE_ROWS = 20  # rows per file, and number of files, in a sample of first rows
+SAMPLE_SIZE = 20  # rows per file, and number of files, in a sample of first rows
 Piece = source_folder.ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
 """Unit of a text file that becomes a document."""
@@ -169,10 +169,10 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
     """Return the valid rows among a file's first 20; InputError if all are faults."""
     rows: Iterator[tuple[int, dict[str, Any] | Fault]]
     if detect_format(file.name) == "parquet":
-        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_ROWS))
+        rows = (row for run in row_group_runs(file, None, 1) for row in parquet_rows(run, SAMPLE_SIZE))
     else:
         rows = _rows_with_columns(source_folder.ByteRange(file))
-    first = [row for _, row in itertools.islice(rows, SAMPLE_ROWS)]
+    first = [row for _, row in itertools.islice(rows, SAMPLE_SIZE)]
     faults = [row for row in first if isinstance(row, Fault)]
     if faults and len(faults) == len(first):
         raise InputError(f"no row can be read ({faults[0].reason}: {faults[0].detail})", file.path, "correct the rows")
@@ -186,7 +186,7 @@ def check_first_rows(files: Sequence[source_folder.SourceFile], columns: License
     at least one of their first rows must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
-    for file in files[:SAMPLE_ROWS]:
+    for file in files[:SAMPLE_SIZE]:
         with note_unreadable(file, {}):
             match detect_format(file.name):
                 case "parquet":

@@ -125,7 +125,9 @@ def train_tokenizer(
     del lines
     sha256, name = hashlib.sha256(trained.model).hexdigest(), trained_tokenizer.model_name(recipe.vocab_size)
     files = [staging.write(name, trained.model)]
-    file = FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT)
+    file = FileTokenizerRecipe(
+        family="sentencepiece", sha256=sha256, end_of_document=trained_tokenizer.END_OF_DOCUMENT_PIECE
+    )
     tokenizer = load_tokenizer(TokenizerFile(file, staging.path(name)))
     by_corpus = {
         corpus: {"share": recipe.sources[corpus], "sample_bytes": total_counts(drawn)["bytes"]}
@@ -136,7 +138,7 @@ def train_tokenizer(
         "model": name,
         "sha256": sha256,
         "vocab_size": recipe.vocab_size,
-        "end_of_document": trained_tokenizer.END_OF_DOCUMENT,
+        "end_of_document": trained_tokenizer.END_OF_DOCUMENT_PIECE,
         "sample": {"documents": counts["documents"], "bytes": trained.text_bytes, "lines": trained.lines}
         | {"lines_cut": trained.added_lines, "lines_dropped": 0},
         "corpora": by_corpus,

@@ -24,7 +24,7 @@ from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
-END_OF_DOCUMENT = "</s>"
+END_OF_DOCUMENT_PIECE = "</s>"
 FIGURES_FILE = "tokenizer.json"
 _MIN_PART_OF_SHARE = 0.8  # below 1, because chance decides which documents are drawn
 

@@ -23,7 +23,7 @@ from pipeline_assets.spine.key_types import Share, text_rule
 from pipeline_assets.spine.section import RecipeSection
 
 Coverage = Annotated[Share, text_rule(lambda share: Fraction(share) >= Fraction("0.98"), "must be in [0.98, 1]")]
-MAX_LINE_BYTES = 4192  # longer lines are skipped by the trainer
+MAX_TRAINER_LINE_BYTES = 4192  # longer lines are skipped by the trainer
 MEMORY_PER_BYTE = 30  # of text, at the trainer's peak: 22 were measured, 30 were reported for large samples
 _UNREADABLE = re.compile("[\0\u2585]")
 _TOO_LARGE = re.compile(r"Vocabulary size too high .* a value <= (\d+)")
@@ -122,7 +122,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
             normalization_rule_name=recipe.normalization,
             remove_extra_whitespaces=not recipe.keeps_blanks,
             allow_whitespace_only_pieces=recipe.keeps_blanks,
-            max_sentence_length=MAX_LINE_BYTES,
+            max_sentence_length=MAX_TRAINER_LINE_BYTES,
             num_threads=1,
             input_sentence_size=0,
             shuffle_input_sentence=False,
@@ -136,18 +136,19 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
 def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines that SentencePiece's trainer does not skip.
 
-    The line is cut at NUL and U+2585, which are removed; a line feed becomes a space. A part above `MAX_LINE_BYTES` is
-    cut at the last space within that size, or else between two characters. Blank parts are dropped. Spaces at both ends
-    of a part are stripped; with `keeps_blanks`, leading spaces are kept, except after a cut for length.
+    The line is cut at NUL and U+2585, which are removed; a line feed becomes a space. A part above
+    `MAX_TRAINER_LINE_BYTES` is cut at the last space within that size, or else between two characters. Blank parts are
+    dropped. Spaces at both ends of a part are stripped; with `keeps_blanks`, leading spaces are kept, except after a
+    cut for length.
     """
     for part in _UNREADABLE.split(line.replace("\n", " ")):
         data = (part.rstrip() if keeps_blanks else part.strip()).encode("utf-8", "replace")
         while data:
             stop = len(data)
-            if stop > MAX_LINE_BYTES:
-                stop = data.rfind(b" ", 0, MAX_LINE_BYTES + 1)
+            if stop > MAX_TRAINER_LINE_BYTES:
+                stop = data.rfind(b" ", 0, MAX_TRAINER_LINE_BYTES + 1)
                 if stop <= 0:
-                    stop = MAX_LINE_BYTES
+                    stop = MAX_TRAINER_LINE_BYTES
                     while data[stop] & 0xC0 == 0x80:  # a continuation byte, 10xxxxxx: go back to its character's start
                         stop -= 1
             piece = data[:stop].decode().rstrip() if keeps_blanks else data[:stop].decode().strip()

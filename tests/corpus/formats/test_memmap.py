@@ -15,11 +15,11 @@ import zstandard
 from refusals import refusal
 
 from pipeline_assets.corpus.formats.memmap import (
-    BOUNDARIES,
-    BOUNDARY_OFFSETS,
-    INDEX,
-    INPUT_IDS,
-    META,
+    BOUNDARIES_FILE,
+    BOUNDARY_OFFSETS_FILE,
+    INDEX_FILE,
+    INPUT_IDS_FILE,
+    META_FILE,
     Frame,
     Meta,
     PackedSet,
@@ -44,12 +44,12 @@ def line(segments: list[Segment]) -> bytes:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A packed set of four rows of four tokens, its index in two frames."""
-    np.array(ROWS, "<i4").tofile(tmp_path / INPUT_IDS)
+    np.array(ROWS, "<i4").tofile(tmp_path / INPUT_IDS_FILE)
     frames = [
         zstandard.compress(b"".join(line(segments) + b"\n" for segments in part))
         for part in (SEGMENTS[:3], SEGMENTS[3:])
     ]
-    (tmp_path / INDEX).write_bytes(b"".join(frames))
+    (tmp_path / INDEX_FILE).write_bytes(b"".join(frames))
     meta = Meta(
         seq_len=4,
         n_seqs=4,
@@ -67,13 +67,13 @@ def folder(tmp_path: Path) -> Path:
         created_at="2026-01-01T12:00:00+00:00",
         index_frames=[Frame(0, 0), Frame(3, len(frames[0]))],
     )
-    (tmp_path / META).write_bytes(meta.to_bytes())
+    (tmp_path / META_FILE).write_bytes(meta.to_bytes())
     return tmp_path
 
 
 def test_rows_are_views_of_the_file(folder: Path) -> None:
     packed = open_packed(folder)
-    by_numpy_alone = np.memmap(folder / INPUT_IDS, "<i4", "r", shape=(4, 4))
+    by_numpy_alone = np.memmap(folder / INPUT_IDS_FILE, "<i4", "r", shape=(4, 4))
 
     assert by_numpy_alone.tolist() == ROWS
     assert len(packed) == 4
@@ -108,13 +108,13 @@ def test_boundaries_and_the_document_of_each_token(folder: Path) -> None:
 
 
 def save_boundaries(folder: Path) -> None:
-    np.save(folder / BOUNDARIES, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
-    np.save(folder / BOUNDARY_OFFSETS, np.array([0, 2, 4, 5, 6]))
+    np.save(folder / BOUNDARIES_FILE, np.array([[0, 3], [3, 1], [0, 2], [2, 2], [0, 4], [0, 2]], np.int32))
+    np.save(folder / BOUNDARY_OFFSETS_FILE, np.array([0, 2, 4, 5, 6]))
 
 
 def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
     save_boundaries(folder)
-    (folder / INDEX).unlink()
+    (folder / INDEX_FILE).unlink()
 
     packed = open_packed(folder)
 
@@ -125,9 +125,9 @@ def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
 def replace_with_one_row(folder: Path, doc_id: str) -> None:
     """Another set in the place of the first: one row of one document, with files of their own."""
     index = zstandard.compress(line([Segment(doc_id, "a", 0, 4)]) + b"\n")
-    meta = json.loads((folder / META).read_bytes()) | {"n_seqs": 1, "index_frames": [{"row": 0, "offset": 0}]}
+    meta = json.loads((folder / META_FILE).read_bytes()) | {"n_seqs": 1, "index_frames": [{"row": 0, "offset": 0}]}
     ids = np.array([[51, 52, 53, 1]], "<i4").tobytes()
-    for name, data in ((INPUT_IDS, ids), (INDEX, index), (META, json.dumps(meta).encode())):
+    for name, data in ((INPUT_IDS_FILE, ids), (INDEX_FILE, index), (META_FILE, json.dumps(meta).encode())):
         (folder / "new").write_bytes(data)
         os.replace(folder / "new", folder / name)
 
@@ -146,9 +146,9 @@ def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Pa
 
 
 def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> None:
-    meta = json.loads((folder / META).read_bytes()) | {"n_seqs": 250_000}
-    (folder / META).write_text(json.dumps(meta))
-    (folder / INPUT_IDS).write_bytes(np.tile(np.array(ROWS, "<i4"), (62_500, 1)).tobytes())
+    meta = json.loads((folder / META_FILE).read_bytes()) | {"n_seqs": 250_000}
+    (folder / META_FILE).write_text(json.dumps(meta))
+    (folder / INPUT_IDS_FILE).write_bytes(np.tile(np.array(ROWS, "<i4"), (62_500, 1)).tobytes())
     packed = open_packed(folder)
 
     with multiprocessing.get_context("spawn").Pool(1) as worker:
@@ -161,7 +161,7 @@ def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> N
 
 
 def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
-    (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-3])
+    (folder / INDEX_FILE).write_bytes((folder / INDEX_FILE).read_bytes()[:-3])
 
     packed = open_packed(folder)
 
@@ -170,7 +170,7 @@ def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
         packed.segments(3)
 
 
-@pytest.mark.parametrize("name", [META, INPUT_IDS, INDEX])
+@pytest.mark.parametrize("name", [META_FILE, INPUT_IDS_FILE, INDEX_FILE])
 def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
 
@@ -181,11 +181,11 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        (INPUT_IDS, bytes(60), "4 rows of 4 int32 take 64 bytes, got 60"),
-        (BOUNDARIES, b"no array", "not an array ("),
-        (BOUNDARIES, b"\x93NUMPY\x01\x00\x10\x00{('a',):1,'b':2}\n", "not an array ("),
+        (INPUT_IDS_FILE, bytes(60), "4 rows of 4 int32 take 64 bytes, got 60"),
+        (BOUNDARIES_FILE, b"no array", "not an array ("),
+        (BOUNDARIES_FILE, b"\x93NUMPY\x01\x00\x10\x00{('a',):1,'b':2}\n", "not an array ("),
         *(
-            (META, content, "not the description of a packed set (")
+            (META_FILE, content, "not the description of a packed set (")
             for content in (b"{}", b"no JSON", b'{"dtype": "\xe4b"}', b'{"seq_len": "4"}')
         ),
     ],

@@ -11,7 +11,13 @@ import pytest
 from pack_build import documents_of, pack_documents
 from real_samples import some
 
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, BOUNDARY_OFFSETS, INDEX, PackedSet, open_packed
+from pipeline_assets.corpus.formats.memmap import (
+    BOUNDARIES_FILE,
+    BOUNDARY_OFFSETS_FILE,
+    INDEX_FILE,
+    PackedSet,
+    open_packed,
+)
 from pipeline_assets.spine.errors import InputError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -45,7 +51,7 @@ def without(folder: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stored_boundaries_change_no_batch(packed: PackedSet, workers: int) -> None:
-    plain = without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS)
+    plain = without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE)
 
     stored, decoded = (
         [[part.tolist() for part in batch] for batch in batching.loader(path, 4, 7, workers=workers)]
@@ -96,11 +102,11 @@ FITS_NOT = r"segments of row \d+ do not fit into 8 tokens"
     ("name", "damage", "what"),
     [
         *(
-            (BOUNDARIES, lambda found, length=length: np.where([False, True], length, found), FITS_NOT)
+            (BOUNDARIES_FILE, lambda found, length=length: np.where([False, True], length, found), FITS_NOT)
             for length in (-1, 9, 2**31 - 1)
         ),
-        (BOUNDARY_OFFSETS, lambda found: found[::-1], FITS_NOT),
-        (BOUNDARY_OFFSETS, lambda found: np.arange(5), "4 rows instead of 21"),
+        (BOUNDARY_OFFSETS_FILE, lambda found: found[::-1], FITS_NOT),
+        (BOUNDARY_OFFSETS_FILE, lambda found: np.arange(5), "4 rows instead of 21"),
     ],
 )
 def test_damaged_boundaries_are_refused(
@@ -117,12 +123,12 @@ def test_damaged_boundaries_are_refused(
 
 def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> None:
     with pytest.raises(InputError, match="file not found"):
-        batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS, INDEX), 4, 7)
+        batching.loader(without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE, INDEX_FILE), 4, 7)
 
 
 def test_the_index_is_decompressed_once_before_any_batch(packed: PackedSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a shuffled order, each row would otherwise decompress a frame of the index."""
-    loader = batching.loader(without(packed.folder, BOUNDARIES, BOUNDARY_OFFSETS), 4, 7)
+    loader = batching.loader(without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE), 4, 7)
     monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompress", None)
 
     assert sorted(row for _, _, rows in loader for row in rows.tolist()) == list(range(21))

@@ -28,7 +28,7 @@ from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.trace import trace_token
 from pipeline_assets.corpus.corpus_shard import corpus_shards
-from pipeline_assets.corpus.formats.memmap import BOUNDARIES, INDEX, INPUT_IDS, open_packed
+from pipeline_assets.corpus.formats.memmap import BOUNDARIES_FILE, INDEX_FILE, INPUT_IDS_FILE, open_packed
 from pipeline_assets.corpus.packing import boundaries, plan_format
 from pipeline_assets.corpus.packing.summary import summarize_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -70,7 +70,9 @@ def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, stra
     )
 
     def contents(result: Artifact) -> list[str]:
-        return [one.content_sha256 for one in result.manifest.identity.files if one.path in (INPUT_IDS, INDEX)]
+        return [
+            one.content_sha256 for one in result.manifest.identity.files if one.path in (INPUT_IDS_FILE, INDEX_FILE)
+        ]
 
     assert contents(one) == contents(many)
 
@@ -82,7 +84,7 @@ def test_without_boundaries_they_are_read_from_the_index(folder: Path) -> None:
     )
 
     one, other = open_packed(with_them.folder), open_packed(without.folder)
-    assert (with_them.folder / BOUNDARIES).exists() and not (without.folder / BOUNDARIES).exists()
+    assert (with_them.folder / BOUNDARIES_FILE).exists() and not (without.folder / BOUNDARIES_FILE).exists()
     assert [one.boundaries(row).tolist() for row in range(9)] == [other.boundaries(row).tolist() for row in range(9)]
 
 

@@ -21,7 +21,7 @@ from huggingface_hub import CommitOperationAdd, HfApi
 from killed_requests import Killed, kill_at_request
 
 from pipeline_assets.corpus.publishing import publish as publishing
-from pipeline_assets.corpus.publishing.publication import CROISSANT, Publication, prepare_publication
+from pipeline_assets.corpus.publishing.publication import CROISSANT_FILE, Publication, prepare_publication
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
 from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
@@ -293,7 +293,7 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
 def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first: Artifact) -> None:
     publication = made_of(first, place)
 
-    source = publication.files[CROISSANT].source
+    source = publication.files[CROISSANT_FILE].source
     assert isinstance(source, bytes)
     content = json.loads(source)
 
@@ -302,7 +302,7 @@ def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first:
     assert content["url"] == f"https://huggingface.co/datasets/{place.repo().name}"
     assert content["creator"] == {"@type": "sc:Organization", "name": owner}
     assert {file["contentUrl"]: file["sha256"] for file in content["distribution"]} == {
-        path: file.sha256 for path, file in publication.files.items() if path not in (CROISSANT, "README.md")
+        path: file.sha256 for path, file in publication.files.items() if path not in (CROISSANT_FILE, "README.md")
     }
     assert content["license"] == ["https://creativecommons.org/licenses/by/4.0/"]
     assert [source["name"].partition("@")[0] for source in content["prov:wasDerivedFrom"]] == ["maker/chats"]

@@ -12,7 +12,7 @@ from pack_build import documents_of, pack, recipe, write_shards
 from shards_build import shard_documents
 from word_tokenizer import write_tokenizer
 
-from pipeline_assets.corpus.formats.memmap import META
+from pipeline_assets.corpus.formats.memmap import META_FILE
 from pipeline_assets.corpus.packing import plan_format
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
@@ -45,7 +45,7 @@ def _without_git(monkeypatch: pytest.MonkeyPatch) -> None:
 def build(make: Make, root: Path, inputs: Path, settings: RunSettings | None = None) -> dict[str, bytes]:
     """The set in a folder that holds nothing, or what a killed build left; its files."""
     made = make(root, inputs, settings)
-    assert [item for item in verify(made, lambda _: (META,)) if isinstance(item, Damage)] == []
+    assert [item for item in verify(made, lambda _: (META_FILE,)) if isinstance(item, Damage)] == []
     assert [path for path in made.folder.parent.iterdir() if path.suffix != ".lock"] == [made.folder]
     files = {path.name: path.read_bytes() for path in made.folder.iterdir() if path.name != "manifest.json"}
     return files | {"digest": made.manifest.digest.encode()}

@@ -26,7 +26,13 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.corpus.filters.language import load_detector
 from pipeline_assets.corpus.normalize import files
-from pipeline_assets.corpus.normalize.sources import FileSource, NormalizedSource, Outputs, check_folders, parse_source
+from pipeline_assets.corpus.normalize.sources import (
+    FileSource,
+    NormalizedSource,
+    OutputsSection,
+    check_folders,
+    parse_source,
+)
 from pipeline_assets.corpus.packing.recipe import PackSection
 from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
@@ -629,7 +635,7 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
         recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
     )
     unfiltered = asking.model_copy(
-        update={"outputs": Outputs(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
+        update={"outputs": OutputsSection(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
     )
     monkeypatch.setitem(sys.modules, "py3langid", None)
     load_detector.cache_clear()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.tokens.unigram import (
-    MAX_LINE_BYTES,
+    MAX_TRAINER_LINE_BYTES,
     UnigramRecipe,
     VocabularyTooLargeError,
     fit_lines,
@@ -58,7 +58,7 @@ def trainers_words(lines: list[str]) -> str:
                 minloglevel=0,
                 vocab_size=300,
                 num_threads=1,
-                max_sentence_length=MAX_LINE_BYTES,
+                max_sentence_length=MAX_TRAINER_LINE_BYTES,
             )
         finally:
             os.dup2(former, 2)
@@ -83,7 +83,7 @@ def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None
 def test_cut_lines_have_all_that_can_be_read(text: str) -> None:
     pieces = list(fit_lines(text))
 
-    assert all(0 < len(piece.encode()) <= MAX_LINE_BYTES for piece in pieces)
+    assert all(0 < len(piece.encode()) <= MAX_TRAINER_LINE_BYTES for piece in pieces)
     assert all(piece == piece.strip() and not set(piece) & {"\n", "\0", "\u2585"} for piece in pieces)
     readable = re.sub("[\0\u2585\\s]", "", text.encode("utf-8", "replace").decode())
     assert re.sub(r"\s", "", "".join(pieces)) == readable

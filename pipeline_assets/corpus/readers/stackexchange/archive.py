@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from py7zr import SevenZipFile
     from py7zr.io import WriterFactory
 
-POSTS = "Posts.xml"
+POSTS_FILE = "Posts.xml"
 _MAX_EXPANSION = 100  # text compresses to a tenth at best
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
 _SHOWN_BYTES = 60
@@ -34,7 +34,7 @@ def is_archive(file: Path) -> bool:
         with open(file, "rb") as source:
             head = source.read(_SHOWN_BYTES)
     except OSError as error:
-        fix = f"pass a {POSTS} or a site's .7z"
+        fix = f"pass a {POSTS_FILE} or a site's .7z"
         raise RetryableError(f"the file cannot be read ({error.strerror})", file, fix) from None
     if file.suffix == ".7z" and not head.startswith(_MAGIC):
         content = f"the file begins with {head.decode('utf-8', 'replace')!r}" if head else "the file is empty"
@@ -122,11 +122,11 @@ def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
     if unsafe:
         what = f"the archive contains a file outside its folder, {unsafe[0]!r}"
         raise InputError(what, file, "no dump contains one: fetch it again")
-    matches = [name for name in names if PurePosixPath(name).name == POSTS]
+    matches = [name for name in names if PurePosixPath(name).name == POSTS_FILE]
     if len(matches) != 1:
         preview = ", ".join(sorted(names)[:5]) or "nothing"
-        what = f"the archive must contain one {POSTS}, got {len(matches)}; it contains {preview}"
-        raise InputError(what, file, f"pass an archive with one {POSTS}")
+        what = f"the archive must contain one {POSTS_FILE}, got {len(matches)}; it contains {preview}"
+        raise InputError(what, file, f"pass an archive with one {POSTS_FILE}")
     unbounded = sorted(_UNBOUNDED_METHODS.intersection(archive.archiveinfo().method_names))
     if unbounded:
         what = f"the archive uses {unbounded[0]}, which py7zr unpacks without a memory limit"

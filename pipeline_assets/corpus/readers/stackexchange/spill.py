@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.stackexchange.archive import POSTS, is_archive, posts_bytes
+from pipeline_assets.corpus.readers.stackexchange.archive import POSTS_FILE, is_archive, posts_bytes
 from pipeline_assets.corpus.readers.stackexchange.posts import ANSWER, Post, PostRow, read_rows
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
@@ -78,7 +78,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
     Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows`, all rows of the part; `spilled`, the rows
     that are written for pass 2; `dropped/<post type>`, the other rows, which are neither questions nor answers.
     """
-    where = f"{shard.file}/{POSTS}" if is_archive(shard.file) else str(shard.file)
+    where = f"{shard.file}/{POSTS_FILE}" if is_archive(shard.file) else str(shard.file)
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
     with contextlib.closing(posts_bytes(shard.file, shard.start, shard.stop)) as blocks:
         rows = _encode_rows(read_rows(blocks, where, shard.start, shard.stop is None), counts)
