@@ -1,4 +1,4 @@
-"""Evidence in a report: drawn samples of dropped rows and of near duplicates.
+"""Evidence in a report: funnel of rows, drawn dropped rows and near duplicates.
 
 Rows are drawn by seeded hashes of their positions. The samples of an artifact come from the first rows of the shards
 with the lowest hashes. This reads only a few shards, and only their first rows, except to find a rare reason.

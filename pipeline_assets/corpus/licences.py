@@ -1,4 +1,4 @@
-"""Licence table: tags, spellings and conditions of licences.
+"""Licence table, with the tags of documents and the text of ATTRIBUTION.
 
 A tag is an SPDX identifier in lower case, or one of `public-domain`, `proprietary`, `unknown`. Nothing is guessed: a
 value that is not in the table becomes `unknown`, with the value as evidence.

@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
     """Rule that samples the documents of a source.
 
     Attributes:
-        rate: Share of the documents to sample, in units of 1 / WEIGHT_ONE.
+        rate: Probability that a document up to the mean length is sampled, in units of 1 / WEIGHT_ONE.
         mean_bytes: Mean length of the documents. Longer documents are sampled more often, and weigh less.
     """
 

@@ -44,7 +44,7 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Index of each document's source, shape (documents,); all 0 if the scope is `global`.
+        sources: Code of each document's source in all blocks, shape (documents,); all 0 if the scope is `global`.
     """
 
     orders: NDArray[np.uint64]

@@ -130,9 +130,9 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Store each word's first equal word in `grams`, and its occurrences in `counts`.
+    """Store the first equal word of each word in `grams`, and count equal words.
 
-    `repeated` becomes the list of all words.
+    `counts` has the occurrences of a word at its first one. `repeated` becomes the list of all words.
     """
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _clear_slots(scratch.slots, word_count)
