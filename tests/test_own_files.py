@@ -170,6 +170,8 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     (folder / ".env").write_text("A=1")
     for number in range(6):
         (folder / f"{number}.R").write_text("x")
+    (folder / "old.tar.gz").write_bytes(gzip.compress(bytes(1024)))
+    (folder / "old.zip").write_bytes(b"PK\5\6" + bytes(18))
     (folder / "link.html").symlink_to("a.txt")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "d.txt").write_text("Another text.")
@@ -189,6 +191,8 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "-o 'latin 1.txt'.utf8.txt)",
         "left out: notutf.py (unknown format, not UTF-8)",
         "left out: nul.txt (NUL characters; remove them: tr -d '\\000' < nul.txt > nul.txt.text.txt)",
+        "left out: old.tar.gz (unpack it: tar -xf old.tar.gz)",
+        "left out: old.zip (unpack it: unzip old.zip)",
         "left out: 2 .py files: one.py, two.py (unknown format; to read it as text, add `**/*.py` to `files`, and set "
         "`text_endings: [.py]`)",
         "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",

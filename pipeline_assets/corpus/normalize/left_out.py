@@ -23,6 +23,8 @@ _CONVERSIONS = {
     **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE} csv FILE"),
     **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE} pdf FILE"),
     ".epub": "convert it: pandoc FILE --output FILE.html",
+    **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), "unpack it: tar -xf FILE"),
+    ".zip": "unpack it: unzip FILE",
 }
 LeftOut = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
