@@ -178,7 +178,9 @@ def _clean(
     lines = [*_list_names([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
     busy = remove_remnants(found) if applies else []
     lines += [f"in use: {folder}; run the same command later" for folder in busy]
-    lines += ["removed" if applies else "to remove them, add --apply"] if len(lines) > 1 else []
+    if len(lines) > 1:
+        removed = sum(not entry.is_manual for entry in found) - len(busy)
+        lines.append(f"removed: {terminal.pluralize(removed, 'folder')}" if applies else "to remove them, add --apply")
     lines += [f"not removed: {entry.folder}: {entry.reason}" for entry in found if entry.is_manual]
     lines.append("not searched: clones, exports, backups and published sets (--published) outside this data root")
     return {"remnants": found, "in_use": busy}, lines

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from marked_rows import build, built_sources, forget_ids, run_in, text_of, typed
 from sealed_roots import ROOTS, unpack
 from stage_a_build import only, recipe_with
 from stage_a_sources import DATASET, write_hub
 
+from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -65,6 +67,21 @@ def test_clean_names_sources_and_keeps_what_a_running_build_uses(tmp_path: Path)
         str(tmp_path / "in/sources/notes"),
     ]
     assert (root / "stage_a/mixed/normalized/notes").exists()
+
+
+def test_clean_counts_only_what_it_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    (root / "rebuilds").mkdir()
+    forget_ids(root, ["note_7"])
+
+    notes = root / "stage_a/mixed/normalized/notes"
+    with locked(notes):
+        forget(data=root, clean=True, apply=True)
+
+    assert capsys.readouterr().out.splitlines()[3:5] == [
+        f"in use: {notes}; run the same command later",
+        "removed: 1 folder",
+    ]
 
 
 def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path) -> None:
