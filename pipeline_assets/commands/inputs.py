@@ -4,7 +4,7 @@ import fnmatch
 import glob
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,11 +18,12 @@ from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
+from pipeline_assets.spine.areas import scan_folders
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -235,12 +236,23 @@ def find_data_root_above(folder: Path) -> Path:
     return find_data_root(folder) or folder.parent
 
 
+def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Yield folder and manifest of each artifact below a folder, except leftovers.
+
+    Raise InputError if a manifest is damaged.
+    """
+    for path, manifest in scan_folders(str(folder.absolute())):
+        if isinstance(manifest, InputError):
+            raise manifest
+        yield Path(path), manifest
+
+
 def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
     """Map roles to targets of artifacts below a folder; UsageError if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
-    for sealed in sorted(path.parent for path in folder.absolute().rglob(FILE_NAME)):
-        if open_artifact(sealed).manifest.kind not in names:
+    for sealed, manifest in manifests_below(folder):
+        if manifest.kind not in names:
             continue
         target = sealed_target(sealed, *kinds)
         earlier = targets.setdefault(target.role, target)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline_assets.build.run import LOG_EVERY, open_hub
-from pipeline_assets.commands.inputs import warn_of_listed_rows
+from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows
 from pipeline_assets.commands.terminal import (
     OptionalRoot,
     data_root,
@@ -85,8 +85,7 @@ def _find_publishable(folder: Path) -> Path:
 
     if (folder / FILE_NAME).exists():
         return folder
-    folders = sorted(path.parent for path in folder.absolute().rglob(FILE_NAME))
-    manifests = {path: manifest for path in folders if (manifest := open_artifact(path).manifest).kind in ROW_KINDS}
+    manifests = {path: manifest for path, manifest in manifests_below(folder) if manifest.kind in ROW_KINDS}
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}
     last = [path for path, manifest in manifests.items() if manifest.digest not in used]
     if not last:

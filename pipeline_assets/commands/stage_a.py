@@ -190,7 +190,7 @@ def filter(
     Example: corpusmill stage-a filter --filters web.yaml --out-dir out
     """
     normalized = build.out_dir / NORMALIZED_DIR
-    names = sorted(path.parent.name for path in normalized.glob(f"*/{FILE_NAME}"))
+    names = sorted(path.parent.name for path in normalized.glob(f"[!.]*/{FILE_NAME}"))  # without leftovers
     if not names:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
         raise UsageError("no normalised sources found", normalized, fix)

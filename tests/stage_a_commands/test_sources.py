@@ -1,11 +1,13 @@
 """Sources that are not what they should be: columns are nowhere, rows can't be read, nothing is kept."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from command_results import Corpusmill, Typed, Wrong
 
+from pipeline_assets.commands.inputs import manifests_below
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
@@ -90,3 +92,18 @@ def test_a_recipe_of_any_file_name_is_run_and_kept_under_its_own(
     (tmp_path / "out/recipes/my_sources.yaml").rename(tmp_path / "out/recipes/others.yaml")
     by_name = corpusmill("plan", "others", "--data", "out", cwd=tmp_path)
     assert by_name.returncode == 2 and "the file name is others, but `name` is My_Sources" in by_name.stderr
+
+
+def test_leftovers_of_a_crash_are_not_filtered(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "notes.jsonl").write_text('{"text": "one two three"}\n')
+    (tmp_path / "web.yaml").write_text("length: {min_words: 2}\n")
+    out, source = ("--out-dir", tmp_path / "out"), ("--domain", "books", "--source", "notes", "--license", "cc0-1.0")
+    assert corpusmill("stage-a", "normalize", "--input", tmp_path / "notes.jsonl", *out, *source).returncode == 0
+    normalized = tmp_path / "out" / "stage_a" / "normalized"
+    shutil.copytree(normalized / "notes", normalized / ".notes.building.7")
+
+    filtered = corpusmill("stage-a", "filter", "--filters", tmp_path / "web.yaml", *out)
+
+    assert filtered.returncode == 0, filtered.stderr
+    assert [path.name for path in normalized.with_name("filtered").glob("[!.]*") if path.is_dir()] == ["notes"]
+    assert [path for path, _ in manifests_below(normalized)] == [normalized / "notes"]
