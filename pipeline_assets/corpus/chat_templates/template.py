@@ -19,7 +19,7 @@ from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokenizer, load_model_tokenizer
 from pipeline_assets.spine.errors import InputError, one_line
 
-CONFIG_FILE, SPECIAL_FILE = "tokenizer_config.json", "special_tokens_map.json"
+CONFIG_FILE, SPECIAL_TOKENS_FILE = "tokenizer_config.json", "special_tokens_map.json"
 TEMPLATE_FILE, OLD_TEMPLATE_FILE = "chat_template.jinja", "chat_template.json"
 MORE_TEMPLATES_FOLDER = "additional_chat_templates/"
 _WHOLE_MODEL_FIX = "use a folder with all files of the model"
@@ -30,7 +30,7 @@ _LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 def is_template_file(name: str) -> bool:
     """Check whether a model's file belongs to its chat template or tokenizer."""
     is_more = name.startswith(MORE_TEMPLATES_FOLDER) and name.endswith(".jinja")
-    return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_FILE, TEMPLATE_FILE, OLD_TEMPLATE_FILE)
+    return is_more or name in (TOKENIZER_FILE, CONFIG_FILE, SPECIAL_TOKENS_FILE, TEMPLATE_FILE, OLD_TEMPLATE_FILE)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     place = name if "@" in name else folder  # a digest names no place
     date = None if files.date is None else datetime.date.fromisoformat(files.date)
     tokenizer, config = load_model_tokenizer(folder, is_harmony=False), _read_json(folder / CONFIG_FILE)
-    own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL_FILE)  # as in transformers
+    own = {} if "added_tokens_decoder" in config else _read_json(folder / SPECIAL_TOKENS_FILE)  # as in transformers
     tokens = ((name, own.get(name, config.get(name))) for name in _SPECIAL_KEYS)
     special = {name: token["content"] if isinstance(token, dict) else token for name, token in tokens if token}
     sources = _read_sources(folder, config)

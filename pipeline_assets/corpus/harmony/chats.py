@@ -11,7 +11,7 @@ from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 
 Chat = dict[str, Any]
-_TOOLS_BEGIN = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
+_TOOLS_HEADING = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
 
 
 def to_chat_messages(
@@ -80,5 +80,5 @@ def _tool_name(name: str | None) -> str | None:
 def extract_instructions(content: str, omits_tools: bool) -> str:
     """Return a developer message's instructions, and its tools unless `omits_tools`."""
     if omits_tools:
-        content = content[: begin if (begin := content.rfind(_TOOLS_BEGIN)) >= 0 else None].removesuffix("\n\n")
+        content = content[: begin if (begin := content.rfind(_TOOLS_HEADING)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

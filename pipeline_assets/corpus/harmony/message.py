@@ -192,9 +192,9 @@ def _convert_numbers(value: JsonValue, depth: int = 0) -> JsonValue:
 
 
 # Harmony does not limit a field. No real name has 256 characters, and the limit bounds the excerpt of a bad text.
-FIELD = r"[^\s<\ud800-\udfff]{1,256}+"
-_FIELD = re.compile(FIELD)
-_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD}")
+FIELD_PATTERN = r"[^\s<\ud800-\udfff]{1,256}+"
+_FIELD = re.compile(FIELD_PATTERN)
+_CONTENT_TYPE = re.compile(f"(?:{re.escape(CONSTRAIN)}|(?!to=)){FIELD_PATTERN}")
 # Tools that reply under a name without a namespace: Harmony's built-in one, and the bare role of older datasets.
 _UNDOTTED_TOOLS = frozenset({"python", "tool"})
 

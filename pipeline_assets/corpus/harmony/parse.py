@@ -19,7 +19,7 @@ from pipeline_assets.corpus.harmony.message import (
     CHANNEL,
     CONSTRAIN,
     END,
-    FIELD,
+    FIELD_PATTERN,
     MESSAGE,
     NON_TOOL_ROLES,
     RETURN,
@@ -35,10 +35,10 @@ from pipeline_assets.corpus.harmony.message import (
 
 # A recipient, a channel, a recipient again, then a content type with or without `<|constrain|>`: each may be missing.
 _AFTER_AUTHOR = (
-    rf"(?: to=({FIELD}))?(?:{re.escape(CHANNEL)}({FIELD}))?(?: to=({FIELD}))?"
-    rf"(?: ?({re.escape(CONSTRAIN)}{FIELD})| (?!to=)({FIELD}))?{re.escape(MESSAGE)}"
+    rf"(?: to=({FIELD_PATTERN}))?(?:{re.escape(CHANNEL)}({FIELD_PATTERN}))?(?: to=({FIELD_PATTERN}))?"
+    rf"(?: ?({re.escape(CONSTRAIN)}{FIELD_PATTERN})| (?!to=)({FIELD_PATTERN}))?{re.escape(MESSAGE)}"
 )
-_HEADER = re.compile(rf"{re.escape(START)}({FIELD}){_AFTER_AUTHOR}")
+_HEADER = re.compile(rf"{re.escape(START)}({FIELD_PATTERN}){_AFTER_AUTHOR}")
 _CONTINUED_HEADER = re.compile(f"(){_AFTER_AUTHOR}")
 
 

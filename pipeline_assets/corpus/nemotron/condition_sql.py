@@ -23,8 +23,8 @@ _MAX_DEPTH = 12  # sqlglot needs up to 24 of Python's 1,000 frames per level
 _MAX_LITERAL_CHARACTERS = 1_000
 _NUMBER = re.compile(r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?|\.[0-9]{1,40}")
 _CLOCK_NAMES = {"NOW", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "LOCALTIME", "LOCALTIMESTAMP"}
-_CLOCK_USED = "the condition depends on the clock, so its rows would change from day to day"
-_TOO_DEEP = f"a condition has at most {_MAX_DEPTH} nested levels"
+_CLOCK_ERROR = "the condition depends on the clock, so its rows would change from day to day"
+_DEPTH_ERROR = f"a condition has at most {_MAX_DEPTH} nested levels"
 SINGLE_ROW_RULE = "the condition must use the columns of a single row"
 # Operators by class names of sqlglot nodes.
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -110,7 +110,7 @@ def _parse(condition: str) -> "exp.Expr":
         place = f" near {fault['highlight']!r:.60}" if fault.get("highlight") else ""
         raise ValueError(f"the condition is invalid ({fault.get('description') or 'no expression'}{place})") from None
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise ValueError(_DEPTH_ERROR) from None
     except errors.TokenError:
         raise ValueError("the condition is invalid (a quote or comment is not closed)") from None
     if len(trees) != 1 or trees[0] is None:
@@ -148,7 +148,7 @@ def _limit_depth(tokens: Iterable[str]) -> None:
         prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
         depth += (token in ("L_PAREN", "L_BRACKET", "L_BRACE")) - (token in ("R_PAREN", "R_BRACKET", "R_BRACE"))
         if depth + prefixes > _MAX_DEPTH:
-            raise ValueError(_TOO_DEEP)
+            raise ValueError(_DEPTH_ERROR)
 
 
 def _to_boolean_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> "pl.Expr":
@@ -164,7 +164,7 @@ def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
     from sqlglot import exp
 
     if depth > 2 * _MAX_DEPTH:
-        raise ValueError(_TOO_DEEP)
+        raise ValueError(_DEPTH_ERROR)
     read = functools.partial(_to_expression, frame=frame, depth=depth + 1)
     truth = functools.partial(_to_boolean_expression, frame=frame, depth=depth)
     kind = type(node).__name__
@@ -237,7 +237,7 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
 
     name, columns = ".".join(part.name for part in node.parts), frame.columns
     if name.upper() in _CLOCK_NAMES:
-        raise ValueError(_CLOCK_USED)
+        raise ValueError(_CLOCK_ERROR)
     if name not in columns:
         raise ValueError(f"unknown column {name[:60]}{_suggest_name(name, columns, 'columns')}")
     # Products of 32-bit columns would wrap around.
@@ -263,7 +263,7 @@ def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
 
     name, known = node.name.upper(), sql_functions()
     if name in _CLOCK_NAMES:
-        raise ValueError(_CLOCK_USED)
+        raise ValueError(_CLOCK_ERROR)
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(SINGLE_ROW_RULE)
     if name not in known:

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
 from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
-from pipeline_assets.corpus.nemotron.row_census import COVERAGE, TAGS, RowCensus, Tally, add_tally
+from pipeline_assets.corpus.nemotron.row_census import COVERAGE_CONDITIONS, TAG_COLUMNS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
 from pipeline_assets.corpus.readers.source_folder import SourceFile
@@ -42,7 +42,7 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
     """Render an inventory as Markdown: coverage, sizes, tags, unread files and rows."""
     split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
-    names = [name for name in COVERAGE if name in _ALWAYS_SHOWN or coverage[name]["rows"]]
+    names = [name for name in COVERAGE_CONDITIONS if name in _ALWAYS_SHOWN or coverage[name]["rows"]]
     headings = [_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names]
     shares = [_format_percent(coverage[name]["share"]) for name in names]
     size = [
@@ -67,7 +67,7 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
         *("# Metadata coverage", "", "Share of rows that have it, of the rows that were read.", ""),
         *markdown_table(["split", "rows read", *headings], [[split, f"{inventory['rows_counted']:,}", *shares]]),
         *("", "| column of this table | there is |", "| --- | --- |"),
-        *(f"| {column} | {COVERAGE[name]} |" for column, name in zip(headings, names, strict=True)),
+        *(f"| {column} | {COVERAGE_CONDITIONS[name]} |" for column, name in zip(headings, names, strict=True)),
         *("", "## Files and rows", ""),
         *markdown_table(_SIZE_HEADINGS, [size]),
         *("", "## Tags", ""),
@@ -188,9 +188,9 @@ def _describe_split(
         },
         "coverage": {
             name: {"rows": coverage.get(name, 0), "share": _format_fraction(coverage.get(name, 0), rows)}
-            for name in COVERAGE
+            for name in COVERAGE_CONDITIONS
         },
-        "tags": {tag: _sort_names(tags[tag]) for tag in TAGS if tag in tags},
+        "tags": {tag: _sort_names(tags[tag]) for tag in TAG_COLUMNS if tag in tags},
         "footers": footers,
     }
 

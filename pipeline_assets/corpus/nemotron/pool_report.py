@@ -35,13 +35,13 @@ from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.task import Task, run_task
 from pipeline_assets.spine.typed_values import convert
 
-CORRECTNESS = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
+CORRECTNESS_RANGES = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
 _UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(share: float | None) -> str:
-    """Return the range in `CORRECTNESS` that contains a share; `null` for None."""
-    return "null" if share is None else CORRECTNESS[bisect_left(_UPPER_BOUNDS, share)]
+    """Return the range in `CORRECTNESS_RANGES` that contains a share; `null` for None."""
+    return "null" if share is None else CORRECTNESS_RANGES[bisect_left(_UPPER_BOUNDS, share)]
 
 
 def length_bucket(tokens: int | None) -> str:
@@ -54,7 +54,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         lengths: Number of rows by `length_bucket` of their tokens.
-        correctness: Number of rows by range of `CORRECTNESS`.
+        correctness: Number of rows by range of `CORRECTNESS_RANGES`.
         checks: Number of rows by failed check, see `CHECKS`.
         shared: Number of rows that are also in another pool, by the other pool's name.
     """
@@ -115,7 +115,7 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
             "tokens": f"{pool.tokens:,}",
             "completion tokens": f"{pool.completion_tokens:,}",
             "rows by tokens": text_plot(length_bars(pool.lengths)),
-            "by correctness": text_bars([pool.correctness.get(name, 0) for name in CORRECTNESS]),
+            "by correctness": text_bars([pool.correctness.get(name, 0) for name in CORRECTNESS_RANGES]),
             "shares most with": max(pool.shared, key=pool.shared.__getitem__, default=""),
         }
         for name, pool in pools.items()
@@ -125,9 +125,9 @@ def preview_pools(report: Artifact) -> list[dict[str, str]]:
 POOL_REPORT_STAGE = StageVersion("nemotron_pool_report", 4)
 _COLUMNS = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain", "meta_tags"]
 _SIZES = ("rows", "tokens", "completion_tokens")
-_ORDER: Mapping[str, Callable[[str], Any]] = {
+_SORT_KEYS: Mapping[str, Callable[[str], Any]] = {
     "lengths": int,
-    "correctness": CORRECTNESS.index,
+    "correctness": CORRECTNESS_RANGES.index,
     "domains": str,
     "checks": str,
     "shared": str,
@@ -208,10 +208,12 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the names of a tally by `_ORDER`, because receipts do not keep an order."""
+    """Sort the names of a tally by `_SORT_KEYS`, because receipts keep no order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
-        parts = {part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _ORDER.items()}
+        parts = {
+            part: {name: pool[part][name] for name in sorted(pool[part], key=key)} for part, key in _SORT_KEYS.items()
+        }
         return {**pool, **parts}
 
     return {**tally, "pools": {name: ordered(tally["pools"][name]) for name in sorted(tally["pools"])}}

@@ -49,7 +49,7 @@ def add_tally(tally: Tally, other: Mapping[str, Any]) -> None:
 
 
 # Kinds of coverage with the condition that a row meets; part of the coverage page.
-COVERAGE: Final[dict[str, str]] = {
+COVERAGE_CONDITIONS: Final[dict[str, str]] = {
     "uuid": "`uuid`",
     "messages": "`messages`, a list that isn't empty",
     "text": "`text`, a conversation that is rendered already",
@@ -68,7 +68,7 @@ COVERAGE: Final[dict[str, str]] = {
     **CHECKS,
 }
 # Columns whose values are counted.
-TAGS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")
+TAG_COLUMNS: Final = ("license", "reasoning", "used_in", "capability_target", "data_source", "source")
 _COLUMN_COVERAGE: Final = (
     ("uuid", "uuid"),
     ("expected_answer", "expected_answer"),
@@ -78,7 +78,7 @@ _COLUMN_COVERAGE: Final = (
 )
 _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _ROWS_RECIPE = RowsRecipe.model_validate({"system": None})
-_FOLD_AT = 4096  # distinct shapes and paths in memory
+_MAX_UNFOLDED_COUNTS = 4096  # distinct shapes and paths in memory
 NamePath = tuple[str, ...]
 Types = tuple[type, ...]
 
@@ -89,7 +89,7 @@ def type_name(kind: type) -> str:
 
 
 class RowCensus:
-    """Counter of row shapes, message shapes, metadata coverage and values of `TAGS`.
+    """Counter of row shapes, message shapes, metadata coverage and tags.
 
     A shape is the keys of a row or message with the types of their values.
     Equal shapes are counted together before they are expanded into the tally.
@@ -115,12 +115,12 @@ class RowCensus:
         values = standard if values is None else _standard_row(values)
         for name in _coverage_names(values):
             self._paths["coverage", name] += 1
-        for column in TAGS:
+        for column in TAG_COLUMNS:
             value = values.get(column)
             for tag in value if isinstance(value, list) else (value,):
                 if tag and isinstance(tag, str):
                     self._paths["tags", column, tag] += 1
-        if len(self._shapes) + len(self._paths) > _FOLD_AT:
+        if len(self._shapes) + len(self._paths) > _MAX_UNFOLDED_COUNTS:
             self._fold()
 
     def tally(self) -> Tally:
@@ -178,7 +178,7 @@ def _failed_checks(row: Row) -> Sequence[str]:
 
 
 def _coverage_names(row: Row) -> list[str]:
-    """List the kinds of `COVERAGE` that a row has."""
+    """List the names in `COVERAGE_CONDITIONS` whose conditions a row meets."""
     correctness, text, messages = row_correctness(row), row.get("text"), row.get("messages")
     messages = messages if isinstance(messages, list) else []
     objects = [message for message in messages if isinstance(message, dict)]

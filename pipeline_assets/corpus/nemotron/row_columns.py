@@ -69,7 +69,14 @@ def _normalise_identity(value: JsonValue) -> JsonValue:
 
 
 # Among conditions with equal correctness, the first in this order is the best.
-CONDITIONS = ("high_with_tool", "high_no_tool", "medium_with_tool", "medium_no_tool", "low_with_tool", "low_no_tool")
+EVALUATION_CONDITIONS = (
+    "high_with_tool",
+    "high_no_tool",
+    "medium_with_tool",
+    "medium_no_tool",
+    "low_with_tool",
+    "low_no_tool",
+)
 
 
 class _Attempts(NamedTuple):
@@ -81,7 +88,7 @@ class _Attempts(NamedTuple):
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row; null if no condition is valid.
 
-    A condition is an effort of the model, with or without a tool: see `CONDITIONS`.
+    A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`.
 
     The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
     `high_…` condition, and `meta_solved_bin` all attempts. A condition is ignored if its `count` is 0, or its `pass`
@@ -90,7 +97,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     Shares are rounded to four digits.
     """
     valid = {}
-    for condition in CONDITIONS:
+    for condition in EVALUATION_CONDITIONS:
         evaluation = evaluations.get(f"reason_{condition}")
         if isinstance(evaluation, dict) and (attempts := _read_attempts(evaluation)) is not None:
             valid[condition] = attempts
@@ -147,7 +154,7 @@ def _to_float(value: JsonValue) -> float | None:
     return number if math.isfinite(number) else None
 
 
-_BINS = ("low", "medium", "high")
+_DIFFICULTY_BINS = ("low", "medium", "high")
 _USER_NAME_COLUMNS, _URL_COLUMNS = ("user_name",), ("url", "user_url")
 # Source columns that have their own column or are part of the text; `source_tools_id` stands for the tools.
 _STORED_COLUMNS = frozenset(
@@ -181,7 +188,7 @@ def difficulty_bin(row: Row, split: str) -> str | None:
     """Return `low`, `medium` or `high`, from a row or else its split's name, or None."""
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
-    return next((word for word in stated if isinstance(word, str) and word in _BINS), None)
+    return next((word for word in stated if isinstance(word, str) and word in _DIFFICULTY_BINS), None)
 
 
 def row_correctness(row: Row) -> dict[str, object]:

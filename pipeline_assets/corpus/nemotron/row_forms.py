@@ -28,7 +28,7 @@ from pipeline_assets.corpus.nemotron.row_values import (
 )
 from pipeline_assets.corpus.readers.nesting import is_nested_within
 
-_SWITCHES = ("thinking", "enable_thinking")
+_REASONING_SWITCHES = ("thinking", "enable_thinking")
 
 
 def standard_row(row: Row, counts: Counter[str]) -> Row:
@@ -44,7 +44,7 @@ def standard_row(row: Row, counts: Counter[str]) -> Row:
     if isinstance(messages, list):
         messages = [_read_message(number, message) for number, message in enumerate(messages)]
     kwargs = read_object(row.get("chat_template_kwargs"))
-    switches = {key: kwargs[key] for key in _SWITCHES if kwargs.get(key) is not None}
+    switches = {key: kwargs[key] for key in _REASONING_SWITCHES if kwargs.get(key) is not None}
     labels = {("off", "on")[value] if isinstance(value, bool) else None for value in switches.values()}
     label = to_text(row.get("reasoning")) or next(iter(labels), None)
     if label is not None and labels == {label}:

@@ -19,13 +19,13 @@ from pipeline_assets.spine.section import RecipeSection
 
 NORMALISE_STAGE = StageVersion("nemotron_normalise", 7)
 DEFAULT_SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
-_LOSS = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
+_LOSS_OPTION = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
 
 class AssistantAllLoss(RecipeSection):
     """Settings of the loss mode `AssistantAll`."""
 
-    mode: Annotated[Literal["assistant_all"], _LOSS] = "assistant_all"
+    mode: Annotated[Literal["assistant_all"], _LOSS_OPTION] = "assistant_all"
     analysis: bool = True
     calls: bool = True
 
@@ -33,7 +33,7 @@ class AssistantAllLoss(RecipeSection):
 class AssistantLastLoss(RecipeSection):
     """Settings of the loss mode `AssistantLast`."""
 
-    mode: Annotated[Literal["assistant_last"], _LOSS]
+    mode: Annotated[Literal["assistant_last"], _LOSS_OPTION]
 
 
 class SystemMessage(RecipeSection):

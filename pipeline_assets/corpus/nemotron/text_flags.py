@@ -18,16 +18,16 @@ _LATEX_WORDS = {
     "\t": r"ext(?:bf|it|rm|tt)?(?=\{)|frac|heta|imes|riangle",
 }
 _LATEX = re.compile("|".join(f"{control}(?=(?:{words})(?![a-zA-Z]))" for control, words in _LATEX_WORDS.items()))
-_ESCAPES = str.maketrans({"\b": r"\b", "\f": r"\f", "\t": r"\t"})
-_CHANNELS = frozenset({None, "analysis", "commentary", "final"})
-_CONTROLS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
-_JSON = re.compile(r"\s*[{\[]")
+_LATEX_ESCAPES = str.maketrans({"\b": r"\b", "\f": r"\f", "\t": r"\t"})
+_KNOWN_CHANNELS = frozenset({None, "analysis", "commentary", "final"})
+_CONTROL_CHARACTERS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
+_JSON_START = re.compile(r"\s*[{\[]")
 _CONTROL_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]))|.)", re.DOTALL)
 
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
     r"""Restore and count LaTeX words such as `\boxed`; keep a call's message unchanged."""
-    content, count = _LATEX.subn(lambda match: match.group().translate(_ESCAPES), message.content)
+    content, count = _LATEX.subn(lambda match: match.group().translate(_LATEX_ESCAPES), message.content)
     if message.is_call or not count:
         return message
     counts["latex_restored"] += count
@@ -36,7 +36,7 @@ def restore_latex(message: Message, counts: Counter[str]) -> Message:
 
 def has_known_channels(parsed: ParsedText) -> bool | None:
     """Check that channels are Harmony's or missing; None for invalid Harmony."""
-    return all(message.channel in _CHANNELS for message in parsed.conversation) if parsed.messages else None
+    return all(message.channel in _KNOWN_CHANNELS for message in parsed.conversation) if parsed.messages else None
 
 
 def count_control_characters(parsed: ParsedText) -> int:
@@ -45,8 +45,10 @@ def count_control_characters(parsed: ParsedText) -> int:
     Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.
     """
-    raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROLS))
-    return raw + sum(_count_escapes(message.content) for message in parsed.conversation if _JSON.match(message.content))
+    raw = len(parsed.utf8) - len(parsed.utf8.translate(None, _CONTROL_CHARACTERS))
+    return raw + sum(
+        _count_escapes(message.content) for message in parsed.conversation if _JSON_START.match(message.content)
+    )
 
 
 def _count_escapes(content: str) -> int:

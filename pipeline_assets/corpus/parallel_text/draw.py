@@ -29,7 +29,7 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.staging import StagingDir
 
 _MAX_REJECTS = 10_000
-_SETTINGS = RunSettings()
+_DEFAULT_SETTINGS = RunSettings()
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DrawResult:
 def draw_pairs(
     files: Sequence[TranslationFile],
     recipe: sample.SampleRecipe,
-    settings: RunSettings = _SETTINGS,
+    settings: RunSettings = _DEFAULT_SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> DrawResult:
     """Draw k pairs, or all if fewer, in one pass; return them with counts and rejects.
@@ -93,7 +93,7 @@ def write_sample(
     recipe: sample.SampleRecipe,
     source: sample.SampleSource,
     sampled_at: datetime.datetime,
-    settings: RunSettings = _SETTINGS,
+    settings: RunSettings = _DEFAULT_SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> BuildResult:
     """Draw and write a sample, its metadata and rejects.

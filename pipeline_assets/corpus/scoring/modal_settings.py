@@ -13,7 +13,7 @@ NO_GPU = "none"
 _PREFIX = "CORPUSMILL_MODAL_"
 _APP_VARIABLES = "PACKAGES", "MOUNT"  # the app reads these itself
 BYTES_PER_TOKEN = 4  # o200k, English text
-_TIME_RESERVE = 3  # a shard may take this many times its estimate
+_TIME_RESERVE_FACTOR = 3  # a shard may take this many times its estimate
 _MAX_LOST_S = 300  # seconds of work that a preempted call may lose
 
 
@@ -143,7 +143,7 @@ class ModalSettings(pydantic.BaseModel):
             subject = "this split and the splits before it" if before else "this split"
             fix = f"score fewer rows (`scoring.max_rows`), or raise {option} ({variable_name(name)})"
             return UsageError(f"{subject} would cost about {format_money(before + cost)}, and {exceeded}", split, fix)
-        limit_s = min(_MAX_LOST_S, self.timeout_s / _TIME_RESERVE)
+        limit_s = min(_MAX_LOST_S, self.timeout_s / _TIME_RESERVE_FACTOR)
         if shard_seconds > limit_s:
             is_lost = limit_s == _MAX_LOST_S
             why = "an interrupted call loses its work" if is_lost else f"{variable_name('timeout_s')} ends it"

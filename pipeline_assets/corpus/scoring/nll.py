@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 from pipeline_assets.spine.errors import one_line
 
-MAX_PADDING = 0.05  # maximum share of padding in a batch
+MAX_PADDING_SHARE = 0.05  # maximum share of padding in a batch
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # mm has out_dtype since torch 2.10
 BUFFER_BYTES = 1 << 30  # logits in the memory of a GPU at a time
 _CPU_BLOCK = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
@@ -35,14 +35,14 @@ def plan_batches(
     Each batch is a list of indexes in `lengths`, the tokens of each row, shape (rows,). A row with more tokens is a
     batch of its own. Batches depend only on lengths, so equal rows give equal batches. If `is_packed`, rows keep their
     order; otherwise they are sorted by length, longest first, and padded, so that the share of padding in a batch is
-    below `MAX_PADDING`. `batch_rows` limits the rows of a batch, unless None.
+    below `MAX_PADDING_SHARE`. `batch_rows` limits the rows of a batch, unless None.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
         current = batches[-1] if batches else []
         # Padded rows all get the length of the first row of the batch, which is the longest.
         tokens = filled + sizes[row] if is_packed or not current else sizes[current[0]] * (len(current) + 1)
-        is_wasteful = not is_packed and tokens - (filled + sizes[row]) >= MAX_PADDING * tokens
+        is_wasteful = not is_packed and tokens - (filled + sizes[row]) >= MAX_PADDING_SHARE * tokens
         if not current or tokens > batch_tokens or is_wasteful or len(current) == batch_rows:
             batches.append([])
             filled = 0

@@ -12,8 +12,8 @@ import polars as pl
 from pipeline_assets.corpus.licences import UNKNOWN
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 
-_STANDARD_ERRORS = 1.96  # half the width of a 95 % interval
-_DIGITS = 6  # decimals of an interval; the variance of equal changes cancels to about eight decimals only
+_INTERVAL_STANDARD_ERRORS = 1.96  # half the width of a 95 % interval
+_INTERVAL_DECIMALS = 6  # decimals of an interval; the variance of equal changes cancels to about eight decimals only
 _SCHEMA = pl.Schema({"id": pl.String, "nll_sum": pl.Float64, "completion_bytes": pl.Int64, "meta_domain": pl.String})
 _TABLE_HEADER = ("", "rows", "bytes", "first", "second", "gap", "95 % interval", "second better")
 
@@ -51,8 +51,8 @@ class Gap:
             # Standard error of a ratio of sums, to first order: the spread of each row's deviation from the common
             # rate, Σ (change - rate · size)².
             spread = max(squares[0] - 2 * rate * squares[1] + rate * rate * squares[2], 0.0)
-            margin = _STANDARD_ERRORS * math.sqrt(spread * rows / (rows - 1)) / bits
-            low, high = (round((second - first) / bits + sign * margin, _DIGITS) for sign in (-1, 1))
+            margin = _INTERVAL_STANDARD_ERRORS * math.sqrt(spread * rows / (rows - 1)) / bits
+            low, high = (round((second - first) / bits + sign * margin, _INTERVAL_DECIMALS) for sign in (-1, 1))
         return cls(rows, size, first / bits, second / bits, (second - first) / bits, low, high, share)
 
     def cells(self) -> list[str]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_bools, to_numpy
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, correctness_range, length_bucket
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES, correctness_range, length_bucket
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import score_bars, text_plot
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
@@ -41,18 +41,18 @@ from pipeline_assets.spine.staging import StagingDir
 QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))
 SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 3)
-_NUMBERS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
-_COLUMNS = [*_NUMBERS, "id", "tokens", "truncated", "tokens_lost", "reason"]
-_EXTREME_ROWS = 5  # maximum number of rows in `highest`, and in `lowest`
+_NUMBER_COLUMNS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
+_COLUMNS = [*_NUMBER_COLUMNS, "id", "tokens", "truncated", "tokens_lost", "reason"]
+_MAX_EXTREME_ROWS = 5  # maximum number of rows in `highest`, and in `lowest`
 _MAX_EXPONENT = 700  # exp of a larger number overflows a float
 # For each grouping: column of scores or pools, prefix of names in previews, function from value to name, sort key.
 _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
     "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
-    "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS.index),
+    "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS_RANGES.index),
     "lengths": ("tokens", "tokens from", length_bucket, int),
 }
 _REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
-_MEANS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
+_MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
@@ -67,7 +67,7 @@ def preview_scores(report: Artifact) -> list[dict[str, str]]:
 
 def _preview_row(name: str, figures: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
     scored = f"{figures['rows']:,}" if rows in (None, figures["rows"]) else f"{figures['rows']:,} of {rows:,}"
-    means = {head: "" if figures[key] is None else f"{figures[key]:,.3f}" for head, key in _MEANS.items()}
+    means = {head: "" if figures[key] is None else f"{figures[key]:,.3f}" for head, key in _MEAN_KEYS.items()}
     bars = text_plot(score_bars(figures["bins"], BIN_EDGES))
     return {"rows of": name, "scored": scored, **means, "rows by NLL": bars}
 
@@ -95,7 +95,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _ScoredRows:
-    """Values of `nll_mean`, and sums of the other `_NUMBERS`, of rows with a score."""
+    """Values of `nll_mean`, and sums of other `_NUMBER_COLUMNS`, of scored rows."""
 
     values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
@@ -139,15 +139,15 @@ class _Tally:
         reasons = table["reason"].filter(bool_column(~is_scored)).to_pylist()
         self._without_score.update(reason or UNKNOWN for reason in reasons)
         table = table.filter(bool_column(is_scored))
-        rows = np.stack([to_numpy(table[name]) for name in _NUMBERS], axis=1)
+        rows = np.stack([to_numpy(table[name]) for name in _NUMBER_COLUMNS], axis=1)
         self._scored.add(rows)
         for part, (column, _, to_name, _) in _GROUPS.items():
             names = np.array([*map(to_name, table[column].to_pylist())], object)
             for name in set(names):
                 self._groups[part][name].add(rows[names == name])
         entries = [{"split": split, **row} for row in table.select(["id", "nll_mean", "tokens"]).to_pylist()]
-        self._highest = heapq.nlargest(_EXTREME_ROWS, [*self._highest, *entries], key=itemgetter("nll_mean"))
-        self._lowest = heapq.nsmallest(_EXTREME_ROWS, [*self._lowest, *entries], key=itemgetter("nll_mean"))
+        self._highest = heapq.nlargest(_MAX_EXTREME_ROWS, [*self._highest, *entries], key=itemgetter("nll_mean"))
+        self._lowest = heapq.nsmallest(_MAX_EXTREME_ROWS, [*self._lowest, *entries], key=itemgetter("nll_mean"))
 
     def describe(self, decisions: Mapping[str, Any]) -> dict[str, Any]:
         """Return the report's figures, and `model` and `how_sure` from `decisions`."""

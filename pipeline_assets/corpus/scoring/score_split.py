@@ -29,17 +29,17 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
-_NO_LIMIT = 1 << 62  # memory limit of a worker, which contains a model
+_NO_MEMORY_LIMIT = 1 << 62  # memory limit of a worker, which contains a model
 _RESCORING_BATCH_ROWS = 1, 16  # rows per batch when rows are scored again
 _ERROR_BAR_SHARE = 0.95  # share of rescored rows that are within the error bar
-_MAX_NOT_FINITE = 0.01  # maximum share of rows whose logits are not finite
+_MAX_NOT_FINITE_SHARE = 0.01  # maximum share of rows whose logits are not finite
 _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores on this machine; UsageError if the GPU is missing."""
     workers = _count_parallel_shards(scorer.recipe, settings)
-    local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_LIMIT)
+    local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 
 
@@ -116,7 +116,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object)
     not_finite = 0
     for receipt in receipts:
         not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
-        if not_finite > _MAX_NOT_FINITE * rows:
+        if not_finite > _MAX_NOT_FINITE_SHARE * rows:
             what = f"the logits of {not_finite:,} of {rows:,} rows, more than 1 %, are not finite"
             fix = "check the model's weights, or use bfloat16 instead of float16"
             raise InputError(what, weights, fix)

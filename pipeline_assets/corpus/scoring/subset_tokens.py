@@ -40,7 +40,7 @@ TOKENS_FOLDER = "tokens"
 ROWS_SCHEMA = pa.schema(
     {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
-_ARRAYS = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
+_ARRAY_DTYPES = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
 _COLUMNS = ["id", "text", "loss_mode", "loss_rule", "template"]
 _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # rows that are read together, characters that are encoded together
 _FIX = "run `corpusmill verify` on the scored pools, then build them again"
@@ -214,7 +214,7 @@ def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder
 
 def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
     total = sum(part[0].rows for part in parts)
-    for index, (name, kind) in enumerate(_ARRAYS.items()):
+    for index, (name, kind) in enumerate(_ARRAY_DTYPES.items()):
         with DurableFile(staging.path(f"{folder}/{name}")) as file:
             write_npy_header(file, kind, (total,))
             for part in parts:

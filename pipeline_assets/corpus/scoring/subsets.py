@@ -51,7 +51,7 @@ COLUMN_DESCRIPTIONS: Final[dict[str, str]] = {
 }
 """Descriptions of the columns that a subset has in addition to the columns of pools."""
 _FILE_BYTES = 64 << 20  # uncompressed rows per file, similar to pools
-_COUNTED = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
+_COUNTED_COLUMNS = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _ScoredRows:
         columns = sorted(
             {
                 *recipe.condition_columns,
-                *_COUNTED,
+                *_COUNTED_COLUMNS,
                 *(name for rule in recipe.ordered_rules for name in rule.strata_columns),
             }
         )

@@ -25,7 +25,7 @@ from pipeline_assets.spine.staging import StagingView
 CACHE_FOLDER = "object_cache"  # relative to a data root
 VERSIONS_KEY = "object_versions"  # key of the provenance of a pin
 _URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
-_CACHED = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
+_CACHED_PATH = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
@@ -51,7 +51,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 def source_url(folder: Path) -> str | None:
     """Return the URL whose objects are copied to a folder; None for any other folder."""
-    match = _CACHED.fullmatch(folder.as_posix())
+    match = _CACHED_PATH.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 
 

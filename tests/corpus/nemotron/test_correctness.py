@@ -6,7 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.row_columns import CONDITIONS, read_correctness
+from pipeline_assets.corpus.nemotron.row_columns import EVALUATION_CONDITIONS, read_correctness
 
 UNKNOWN = read_correctness({})
 
@@ -55,8 +55,8 @@ def test_the_best_condition_tells_all_but_solved_times(given: dict[str, object],
 
 
 def test_of_equals_the_first_in_order_is_the_best() -> None:
-    for place, condition in enumerate(CONDITIONS):
-        found = read_correctness(evaluations(**dict.fromkeys(reversed(CONDITIONS[place:]), (4, 8))))
+    for place, condition in enumerate(EVALUATION_CONDITIONS):
+        found = read_correctness(evaluations(**dict.fromkeys(reversed(EVALUATION_CONDITIONS[place:]), (4, 8))))
 
         assert found["meta_correctness_condition"] == condition
 
@@ -94,7 +94,7 @@ def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) 
 
 @hypothesis.given(
     st.dictionaries(
-        st.sampled_from(CONDITIONS),
+        st.sampled_from(EVALUATION_CONDITIONS),
         st.integers(0, 8).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count))),
     )
 )

@@ -18,7 +18,7 @@ from real_samples import some
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS, preview_pools, report_on_pools
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools
 from pipeline_assets.corpus.nemotron.pools_recipe import DEFAULT_RULES, PoolsRecipe
 from pipeline_assets.corpus.nemotron.row_checks import pools_have_rows
@@ -148,7 +148,11 @@ def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifac
     def correctness(share: float | None) -> str:
         if share is None:
             return "null"
-        return str(int(share)) if share in (0, 1) else CORRECTNESS[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+        return (
+            str(int(share))
+            if share in (0, 1)
+            else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+        )
 
     for name, pools in some(drawn.items()):
         for pool, of in numbers(report)["datasets"][name]["pools"].items():
@@ -156,7 +160,9 @@ def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifac
             powers = [1 if tokens < 2 else 2 ** int(math.log2(tokens)) for tokens in own["stats_tokens"]]
             assert list(of["lengths"].items()) == [(str(power), powers.count(power)) for power in sorted(set(powers))]
             ranges = [correctness(share) for share in own["meta_correctness"]]
-            assert list(of["correctness"].items()) == [(one, ranges.count(one)) for one in CORRECTNESS if one in ranges]
+            assert list(of["correctness"].items()) == [
+                (one, ranges.count(one)) for one in CORRECTNESS_RANGES if one in ranges
+            ]
             domains = [domain or "unknown" for domain in own["meta_domain"]]
             assert of["domains"] == {domain: domains.count(domain) for domain in sorted(set(domains))}
 

@@ -16,7 +16,14 @@ from tiny_models import MODELS, PACKED, WORDS
 
 from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.load_model import load_model
-from pipeline_assets.corpus.scoring.nll import MAX_PADDING, LanguageModel, LmHead, plan_batches, score_rows, token_nll
+from pipeline_assets.corpus.scoring.nll import (
+    MAX_PADDING_SHARE,
+    LanguageModel,
+    LmHead,
+    plan_batches,
+    score_rows,
+    token_nll,
+)
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
@@ -144,7 +151,7 @@ def test_batches_have_next_to_no_padding_and_packed_ones_have_none_and_keep_the_
     for batch in batches:
         own = [int(lengths[row]) for row in batch]
         padded = sum(own) if is_packed else max(own) * len(own)
-        assert padded - sum(own) < MAX_PADDING * padded
+        assert padded - sum(own) < MAX_PADDING_SHARE * padded
         assert padded <= tokens or len(own) == 1
         assert rows is None or len(own) <= rows
 

@@ -13,7 +13,7 @@ from score_files import POOL, Row, drawn_rows, scored_row, write_scores
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS
+from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.spine.artifact import Artifact
@@ -70,7 +70,9 @@ def correctness(row: Row) -> str:
     share = row["correctness"]
     if share is None:
         return "null"
-    return str(int(share)) if share in (0, 1) else CORRECTNESS[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+    return (
+        str(int(share)) if share in (0, 1) else CORRECTNESS_RANGES[1 + sum(share > edge for edge in (0.25, 0.5, 0.75))]
+    )
 
 
 def length(row: Row) -> str:
