@@ -105,7 +105,7 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 
-    key = dg.AssetKey(["files", *(_key_part(part) for part in path.parts if part != "/")])
+    key = dg.AssetKey(["files", *map(_key_part, path.parts)])
     return ExternalAsset(key, f"Files in {path}", "file", {"path": str(path)}, observe)
 
 

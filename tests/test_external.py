@@ -105,6 +105,25 @@ def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
     }
 
 
+def test_an_absolute_folder_is_not_the_relative_one_of_the_same_name(notes: Path) -> None:
+    recipe = notes.parent / "recipes" / "mine.yaml"
+    names = {}
+    for name, path in {"absolute": "/nowhere/notes", "relative": "nowhere/notes"}.items():
+        content = yaml.safe_load(recipe.read_text()) | {"name": name}
+        content["sources"][0]["path"] = path
+        recipe.with_name(f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+    graph = build_definitions(notes.parent).resolve_asset_graph()
+
+    for key in graph.get_all_asset_keys():
+        if key.path[0] == "files" and key.path[-2:] == ["nowhere", "notes"]:
+            names[str(graph.get(key).description)] = graph.get(key).child_keys
+    assert names == {
+        "Files in /nowhere/notes": {dg.AssetKey(["stage_a", "absolute", "raw"])},
+        "Files in nowhere/notes": {dg.AssetKey(["stage_a", "relative", "raw"])},
+    }
+
+
 def test_folders_of_any_name_are_nodes(notes: Path) -> None:
     path = notes.parent / "recipes" / "mine.yaml"
     recipe = yaml.safe_load(path.read_text())
