@@ -32,7 +32,7 @@ class LargeGroup:
 def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
     """Find the ten largest groups, largest first; ties in the order of kept documents.
 
-    Memory: four bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
+    Memory: less than 16 bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
     """
     row_files, kept_files = (
         [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decisions] for number in (1, 2)
@@ -46,7 +46,10 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
         # Groups below the tenth largest count of their block cannot be among the ten largest of all.
         lowest = np.partition(counts, -_MAX_GROUPS)[-_MAX_GROUPS] if len(counts) > _MAX_GROUPS else 0
-        large = np.flatnonzero(counts >= max(int(lowest), 1))
+        large = np.flatnonzero(counts > max(int(lowest), 1))
+        large = np.append(
+            large, np.flatnonzero(counts == max(int(lowest), 1))[:_MAX_GROUPS]
+        )  # of equal ones, the first
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
         largest = heapq.nsmallest(_MAX_GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
