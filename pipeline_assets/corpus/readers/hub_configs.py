@@ -112,9 +112,10 @@ def find_split_files(
     If `config` has patterns for the split, they select the files, and are returned even if they match none.
 
     If `config` has only a folder, or is None because the card has no configs, files are selected by the split's name in
-    their paths, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are used only if there
-    are no Parquet files, and uncompressed `.json` files never. Without `config`, if no path contains the name of a
-    split, all files belong to `train`. The patterns are derived from the folders and endings of these files.
+    their paths below the folder, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are
+    used only if there are no Parquet files, and uncompressed `.json` files never. If no path contains the name of a
+    split, all files belong to the split that the folder's own path names or, without `config`, to `train`. The patterns
+    are derived from the folders and endings of these files.
 
     Otherwise, both lists are empty.
     """
@@ -129,9 +130,11 @@ def find_split_files(
     if not rows:  # an uncompressed .json that no card names is a metadata file, such as dataset_infos.json
         rows = [path for path in inside if detect_format(path) == "lines" and not path.endswith(".json")]
     known = [_split_pattern(name) for name in _SPLIT_WORDS]
-    is_unlabelled = not any(pattern.search(path) for path in rows for pattern in known)
+    names = [posixpath.relpath(path, folder or ".") for path in rows]
+    is_unlabelled = not any(pattern.search(name) for name in names for pattern in known)
     if not (is_unlabelled and split == "train" and config is None):
-        rows = list(filter(_split_pattern(split).search, rows))
+        names = rows if is_unlabelled else names  # only the path of the folder may name the split
+        rows = [path for path, name in zip(rows, names, strict=True) if _split_pattern(split).search(name)]
     if not rows:
         return [], []
     parent = posixpath.commonpath([posixpath.dirname(path) for path in rows])

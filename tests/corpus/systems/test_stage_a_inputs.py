@@ -13,7 +13,7 @@ from healing_build import DATASET
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
 from pipeline_assets.commands.stage_a import stage_a_recipe
-from pipeline_assets.corpus.readers.hub_configs import find_split_files
+from pipeline_assets.corpus.readers.hub_configs import Config, find_split_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -163,6 +163,16 @@ def test_where_no_card_says_it_folders_and_names_say_the_split(paths: list[str],
 )
 def test_files_whose_names_contain_no_split_belong_to_train(split: str, used: list[str]) -> None:
     assert find_split_files(None, split, ["a.jsonl", "b.jsonl"], "here")[1] == used
+
+
+@pytest.mark.parametrize("folder", ["train_sets", "./train_sets/"])
+def test_the_name_of_the_folder_of_a_config_labels_only_files_without_a_label(folder: str) -> None:
+    config = Config("default", None, None, (), folder)
+    labelled = ["train_sets/train-0.parquet", "train_sets/test-0.parquet"]
+
+    assert find_split_files(config, "train", labelled, "here")[1] == ["train_sets/train-0.parquet"]
+    assert find_split_files(config, "test", labelled, "here")[1] == ["train_sets/test-0.parquet"]
+    assert find_split_files(config, "train", ["train_sets/0.parquet"], "here")[1] == ["train_sets/0.parquet"]
 
 
 def test_a_split_of_any_name_is_found_in_folders_and_file_names() -> None:
