@@ -90,7 +90,7 @@ def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
     """Return the error for a pattern that matches no file, with names that exist."""
     require_folder(root, "correct the source's folder")
     if has_folders:
-        fix = f"write {pattern.rstrip('/')}/* for the files in the folder"
+        fix = f"write {f'{pattern}/*'.lstrip('/').replace('//', '/')} for the files in the folder"
         return UsageError(f"the pattern {pattern!r} matches only folders", root, fix)
     folder = next(parent for parent in (root / pattern).parents if parent.is_dir())
     entries = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())

@@ -78,6 +78,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
         ),
         ("deep/er/*.txt", "/deep/er: no file matches 'deep/er/*.txt'; correct `files`; the folder contains c.jsonl"),
         ("deep", ": the pattern 'deep' matches only folders; write deep/* for the files in the folder"),
+        ("", ": the pattern '' matches only folders; write * for the files in the folder"),
         ("/etc/*", ": the pattern '/etc/*' leads out of the folder; write patterns relative to this folder"),
         ("../*", ": the pattern '../*' leads out of the folder; write patterns relative to this folder"),
     ],
