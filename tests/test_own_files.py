@@ -19,8 +19,9 @@ from command_results import Corpusmill, refused
 
 from corpusmill import open_folder
 from pipeline_assets.build.rows.table_shard import DOCUMENT_SCHEMA
-from pipeline_assets.corpus.normalize.drafts import FILES_BY_KIND
+from pipeline_assets.corpus.normalize.drafts import FILES_BY_KIND, draft_sources
 from pipeline_assets.corpus.normalize.sources import FileSource
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.systems.registry import SYSTEMS
 
 PROJECT = Path(__file__).parents[1]
@@ -106,6 +107,16 @@ def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corp
         ["Posts.xml"],
     )
     assert (wikipedia["kind"], wikipedia["dump_date"], wikipedia["language"]) == ("wikipedia", "2026-11-01", "en")
+
+
+def test_digits_of_a_longer_number_in_a_path_are_no_dump_date(tmp_path: Path) -> None:
+    pages = tmp_path / "job-720190230155" / "AA"
+    pages.mkdir(parents=True)
+    (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
+
+    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages")
+
+    assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
 
 
 def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tmp_path: Path) -> None:

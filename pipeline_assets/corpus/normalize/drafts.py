@@ -39,7 +39,7 @@ from pipeline_assets.spine.manifest import FILE_NAME
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES_PATTERN, _ANY_PATTERN = "wiki_*", "**/*"
 _UNREADABLE_ENTRY = "a broken link, a link to a folder above it, or a pipe"
-_DUMP_DATE = re.compile(r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
+_DUMP_DATE = re.compile(r"(?<!\d)20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?!\d)")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _COLUMN_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
 _MAX_NAMED = 3  # unread files in an error message
