@@ -32,7 +32,7 @@ from resources.store import Hub, Launcher, Store, Tokenizer
 # retry policy, because Dagster would also apply it to runs that a user has terminated.
 _RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=30, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
 _HUB_POOL = "hub"
-_INVALID_IN_NAME = re.compile(r"[^A-Za-z0-9_]")
+_INVALID_CHARACTER = re.compile(r"[^A-Za-z0-9_]")
 
 
 def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetsDefinition]:
@@ -49,7 +49,7 @@ def dagster_name(name: str) -> str:
 
     Characters other than letters, digits and underscores become underscores.
     """
-    valid = _INVALID_IN_NAME.sub("_", name)
+    valid = _INVALID_CHARACTER.sub("_", name)
     is_allowed = valid == name and not is_reserved_name(name)
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 

@@ -32,7 +32,7 @@ from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
 
 SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
-_SHORT_DIGITS = 12  # characters of a commit or a digest in a key
+_KEY_HASH_LENGTH = 12  # characters of a commit or a digest in a key
 _INTERVAL_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
@@ -90,7 +90,7 @@ def _hub_asset(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
-    key = dg.AssetKey(["hub", commit[:_SHORT_DIGITS], *name.split("/")])
+    key = dg.AssetKey(["hub", commit[:_KEY_HASH_LENGTH], *name.split("/")])
     pinned = {repo_type: name, "commit": commit}
     return ExternalAsset(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
@@ -120,7 +120,7 @@ def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:
         actual = file_sha256(root / path)
         return {"sha256": actual, "matches the pin": actual == sha256}
 
-    key = dg.AssetKey(["tokenizers", sha256[:_SHORT_DIGITS], family])
+    key = dg.AssetKey(["tokenizers", sha256[:_KEY_HASH_LENGTH], family])
     return ExternalAsset(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 

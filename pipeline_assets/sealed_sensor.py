@@ -86,11 +86,11 @@ class _SealedAsset:
     is_stale: bool = False
 
 
-_Requested = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
+_RequestedTargets = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
 """Targets that recipes request, by folder and name of the kind."""
 
 
-def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
+def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTargets:
     recipe_by_folder = recipe_names_by_folder(recipes, root)
     requested: dict[tuple[Path, str], list[tuple[Target, AssetView]]] = {}
     for recipe in recipes:
@@ -99,7 +99,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _Requested:
     return requested
 
 
-def _list_sealed(requested: _Requested, root: Path, names: Collection[str]) -> list[_SealedAsset]:
+def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
     """List sealed artifacts, upstream first, once for each recipe that requests it.
 
     An artifact that no recipe requests is listed once.

@@ -14,7 +14,7 @@ import dagster as dg
 from pipeline_assets.build.target import Target
 
 _SOURCE_DIM, _VERSION_DIM = "source", "version"
-_DATE = re.compile("[0-9]{8}")
+_DATE_PATTERN = re.compile("[0-9]{8}")
 
 
 class DatedVersion(NamedTuple):
@@ -41,7 +41,7 @@ class DatedVersion(NamedTuple):
 def parse_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
     """Parse a recipe name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
     name, _, date = recipe.rpartition("_")
-    return DatedVersion(name, date) if _DATE.fullmatch(date) and name in names else None
+    return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in names else None
 
 
 def asset_key(kind: str, recipe: str) -> dg.AssetKey:

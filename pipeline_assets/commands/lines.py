@@ -43,14 +43,14 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
         if not isinstance(group, Mapping) or not group:
             continue
         if all(isinstance(value, Mapping) for value in group.values()):
-            rows = _table(_spell_out(name), group)
+            rows = _table_rows(_spell_out(name), group)
             yield from (f"  {line}" for line in align(rows, range(1, len(rows[0]))))
         elif any(group.values()):
             parts = (f"{_format_value(value)} {key}" for key, value in group.items() if value)
             yield f"  {_spell_out(name)}: {', '.join(parts)}"
 
 
-def _table(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _table_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Return a header and a row for each group, without columns that are all zero."""
     columns = dict.fromkeys(
         name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value

@@ -8,7 +8,7 @@ from pipeline_assets.commands.terminal import as_command
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 
-_TORCH = "needs torch: docs/your_data.md#a-training-loop"
+_TORCH_HINT = "needs torch: docs/your_data.md#a-training-loop"
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
@@ -33,7 +33,7 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     )
     sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
     yield from (
-        f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH}' for folder in sets[-1:]
+        f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}' for folder in sets[-1:]
     )
     yield "next steps:"
     yield f"  {as_command('dropped', lossy.folder) if lossy else as_command('verify', last, '--upstream')}"

@@ -68,8 +68,8 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         if section is not None:
             keys = list(_keys(section))
             flat_parameters |= {key.parameter.name: key.parameter for key in keys}
-            options |= {key.path: _option(key.parameter.name) for key in keys}
-            parts[name] = functools.partial(_content, keys)
+            options |= {key.path: _option_name(key.parameter.name) for key in keys}
+            parts[name] = functools.partial(_collect_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
             flat_parameters |= {field.name: field for field in signature_parameters(hints[name])}
             parts[name] = functools.partial(_fill_dataclass, hints[name])
@@ -89,7 +89,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
             with (
                 resume_hint(running_command()),
                 name_recipe_keys(find_option=option_for),
-                os_errors_explained(_root(values)),
+                os_errors_explained(_find_root(values)),
             ):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
@@ -104,7 +104,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     return command
 
 
-def _root(values: Mapping[str, object]) -> Path:
+def _find_root(values: Mapping[str, object]) -> Path:
     """Return the data root or output folder among a command's values, or the default.
 
     The default is the data root of the command's artifact, else CORPUSMILL_DATA, else `data`.
@@ -118,7 +118,7 @@ def _root(values: Mapping[str, object]) -> Path:
 def _options_by_key(parameter: inspect.Parameter) -> dict[str, str]:
     """Map the recipe keys in a parameter's `SetsKeys` to the parameter's option."""
     keys = [key for mark in get_args(parameter.annotation) if isinstance(mark, SetsKeys) for key in mark.keys]
-    return dict.fromkeys(keys, _option(parameter.name))
+    return dict.fromkeys(keys, _option_name(parameter.name))
 
 
 def option_finder(by_section_key: Mapping[str, str], by_full_key: Mapping[str, str]) -> OptionFinder:
@@ -145,7 +145,7 @@ class _Key:
     empty: object  # value of the key without the option; ... omits the key
 
 
-def _option(name: str) -> str:
+def _option_name(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
@@ -208,7 +208,7 @@ def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     return limits["gt"] + 1 if "gt" in limits else low, limits["lt"] - 1 if "lt" in limits else high
 
 
-def _content(keys: list[_Key], values: Mapping[str, Any]) -> Content:
+def _collect_content(keys: list[_Key], values: Mapping[str, Any]) -> Content:
     content: Content = {}
     for key in keys:
         value = key.empty if values[key.parameter.name] is None else values[key.parameter.name]

@@ -118,7 +118,7 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
             yield f"{_INDENT}cannot be read: {known.error}"
         for entry in known.artifacts:
             yield _INDENT + next(rows)
-            reason = _reason(entry, known)
+            reason = _explain_state(entry, known)
             if reason:
                 yield f"{_INDENT * 2}{reason}"
             for check in entry.checks:
@@ -139,7 +139,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
     return (state, str(folder), *sizes, sealed)
 
 
-def _reason(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
+def _explain_state(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
     """Return the reason for an artifact's state, or None.
 
     A damaged, failed or interrupted artifact gets a command, too.

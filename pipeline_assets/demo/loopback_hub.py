@@ -25,12 +25,12 @@ from pipeline_assets.demo.loopback_http import (
     json_response,
 )
 from pipeline_assets.demo.loopback_repos import COMMITS_FOLDER, EPOCH, Repo, RepoFile, RepoReader
-from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER, REPO_NAME, USER, HubWrites
+from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER, REPO_NAME_PATTERN, USER_NAME, HubWrites
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import require_folder
 
 HUB_FOLDER = "hub"  # in a data root; served as a hub on loopback
-BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
+_BYTE_RANGE_PATTERN = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 class LoopbackHub:
@@ -177,11 +177,11 @@ class LoopbackHub:
         raise HubError(404, "", "No such address")
 
     def _whoami(self, request: HubRequest) -> Response:
-        owners = [USER] if self._writes is None else self._writes.owners()
-        orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER]
+        owners = [USER_NAME] if self._writes is None else self._writes.owners()
+        orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER_NAME]
         token = {"displayName": "token", "role": "write" if self.may_write(request) else "read"}
         auth = {"type": "access_token", "accessToken": token}
-        return json_response({"type": "user", "name": USER, "orgs": orgs, "auth": auth})
+        return json_response({"type": "user", "name": USER_NAME, "orgs": orgs, "auth": auth})
 
     def _list_tree(self, request: HubRequest, repo: Repo, folder: str) -> Response:
         """Return a page of a folder's items; a cursor is the previous page's last path."""
@@ -227,7 +227,9 @@ class LoopbackHub:
         return repo
 
     def _find_repo(self, kind: str, owner: str, name: str) -> Repo | None:
-        is_repo = kind in ("datasets", "models") and REPO_NAME.fullmatch(owner) and REPO_NAME.fullmatch(name)
+        is_repo = (
+            kind in ("datasets", "models") and REPO_NAME_PATTERN.fullmatch(owner) and REPO_NAME_PATTERN.fullmatch(name)
+        )
         if not is_repo or not is_folder(self.folder, kind, owner, name):
             return None
         return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
@@ -258,7 +260,7 @@ def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:
     """
     headers = {"ETag": f'"{file.etag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
     whole = Response(200, headers, file.source, 0, file.size)
-    requested = BYTE_RANGE.fullmatch(byte_range)
+    requested = _BYTE_RANGE_PATTERN.fullmatch(byte_range)
     if requested is None or requested[0] == "bytes=-":
         return whole
     first, last = requested[1], requested[2]

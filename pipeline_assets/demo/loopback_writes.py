@@ -21,11 +21,11 @@ from pipeline_assets.demo.loopback_files import CHUNK_BYTES, is_folder, open_fil
 from pipeline_assets.demo.loopback_http import HubError, HubRequest, Response, json_response
 from pipeline_assets.demo.loopback_repos import ATTRIBUTES_FILE, COMMITS_FOLDER, EPOCH, LFS_SUFFIXES, Repo, is_lfs
 
-USER = "loopback"
+USER_NAME = "loopback"
 OBJECTS_FOLDER = ".objects"
 _PUSHED_FOLDER = ".pushed"  # in a repo's folder: an empty file for each large file that was pushed to the repo
 # The real hub's rules for each part of owner/name.
-REPO_NAME = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
+REPO_NAME_PATTERN = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
 _MAX_PATH_LENGTH = 1024
 _NEW_SUFFIX = ".new"
@@ -63,18 +63,18 @@ class HubWrites:
     def owners(self) -> list[str]:
         """List possible owners of repos: the user and the folders in `datasets`."""
         if not is_folder(self._folder, "datasets"):
-            return [USER]
+            return [USER_NAME]
         with open_folder(self._folder, "datasets") as datasets, os.scandir(datasets) as entries:
             names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        return sorted({USER, *filter(REPO_NAME.fullmatch, names)})
+        return sorted({USER_NAME, *filter(REPO_NAME_PATTERN.fullmatch, names)})
 
     def create_repo(self, request: HubRequest) -> Response:
         self._check_writer(request)
         form = json.loads(request.body)
-        owner, name = form.get("organization") or USER, form["name"]
+        owner, name = form.get("organization") or USER_NAME, form["name"]
         if form.get("type") != "dataset":
             raise HubError(400, "", "Only datasets can be created here")
-        if not REPO_NAME.fullmatch(owner) or not REPO_NAME.fullmatch(name):
+        if not REPO_NAME_PATTERN.fullmatch(owner) or not REPO_NAME_PATTERN.fullmatch(name):
             raise HubError(400, "", f"{owner!r}/{name!r} is not a valid repo name")
         if owner not in self.owners():
             raise HubError(403, "", f"You don't have the rights to create a dataset under the namespace {owner!r}")

@@ -27,7 +27,7 @@ from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_pla
 from pipeline_assets.spine.staging import PULLED_KEY
 from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
 
-_THREADS = 8
+_NUM_THREADS = 8
 _MAX_LISTED = 20
 _PUSH_FIX = "delete the object, and push the artifact again from a data root that has it"
 
@@ -145,7 +145,7 @@ def _pull_artifact(
             staging.discard()
             return
         objects = {file.path: StoredObject(object_key(file.sha256), file.bytes) for file in manifest.storage}
-        copies = download_all(store, objects, staging, f"pull {manifest.name}", _THREADS, log_every_s)
+        copies = download_all(store, objects, staging, f"pull {manifest.name}", _NUM_THREADS, log_every_s)
         for file, copy in zip(manifest.storage, copies, strict=True):
             if copy.sha256 != file.sha256:
                 staging.remove_receipt(DOWNLOAD_STAGE, receipt_name(file.path))

@@ -25,7 +25,7 @@ from pipeline_assets.spine.replacement import forbid_replacement
 
 REF_SCHEMA = "corpusmill/ref/1"
 REFS_FOLDER = "refs"
-_BATCH_FILES = 100  # a hub recommends at most 100 files per commit
+_MAX_BATCH_FILES = 100  # a hub recommends at most 100 files per commit
 _QUIET_S = 1.0
 
 
@@ -135,8 +135,8 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
                 earlier = parse_ref(store, name, before)
         progress, sent = Progress(f"push {name}", total, "bytes", log_every_s, _QUIET_S), 0
         for files in ([*objects.values()], [*manifests.values()]):
-            for first in range(0, len(files), _BATCH_FILES):
-                batch = files[first : first + _BATCH_FILES]
+            for first in range(0, len(files), _MAX_BATCH_FILES):
+                batch = files[first : first + _MAX_BATCH_FILES]
                 sent += store.put(batch)
                 progress.add(sum(file.size for file in batch))
     ref, is_new = Ref(REF_SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}

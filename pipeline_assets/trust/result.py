@@ -18,7 +18,7 @@ from pipeline_assets.spine.manifest import LabelNames
 from pipeline_assets.spine.rehash import HashTask
 
 T = TypeVar("T")
-_SHARE = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
+_SHARE_PATTERN = re.compile(r"(?P<number>\d{1,9}(\.\d{1,30})?)(?P<percent>\s?%)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class FileSample:
     @classmethod
     def parse(cls, text: str, seed: str = "0") -> "FileSample":
         """Parse a share such as `5%` or `0.05`; raise UsageError if it is invalid."""
-        match = _SHARE.fullmatch(text.strip())
+        match = _SHARE_PATTERN.fullmatch(text.strip())
         share = Fraction(match["number"]) / (100 if match["percent"] else 1) if match else Fraction(0)
         if not 0 < share <= 1 or (match and not match["percent"] and share == 1):  # `1` could be 1 %
             raise UsageError(f"must be a share above 0 and up to 100 %, got {text!r}", "--sample", "write 5% or 0.05")
@@ -56,7 +56,7 @@ class FileSample:
 
 
 Verdict = Literal["intact", "intact of a sample", "source changed", "incomplete", "damaged"]
-State = Literal["as_sealed", "not_read", "damaged"]
+TaskState = Literal["as_sealed", "not_read", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Verification:
         if self.sources is not None:
             self.sources.findings += damaged  # `damaged` is of the last group, the source folders
 
-    def task_state(self, task: HashTask) -> State:
+    def task_state(self, task: HashTask) -> TaskState:
         if id(task) not in self._errors:
             return "not_read"
         return "as_sealed" if self._errors[id(task)] is None else "damaged"

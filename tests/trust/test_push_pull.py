@@ -149,7 +149,7 @@ def test_a_pull_that_is_cut_off_seals_nothing_and_goes_on_where_it_was(
 ) -> None:
     """Every part of a file that had arrived before is not fetched again."""
     monkeypatch.setattr(download, "_PART_BYTES", 100)
-    monkeypatch.setattr(pulling, "_THREADS", 1)
+    monkeypatch.setattr(pulling, "_NUM_THREADS", 1)
     name = name_of(split, made.root)
     send(split, made, store)
     server.requests.clear()

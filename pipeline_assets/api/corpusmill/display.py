@@ -16,7 +16,11 @@ from pipeline_assets.spine.visible import VISIBLE
 
 _MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
 _MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
-_BAR_HEIGHT, _NARROW_BAR, _WIDE_BAR = 120, 34, 130  # size of a bar in pixels; wide bars have room for 20 characters
+_BAR_HEIGHT_PX, _NARROW_BAR_PX, _WIDE_BAR_PX = (
+    120,
+    34,
+    130,
+)  # size of a bar in pixels; wide bars have room for 20 characters
 
 
 class Traces(list[TracedRow]):
@@ -43,17 +47,19 @@ class Plot:
 
     def _repr_html_(self) -> str:
         highest = max((bar.amount for bar in self.bars), default=1)
-        width = _NARROW_BAR if all(len(bar.label) <= 5 for bar in self.bars) else _WIDE_BAR
+        width = _NARROW_BAR_PX if all(len(bar.label) <= 5 for bar in self.bars) else _WIDE_BAR_PX
         shapes = "".join(_bar_svg(number * width, width, bar, highest) for number, bar in enumerate(self.bars))
-        size = f"width='{len(self.bars) * width}' height='{_BAR_HEIGHT + 28}'"
+        size = f"width='{len(self.bars) * width}' height='{_BAR_HEIGHT_PX + 28}'"
         return f"<figure><figcaption>{_escape(self.title)}</figcaption><svg {size} role='img'>{shapes}</svg></figure>"
 
 
 def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
-    height = _BAR_HEIGHT * bar.amount / highest
+    height = _BAR_HEIGHT_PX * bar.amount / highest
     title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
-    box = f"x='{x}' y='{_BAR_HEIGHT + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
-    label = f"<text x='{x}' y='{_BAR_HEIGHT + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
+    box = f"x='{x}' y='{_BAR_HEIGHT_PX + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
+    label = (
+        f"<text x='{x}' y='{_BAR_HEIGHT_PX + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
+    )
     return f"<rect {box} fill='#4c78a8'>{title}</rect>{label}"
 
 
