@@ -27,7 +27,7 @@ def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target]
     `filters` has the filters of each source by name. Only targets whose kind has the name `kind` are considered.
 
     Raises:
-        UsageError: A language detector is not installed, or a classifier lacks the label.
+        UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label.
         InputError: A file of the filters cannot be read, is not the pinned one, or has no valid content.
     """
     from pipeline_assets.corpus.filters.verdict import build_filters
@@ -37,7 +37,7 @@ def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target]
             recipe = filters[str(target.partition)]
             files = FilterFiles.from_files(recipe.pinned_files())
             if recipe.language is not None:
-                recipe.language.detection_settings()
+                recipe.language.check_codes()
             if files is not None:
                 build_filters(resolve_filters(recipe.content(), files, root))
 

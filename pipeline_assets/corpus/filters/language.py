@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 import pydantic
 
+from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.key_types import Share
 from pipeline_assets.spine.section import RecipeSection
@@ -33,6 +34,8 @@ class Language(NamedTuple):
 
 UNDETERMINED = Language("und", 0.0)
 Identify = Callable[[str], tuple[str, float]]
+LoadedPackage = tuple[Identify, frozenset[str]]
+"""Function of a package that detects languages, and the codes of its languages."""
 
 
 class LanguageRecipe(RecipeSection):
@@ -56,6 +59,13 @@ class LanguageRecipe(RecipeSection):
         """Check whether a text is kept, by the code and the score of its language."""
         return language.code in self.keep and language.score >= float(self.min_score)
 
+    def check_codes(self) -> None:
+        """Raise UsageError if the detector does not know a language to keep."""
+        known = load_detector(self.detector).codes
+        if unknown := [code for code in self.keep if code not in known]:
+            fix = f"correct `keep`; its codes are {', '.join(sorted(code for code in known if len(code) == 2))}"
+            raise UsageError(f"{self.detector} detects no language {unknown[0]}", RecipeKey("filters.language"), fix)
+
     def detection_settings(self) -> dict[str, str]:
         """Return detector, version and minimum score, which determine the verdicts."""
         version = load_detector(self.detector).version
@@ -64,10 +74,14 @@ class LanguageRecipe(RecipeSection):
 
 @dataclass(frozen=True)
 class Detector:
-    """Language detector: version of a package, and its function from text to language."""
+    """Language detector: version of a package, and its function from text to language.
+
+    `codes` are those of all languages that it detects.
+    """
 
     version: str
     identify: Identify
+    codes: frozenset[str]
 
     def detect(self, text: str) -> Language:
         """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
@@ -89,12 +103,12 @@ def load_detector(name: DetectorName) -> Detector:
     """
     package = DETECTOR_PACKAGES[name]
     try:
-        return Detector(metadata.version(name), package.load())
+        return Detector(metadata.version(name), *package.load())
     except ImportError as error:
         raise not_installed_error(error, package.extra) from None
 
 
-def _load_py3langid() -> Identify:
+def _load_py3langid() -> LoadedPackage:
     import numpy as np
     from py3langid import langid
 
@@ -119,10 +133,11 @@ def _load_py3langid() -> Identify:
                 scores += self.nb_pc
             return scores
 
-    return cast(Identify, CompiledIdentifier.from_model_file(langid.MODEL_FILE).classify)
+    identifier = CompiledIdentifier.from_model_file(langid.MODEL_FILE)
+    return cast(Identify, identifier.classify), frozenset(map(str, identifier.nb_classes))
 
 
-def _load_langdetect() -> Identify:
+def _load_langdetect() -> LoadedPackage:
     from langdetect import DetectorFactory, LangDetectException, detector_factory
 
     factory = DetectorFactory()
@@ -141,7 +156,7 @@ def _load_langdetect() -> Identify:
             return UNDETERMINED
         return candidates[0].lang.partition("-")[0], candidates[0].prob  # zh-cn and zh-tw are zh
 
-    return identify
+    return identify, frozenset(code.partition("-")[0] for code in factory.langlist)
 
 
 class DetectorPackage(NamedTuple):
@@ -154,7 +169,7 @@ class DetectorPackage(NamedTuple):
 
     extra: str
     default_threshold: str
-    load: Callable[[], Identify]
+    load: Callable[[], LoadedPackage]
 
 
 DETECTOR_PACKAGES: dict[DetectorName, DetectorPackage] = {

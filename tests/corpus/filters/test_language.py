@@ -131,7 +131,7 @@ def excerpts() -> Iterator[str]:
 def test_the_compiled_kernel_gives_the_answers_of_the_package() -> None:
     package = pytest.importorskip("py3langid", reason="needs the extra `languages`").langid.LanguageIdentifier
     in_doubles = type("InDoubles", (package,), {"_sparse_score": double_score})
-    expected = Detector("0", in_doubles.from_model_file(MODEL, norm_probs=True).classify)
+    expected = Detector("0", in_doubles.from_model_file(MODEL, norm_probs=True).classify, frozenset())
     texts = list(excerpts())
 
     answers = [load_detector("py3langid").detect(text) for text in texts]
@@ -227,6 +227,16 @@ def test_what_no_detector_knows_is_refused(content: dict) -> None:
     [key] = content
 
     assert key in refusal(lambda: LanguageRecipe.from_mapping(content, "recipe.yaml"), UsageError)
+
+
+@every_detector
+def test_a_code_that_the_detector_does_not_have_is_refused(name: DetectorName) -> None:
+    LanguageRecipe(detector=name, keep=("en", "ja", "zh")).check_codes()
+
+    refused = refusal(LanguageRecipe(detector=name, keep=("en", "jp")).check_codes, UsageError)
+
+    assert refused.startswith(f"filters.language: {name} detects no language jp; correct `keep`; its codes are af, ")
+    assert ", ja, " in refused
 
 
 @pytest.fixture
