@@ -58,9 +58,9 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> list[Fact]:
-        """Return the facts about a property: the publisher's answer, if there is one.
+        """Return the publisher's answer to a property, or else its facts from manifests.
 
-        Otherwise return the facts from manifests, or else NOT_ANSWERED as the only fact.
+        Without an answer or facts, return a single fact with the value NOT_ANSWERED.
         """
         origin = f"answers: {name}"
         stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
-# Faults of a last line that do not indicate a truncated file.
+# Reasons of faults of a last line that do not indicate a truncated file.
 UNRELATED_TO_TRUNCATION = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
 _BYTES_EXCEPT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")

@@ -32,7 +32,10 @@ class LossLimit:
     check_name: str = "unknown_tokens_within_limit"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        """Compare a manifest's losses by source with the limit; warn above 0.1 %."""
+        """Compare a manifest's losses by source with the limit; warn above 0.1 %.
+
+        The verdict does not apply to an artifact of a version that counted no losses.
+        """
         by_source = read_losses(manifest)
         if by_source is None:
             return Verdict(True, "built by a version that did not count lost text", applies=False)
