@@ -267,6 +267,7 @@ def test_texts_are_escaped_in_tables_and_plots() -> None:
         ),
         ([1, 2, 3, 4], "x: 4 numbers", [("1", 1), ("2", 2), ("4", 1)]),
         ([["tools", "long"], [], None, ["tools"]], "x: 3 values, 2 different", [("tools", 2), ("long", 1)]),
+        ([False, True, None, False], "x: 3 values, 2 different", [("false", 2), ("true", 1)]),
         (pa.array([None], pa.float64()), "x: 0 numbers", []),
         ([], "x: 0 numbers", []),
     ],

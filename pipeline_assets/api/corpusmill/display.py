@@ -66,14 +66,16 @@ def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
 def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; its `parts` are read once.
 
-    The items of lists, such as tags, are counted. Text is counted by value if all texts have at most 64 characters and
-    at most 1,048,576 are different, else by length; the 20 most common values have bars. Whole numbers have bins of
-    powers of two, other numbers bins of equal width between the 1st and the 99th percentile.
+    The items of lists, such as tags, are counted. Booleans are counted by value, and so are texts if all have up to 64
+    characters and at most 1,048,576 are different; the 20 most common values have bars. Other texts are counted by
+    length. Whole numbers have bins of powers of two, other numbers bins of equal width between the 1st and the 99th
+    percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
     for nullable in parts:
         part = (pc.list_flatten(nullable) if pa.types.is_list(nullable.type) else nullable).drop_null()
+        part = part.cast(pa.string()) if pa.types.is_boolean(part.type) else part
         total += len(part)
         if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
             lengths = pc.utf8_length(part)
