@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 from free_ports import free_port
-from image_steps import replay, send_context
+from image_steps import instructions, replay, send_context
 
 PROJECT = Path(__file__).parents[1]
 RUN = """
@@ -187,6 +187,12 @@ def test_the_image_gets_what_shipped_recipes_need() -> None:
         *({"scoring"} if "score:" in recipes or "scoring:" in recipes else ()),
     }
     assert {"stackexchange", "languages", "tokenizers"} <= needs | {"postgres"} <= set(extras.split())
+
+
+def test_a_build_passes_on_the_package_indexes_of_the_environment() -> None:
+    taken = [rest for name, rest in instructions("build") if name == "ARG" and "=" not in rest]
+
+    assert taken == SERVICES["code"]["build"]["args"] == ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"]
 
 
 def test_an_unknown_extra_is_named() -> None:

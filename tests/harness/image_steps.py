@@ -48,9 +48,10 @@ def replay(stage: str, context: Path, root: Path, arguments: Mapping[str, str]) 
                 folder.mkdir(parents=True)
             case "ENV" | "ARG":
                 for assignment in shlex.split(relocate(rest)):
-                    variable, _, value = assignment.partition("=")
+                    variable, has_default, value = assignment.partition("=")
                     value = arguments.get(variable, value) if name == "ARG" else value
-                    environment[variable] = value.replace("$PATH", environment["PATH"])
+                    if has_default or variable in arguments:
+                        environment[variable] = value.replace("$PATH", environment["PATH"])
             case "COPY":
                 *sources, target = rest.split()
                 for source in sources:
