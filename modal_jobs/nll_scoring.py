@@ -38,7 +38,7 @@ PACKAGES = (
 )
 _ROW_TOKENS = 1024  # tokens per row to convert a batch of rows to tokens if MAX_LENGTH is not set
 # Environment variables of `modal run`, and the options of `corpusmill nemotron score` that they set.
-_OPTIONS = {
+_OPTION_BY_VARIABLE = {
     "CANDIDATE_DATASET_ID": "--pool",
     "CANDIDATE_REVISION": "--pool-revision",
     "CANDIDATE_SUBDIR": "--pool-subdir",
@@ -190,7 +190,9 @@ def main(out_dir: str = "data", dry_run: bool = False) -> None:
             variables["BATCH_SIZE"] = parse_batch_size(variables)
         except UsageError as error:
             sys.exit(str(error))
-    options = [part for name, option in _OPTIONS.items() if name in variables for part in (option, variables[name])]
+    options = [
+        part for name, option in _OPTION_BY_VARIABLE.items() if name in variables for part in (option, variables[name])
+    ]
     output = ["--out-dir", out_dir, *(["--dry-run"] if dry_run else [])]
     sys.argv = ["corpusmill", "nemotron", "score", "--launcher", "modal", *options, *output]
     print(*sys.argv, flush=True)

@@ -25,7 +25,7 @@ import dagster as dg
 import pydantic
 
 from pipeline_assets.assets import dagster_name
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
@@ -98,7 +98,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
-    for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES.parent / _SCHEDULES_FILE):
+    for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES_FOLDER.parent / _SCHEDULES_FILE):
         if not path.exists():
             continue
         try:

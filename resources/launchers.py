@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
 
 LAUNCHER_VARIABLE = "CORPUSMILL_LAUNCHER"
-LAUNCHERS = ("local", "modal")
+LAUNCHER_NAMES = ("local", "modal")
 
 
 def remote_launcher_factory(
@@ -27,10 +27,10 @@ def remote_launcher_factory(
     Raises:
         UsageError: The launcher's name or a setting of Modal is invalid.
     """
-    name = launcher or variables.get(LAUNCHER_VARIABLE) or LAUNCHERS[0]
-    if name not in LAUNCHERS:
-        raise UsageError(f"must be one of {', '.join(LAUNCHERS)}, got {name!r}", LAUNCHER_VARIABLE, "correct it")
-    if name == LAUNCHERS[0]:
+    name = launcher or variables.get(LAUNCHER_VARIABLE) or LAUNCHER_NAMES[0]
+    if name not in LAUNCHER_NAMES:
+        raise UsageError(f"must be one of {', '.join(LAUNCHER_NAMES)}, got {name!r}", LAUNCHER_VARIABLE, "correct it")
+    if name == LAUNCHER_NAMES[0]:
         return None
     from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client
 

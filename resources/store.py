@@ -23,7 +23,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import (
 )
 from pipeline_assets.corpus.tokens.o200k_vocabulary import FAMILY
 from pipeline_assets.spine.errors import UsageError
-from resources.launchers import LAUNCHER_VARIABLE, LAUNCHERS, remote_launcher_factory
+from resources.launchers import LAUNCHER_NAMES, LAUNCHER_VARIABLE, remote_launcher_factory
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.launcher import RemoteLauncherFactory  # loads more than most runs need
@@ -119,8 +119,8 @@ class Launcher(dg.ConfigurableResource):
         The factory is created once, so that all steps of a run share its cost limit. Raise UsageError for an invalid
         setting.
         """
-        if self.name and self.name not in LAUNCHERS:
-            raise _invalid_error("launcher", "name", " or ".join(LAUNCHERS), self.name)
+        if self.name and self.name not in LAUNCHER_NAMES:
+            raise _invalid_error("launcher", "name", " or ".join(LAUNCHER_NAMES), self.name)
         _require_at_least(0, "launcher", cost_limit=self.cost_limit, split_cost_limit=self.split_cost_limit)
         if self._remote is None:
             self._remote = remote_launcher_factory(

@@ -61,7 +61,7 @@ def has_shipped() -> bool:
 def _recipes(has_shipped: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Leave out the shipped recipes, of which nothing is built: they take five of six seconds of a look."""
     if not has_shipped:
-        monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES", tmp_path / "none")
+        monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES_FOLDER", tmp_path / "none")
 
 
 @pytest.fixture

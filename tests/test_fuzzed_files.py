@@ -17,11 +17,11 @@ from fuzz_edits import Case, Reader, cases, check, draw_case
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 
 READERS = (*fuzz_texts.READERS, *fuzz_rows.READERS, *fuzz_arrays.READERS, *fuzz_sealed.READERS)
 BY_NAME = {reader.name: reader for reader in READERS}
-STAGE_A = (PROJECT_RECIPES / "stage_a_v1.yaml").read_text()
+STAGE_A = (PROJECT_RECIPES_FOLDER / "stage_a_v1.yaml").read_text()
 each_reader = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 

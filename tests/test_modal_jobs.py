@@ -105,7 +105,7 @@ def test_a_container_sees_the_files_of_others_and_commits_its_scores_even_if_int
 
 def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
     """What `modal run` types, with a few variables set."""
-    for name in nll_scoring._OPTIONS:
+    for name in nll_scoring._OPTION_BY_VARIABLE:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -10,7 +10,7 @@ import yaml
 from command_results import Corpusmill
 from parallel_build import write_set
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.demo.corpora import PAIRS_DATASET, write_inputs
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -47,7 +47,7 @@ def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> 
 
         assert done.returncode == 0, done.stderr
         recipe = yaml.safe_load((tmp_path / "recipes" / "wmt14-fr-en.yaml").read_text())
-        shipped = yaml.safe_load((PROJECT_RECIPES / "wmt14_fr_en.yaml").read_text())
+        shipped = yaml.safe_load((PROJECT_RECIPES_FOLDER / "wmt14_fr_en.yaml").read_text())
         assert recipe["source"] == shipped["source"] | {"revision": hub.commits()[PAIRS_DATASET]}
     manifest = (tmp_path / "parallel_text" / "wmt14-fr-en" / "sample" / "manifest.jsonl").read_text()
     assert Counter(json.loads(line)["split"] for line in manifest.splitlines()) == {"train": 96, "val": 12, "test": 12}

@@ -10,7 +10,7 @@ import pytest
 from command_results import Corpusmill
 from demo_variants import V1, snapshot_of, write_recipe
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
@@ -40,7 +40,7 @@ def test_a_root_without_anything_names_recipes_and_what_is_missing_of_one_withou
     told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
 
     assert (result.returncode, result.stderr) == (0, "")
-    shipped = sorted(path.stem for path in PROJECT_RECIPES.glob("*.yaml"))
+    shipped = sorted(path.stem for path in PROJECT_RECIPES_FOLDER.glob("*.yaml"))
     assert result.stdout == (
         f"nothing is built yet of any recipe: {', '.join(shipped)}; `corpusmill status NAME` lists missing artifacts\n"
     )

@@ -285,7 +285,7 @@ def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Pat
 
 def _unreadable_folders(root: Path) -> Iterator[InputError]:
     """Yield errors about folders whose recipes or artifacts cannot be listed."""
-    shipped, own = recipe_paths.PROJECT_RECIPES, root / "recipes"
+    shipped, own = recipe_paths.PROJECT_RECIPES_FOLDER, root / "recipes"
     for folder in (shipped, *filter(os.path.lexists, (own, *(root / area for area in AREAS)))):
         if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
             yield RetryableError("the folder cannot be read", folder, "make it readable, or mount the disk of its link")

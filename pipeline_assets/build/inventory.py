@@ -55,7 +55,7 @@ class PartialBuild:
 
 
 @dataclass(frozen=True)
-class Size:
+class ArtifactSize:
     """Size of a sealed artifact; a value is None if the manifest does not state it."""
 
     documents: int | None = None
@@ -80,7 +80,7 @@ class ArtifactStatus:
     sealed: State
     reason: str | None
     manifest: Manifest | None
-    size: Size
+    size: ArtifactSize
     sealed_at: datetime.datetime | None
     unfinished: PartialBuild | None
     checks: tuple[CheckResult, ...] = ()
@@ -99,7 +99,7 @@ class Orphan:
     name: str | None = None
     digest: str | None = None
     sealed_at: datetime.datetime | None = None
-    size: Size = Size()
+    size: ArtifactSize = ArtifactSize()
     damage: str | None = None
 
 
@@ -202,12 +202,12 @@ def sealed_at(provenance: Mapping[str, Any]) -> datetime.datetime | None:
         return None
 
 
-def _sealed_size(folder: Path, manifest: Manifest | None) -> Size:
+def _sealed_size(folder: Path, manifest: Manifest | None) -> ArtifactSize:
     if manifest is None:
-        return Size()
+        return ArtifactSize()
     try:
         stored = [*manifest.storage, *(file for m in Artifact(folder, manifest).members() for file in m.storage)]
     except InputError:  # a member is damaged; the status reason reports it
         stored = list(manifest.storage)
     counts, stored_bytes = manifest.identity.counts, sum(file.bytes for file in stored) if stored else None
-    return Size(total_count(counts.get("documents")), total_count(counts.get("tokens")), stored_bytes)
+    return ArtifactSize(total_count(counts.get("documents")), total_count(counts.get("tokens")), stored_bytes)

@@ -9,12 +9,12 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
-PROJECT_RECIPES = shipped_path("manifests/recipes")
+PROJECT_RECIPES_FOLDER = shipped_path("manifests/recipes")
 
 
 def recipe_paths(root: Path) -> dict[str, Path]:
     """Map names to recipe files; files in the data root override shipped files."""
-    folders = (PROJECT_RECIPES, root / "recipes")
+    folders = (PROJECT_RECIPES_FOLDER, root / "recipes")
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
 

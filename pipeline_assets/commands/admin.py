@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path, recipe_paths
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES, open_interactive_hub
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
 from pipeline_assets.commands.status import KnownRecipe
@@ -190,7 +190,7 @@ def init(
         what = f"the recipe's name must be lower case, without blanks, accents and .yaml, got {name!r}"
         raise UsageError(what, "init", f"write {valid or 'notes'}")
     path = data / "recipes" / f"{name}.yaml"
-    if (PROJECT_RECIPES / path.name).exists():
+    if (PROJECT_RECIPES_FOLDER / path.name).exists():
         raise UsageError("a shipped recipe has this name", name, "choose another name")
     if not only_print:
         _raise_if_exists(path)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from pipeline_assets.build.pins.split_pin import find_folder_splits, find_hub_splits
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
@@ -104,7 +104,7 @@ def run_all(
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
     build = build.with_absolute_root()
-    content: dict[str, Any] = read_yaml(PROJECT_RECIPES / "nemotron_v1.yaml")
+    content: dict[str, Any] = read_yaml(PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml")
     recipe_file = build.out_dir / "recipes" / f"{_RUN_ALL_RECIPE_NAME}.yaml"
     known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not build.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}

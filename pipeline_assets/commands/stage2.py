@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pipeline_assets.build.recipe import upstream_first
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES, recipe_path
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.text_export import raise_if_folder, write_ndjsonl, write_txt
@@ -327,10 +327,10 @@ def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] =
 
     Example: corpusmill stage2 docs
     """
-    recipes = [read_yaml(path) for path in sorted(PROJECT_RECIPES.glob("*.yaml"))]
+    recipes = [read_yaml(path) for path in sorted(PROJECT_RECIPES_FOLDER.glob("*.yaml"))]
     mixtures = [recipe for recipe in recipes if recipe["system"] == "stage2"]
     make_folder(output.absolute().parent)
-    write_durably(output, mixture_page(mixtures, PROJECT_RECIPES.parent / "stage2", licence_table()).encode())
+    write_durably(output, mixture_page(mixtures, PROJECT_RECIPES_FOLDER.parent / "stage2", licence_table()).encode())
     print_lines([str(output)])
 
 

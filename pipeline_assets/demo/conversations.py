@@ -7,11 +7,11 @@ a faulty row: invalid Harmony, a tool argument of the wrong type, or a very shor
 from collections.abc import Mapping
 from typing import Any
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
 Row = dict[str, Any]
-_RECIPE_FILE = PROJECT_RECIPES / "nemotron_v1.yaml"
+_RECIPE_FILE = PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml"
 _LONG_STEPS = 1_500  # in one row: more than 16,384 tokens
 _LICENCES = ("cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0")
 _PARAMETERS = {"type": "object", "properties": {key: {"type": "integer"} for key in "ab"}, "required": ["a", "b"]}

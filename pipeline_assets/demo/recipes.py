@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.demo.corpora import EDU_DATASET, HANDBOOK_DATASET, PAIRS_DATASET
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.recipe_yaml import read_yaml
@@ -76,7 +76,7 @@ def write_parallel_recipe(root: Path, commits: Commits) -> ParallelRecipe:
 
 
 def _read_shipped(name: str) -> dict[str, Any]:
-    return read_yaml(PROJECT_RECIPES / f"{name}.yaml")
+    return read_yaml(PROJECT_RECIPES_FOLDER / f"{name}.yaml")
 
 
 def _write_recipe(root: Path, content: Mapping[str, Any]) -> Path:

@@ -11,8 +11,8 @@ from typing import ParamSpec, TypeVar, get_args
 
 from pipeline_assets.spine.errors import UsageError
 
-_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
-_ACCEPTED = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
+_TYPE_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
+_ACCEPTED_TYPES = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -30,7 +30,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             annotation = signature.parameters[name].annotation
             types = get_args(annotation) or (annotation,)
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
-                expected = " or ".join(_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
+                expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
                 raise UsageError(f"must be {expected}, got {value!r}", name, "correct it")
         return function(*args, **kwargs)
 
@@ -38,4 +38,4 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _is_instance(kind: type, value: object) -> bool:
-    return isinstance(value, _ACCEPTED.get(kind, kind)) and not (kind is int and isinstance(value, bool))
+    return isinstance(value, _ACCEPTED_TYPES.get(kind, kind)) and not (kind is int and isinstance(value, bool))

@@ -17,16 +17,16 @@ from pipeline_assets.spine.stage import S, WarmUp, Work
 from pipeline_assets.spine.staging import Receipt
 from pipeline_assets.spine.worker import Failure, ShardJob, run_job
 
-Result: TypeAlias = Receipt | Failure
-Call: TypeAlias = Callable[[bytes, bytes], Result]
+JobResult: TypeAlias = Receipt | Failure
+JobFunction: TypeAlias = Callable[[bytes, bytes], JobResult]
 
 
 @dataclass(frozen=True)
 class FutureEngine:
     """Engine whose processes run the jobs of stages, on this machine or on others."""
 
-    submit: Callable[[Call, bytes, bytes], Future[Result]]  # calls a function in a process that can import it
-    cancel: Callable[[Future[Result]], object]  # cancels a call; one that runs may end first
+    submit: Callable[[JobFunction, bytes, bytes], Future[JobResult]]  # calls a function in a process that can import it
+    cancel: Callable[[Future[JobResult]], object]  # cancels a call; one that runs may end first
     death_errors: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:
@@ -43,7 +43,7 @@ class _FutureWorker(Generic[S]):
     def __init__(self, engine: FutureEngine, stage: bytes) -> None:
         self._engine, self._stage = engine, stage
         self.job: ShardJob[S] | None = None
-        self.future: Future[Result] = Future()
+        self.future: Future[JobResult] = Future()
 
     def send_job(self, job: ShardJob[S]) -> None:
         self.job, self.future = job, self._engine.submit(run_pickled, self._stage, pickle.dumps(job))
@@ -71,7 +71,7 @@ class _FutureWorker(Generic[S]):
             wait([self.future])
 
 
-def run_pickled(pickled_stage: bytes, pickled_job: bytes) -> Result:
+def run_pickled(pickled_stage: bytes, pickled_job: bytes) -> JobResult:
     """Unpickle and run a job in this process; return a Failure if it raises an error."""
     try:
         work = _load_stage(pickled_stage)

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline_assets.spine import durable
 
 KEPT_TASKS_FILE = "tasks.json"  # a work folder with this file, which `kept_work` writes, is kept
-_KEPT = re.compile(r"\.(.+)\.kept", re.DOTALL)
+_KEPT_NAME = re.compile(r"\.(.+)\.kept", re.DOTALL)
 
 
 def kept_folder(target: Path) -> Path:
@@ -16,7 +16,7 @@ def kept_folder(target: Path) -> Path:
 
 def artifact_of_kept_folder(folder: Path) -> Path | None:
     """Return the artifact folder of a `kept_folder`; None for any other folder."""
-    match = _KEPT.fullmatch(folder.name)
+    match = _KEPT_NAME.fullmatch(folder.name)
     return folder.with_name(match[1]) if match else None
 
 

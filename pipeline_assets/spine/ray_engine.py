@@ -22,7 +22,7 @@ from typing import Any
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, one_line
-from pipeline_assets.spine.futures import Call, FutureEngine, Result
+from pipeline_assets.spine.futures import FutureEngine, JobFunction, JobResult
 from pipeline_assets.spine.provenance import library_versions
 from pipeline_assets.spine.stage import S, WarmUp, Work
 from pipeline_assets.spine.staging import WORK, Receipt, StagingView
@@ -53,14 +53,14 @@ def run_on_ray(
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
         ray = connect(workers, memory)
-        mark = folder.path(f"{WORK}/ray-{uuid.uuid4().hex}")
-        durable.write_durably(mark, b"")
+        marker = folder.path(f"{WORK}/ray-{uuid.uuid4().hex}")
+        durable.write_durably(marker, b"")
         blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
         options = {"num_cpus": 1, "memory": memory, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
         task = ray.remote(_run_checked).options(runtime_env={"env_vars": blas}, **options)
         errors = ray.exceptions
         engine = FutureEngine(
-            lambda *call: task.remote(program_digest(), str(mark), *call).future(),
+            lambda *call: task.remote(program_digest(), str(marker), *call).future(),
             lambda future: ray.cancel(future.object_ref, force=True),  # type: ignore[attr-defined]
             (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError, errors.ObjectLostError),
         )
@@ -84,16 +84,16 @@ def disconnect() -> None:
         _has_connected = False
 
 
-def _run_checked(program: str, mark: str, function: Call, stage: bytes, job: bytes) -> Result:
+def _run_checked(program: str, marker: str, function: JobFunction, stage: bytes, job: bytes) -> JobResult:
     """Run a job on a node; return a Failure if the node's program or root differs.
 
-    `program` is the expected `program_digest`; `mark` is the path of a file in the data root.
+    `program` is the expected `program_digest`; `marker` is the path of a file in the data root.
     """
     if program_digest() != program:
         what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"
-    elif not _exists(mark):
-        what, fix = f"{Path(mark).parents[1]} is missing or another folder", "mount the data root there on all nodes"
+    elif not _exists(marker):
+        what, fix = f"{Path(marker).parents[1]} is missing or another folder", "mount the data root there on all nodes"
     else:
         return function(stage, job)
     return Failure(RetryableError(what, f"node {socket.gethostname()} of Ray", fix), "")

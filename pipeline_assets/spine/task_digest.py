@@ -24,7 +24,7 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.program_versions import current_versions
 from pipeline_assets.spine.verified_reads import expected_sha256
 
-_PLAIN = (str, int, float, bool, type(None))
+_PLAIN_TYPES = (str, int, float, bool, type(None))
 
 
 class _NoDigestError(Exception):
@@ -53,7 +53,7 @@ def _describe(value: object, staging: Path) -> Any:
     describe = functools.partial(_describe, staging=staging)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     match value:
-        case bool() | int() | float() | str() | None if type(value) in _PLAIN:
+        case bool() | int() | float() | str() | None if type(value) in _PLAIN_TYPES:
             return value
         case Path() if not value.is_relative_to(staging):
             return ["file", _sha256(value)]

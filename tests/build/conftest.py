@@ -12,7 +12,7 @@ from pipeline_assets.spine.areas import AREAS
 def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Folders of graphs belong to a data root; shipped recipes are of systems that this test does not have."""
     (tmp_path / "no recipes").mkdir()
-    monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES", tmp_path / "no recipes")
+    monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES_FOLDER", tmp_path / "no recipes")
     AREAS.append("graph")
     yield
     AREAS.remove("graph")

@@ -232,8 +232,8 @@ def link_an_area_to_a_disk_that_is_away(root: Path, away: Path) -> Path:
 
 
 def lose_the_shipped_recipes(root: Path, away: Path) -> Path:
-    recipe_paths.PROJECT_RECIPES.rmdir()
-    return recipe_paths.PROJECT_RECIPES
+    recipe_paths.PROJECT_RECIPES_FOLDER.rmdir()
+    return recipe_paths.PROJECT_RECIPES_FOLDER
 
 
 @pytest.mark.parametrize(

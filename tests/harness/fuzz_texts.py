@@ -9,7 +9,7 @@ from typing import Literal
 import yaml
 from fuzz_edits import Reader
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.corpus.harmony.encode import render_harmony
 from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Analysis, Ending, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import basic_quality_flags_from_text, parse_harmony
@@ -79,7 +79,7 @@ def _read_harmony(data: bytes, folder: Path) -> None:
 
 
 def _conditions() -> list[bytes]:
-    pages = (yaml.safe_load(path.read_text()) for path in sorted(PROJECT_RECIPES.glob("nemotron*.yaml")))
+    pages = (yaml.safe_load(path.read_text()) for path in sorted(PROJECT_RECIPES_FOLDER.glob("nemotron*.yaml")))
     rules = [page["pools"]["rules"] for page in pages if (page.get("pools") or {}).get("rules")]
     found = [condition for rule in rules for pool in rule.values() for condition in pool]
     more = [
@@ -124,7 +124,7 @@ def _read_card(data: bytes, folder: Path) -> None:
 
 
 def _recipes() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(PROJECT_RECIPES.glob("*.yaml"))]
+    return [path.read_bytes() for path in sorted(PROJECT_RECIPES_FOLDER.glob("*.yaml"))]
 
 
 def _read_recipe(data: bytes, folder: Path) -> None:

@@ -13,7 +13,7 @@ from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.builders import unknown_kind
-from pipeline_assets.build.inventory import Size, artifact_statuses, find_orphans, sealed_at
+from pipeline_assets.build.inventory import ArtifactSize, artifact_statuses, find_orphans, sealed_at
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
@@ -50,7 +50,7 @@ def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
     [held] = artifact_statuses(tmp_path / "nowhere", [target_of("english")])
 
     assert (held.condition, held.reason, held.manifest) == ("missing", "not built yet", None)
-    assert (held.size, held.sealed_at, held.unfinished) == (Size(None, None, None), None, None)
+    assert (held.size, held.sealed_at, held.unfinished) == (ArtifactSize(None, None, None), None, None)
 
 
 def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
 
     age = datetime.datetime.now(datetime.UTC) - held.sealed_at
     assert (held.condition, held.reason) == ("current", None)
-    assert held.size == Size(documents=6, tokens=None, bytes=28)
+    assert held.size == ArtifactSize(documents=6, tokens=None, bytes=28)
     assert datetime.timedelta(seconds=-2) < age < datetime.timedelta(minutes=1)
 
 
@@ -160,7 +160,7 @@ class TestUnasked:
 
         assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
         assert other.digest == artifact.manifest.digest
-        assert other.size == Size(documents=6, tokens=None, bytes=28)
+        assert other.size == ArtifactSize(documents=6, tokens=None, bytes=28)
         assert find_orphans(Lineage(tmp_path), [asked]) == []
 
     def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:

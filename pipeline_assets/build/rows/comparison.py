@@ -32,7 +32,9 @@ MAX_EXAMPLES = 5
 PART_DOCUMENTS = 4_000_000  # sorted together: about 400 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
-_RECORD = np.dtype([(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")])
+_RECORD_DTYPE = np.dtype(
+    [(name, "<u8") for name in ("high", "low", "text_high", "text_low", "labels")] + [("row", "<i8")]
+)
 _Records = NDArray[np.void]
 
 
@@ -207,7 +209,7 @@ def _row_hashes(store: RowStore) -> Iterator[_Records]:
     """Yield one record of hashes per row, in blocks of at most `_BLOCK_ROWS`."""
     rows, first_row = iter(store), 0
     while block := list(itertools.islice(rows, _BLOCK_ROWS)):
-        records = np.empty(len(block), _RECORD)
+        records = np.empty(len(block), _RECORD_DTYPE)
         records["high"], records["low"] = _hash_halves([row.id.encode("utf-8") for row in block])
         records["text_high"], records["text_low"] = _hash_halves([row.content for row in block])
         records["labels"], _ = _hash_halves([row.other_columns for row in block])
@@ -225,14 +227,14 @@ def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
 def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
-    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _RECORD)  # parts are rounded up
+    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _RECORD_DTYPE)  # parts are rounded up
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
             for records in _row_hashes(store):
                 _write_parts(Path(folder), side, records, parts)
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
-            hashes_a, hashes_b = [np.fromfile(path, _RECORD) if path.exists() else empty for path in paths]
+            hashes_a, hashes_b = [np.fromfile(path, _RECORD_DTYPE) if path.exists() else empty for path in paths]
             matches_a, matches_b = _match_ids(hashes_a, hashes_b)
             both_a, both_b = hashes_a[matches_a], hashes_b[matches_b]
             is_changed = (both_a["text_high"] != both_b["text_high"]) | (both_a["text_low"] != both_b["text_low"])

@@ -21,7 +21,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain, Lineage
 
-_suffixes = functools.cache(PublicSuffixList)  # reads its list of 300 kB
+_load_suffixes = functools.cache(PublicSuffixList)  # reads its list of 300 kB
 # Totals of rows and bytes of text by value of a property, on disk, since a corpus may have millions of domains.
 _CREATE_TABLE = "CREATE TABLE totals (property, value, rows, bytes, PRIMARY KEY (property, value)) WITHOUT ROWID"
 _ADD_ROW = """INSERT INTO totals VALUES (?, ?, 1, ?)
@@ -91,4 +91,4 @@ def url_domain(url: str) -> str | None:
     """Return the registrable domain of a URL, or its host; None if it has no host."""
     host = split_url(url)[0].strip("[]")
     is_address = host.replace(".", "").isdigit()
-    return (None if is_address else _suffixes().privatesuffix(host)) or host or None
+    return (None if is_address else _load_suffixes().privatesuffix(host)) or host or None

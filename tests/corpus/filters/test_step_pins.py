@@ -243,7 +243,7 @@ def test_a_version_of_a_project_recipe_has_its_step_beside_it(
     pages |= {key: notes[key] for key in ("domain", "license_tag", "filters")}
     pages |= {"amount": {"text_bytes": 1000}, "columns": {"text": "text"}}
     path.write_text(yaml.safe_dump(content | {"sources": [pages]}))
-    monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES", path.parent)
+    monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES_FOLDER", path.parent)
 
     version = version_for("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from pipeline_assets.build.recipe_paths import PROJECT_RECIPES
+from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.corpus.nemotron.condition_sql import read_condition, sql_functions
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
@@ -80,7 +80,7 @@ def test_a_condition_opens_no_address() -> None:
 
 def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    recipe = yaml.safe_load((PROJECT_RECIPES / "nemotron_v1.yaml").read_text())
+    recipe = yaml.safe_load((PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml").read_text())
     (tmp_path / "recipes").mkdir()
     queries = {"tool_use": [f"id IN (SELECT id FROM read_csv('{tmp_path}/pipe'))"]}
     for name, rules in {"good": {"tool_use": ["stats_tool_calls > 0"]}, "bad": queries}.items():
