@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import pytest
 from command_results import Corpusmill, only_line, refused
 from crash_points import killed_at
 from held_runs import hold_at, wait_for
+from nemotron_rows import LOOKUP
 from subset_pools import scored, subsets_of, talk
 from tiny_tokenizer import id_of, save_tokenizer
 
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.trainer_exports import KINDS
 from pipeline_assets.commands.inputs import sealed_target
 from pipeline_assets.corpus.document import Document
@@ -28,6 +31,7 @@ from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 
 Export = Callable[..., Path]
@@ -186,6 +190,27 @@ def test_trl_takes_the_messages(subsets: Artifact, export: Export, tmp_path: Pat
     call = 'lookup{"word": "2 + 2"}'
     assert are_conversational == [True, True, True]
     assert texts[0] == f"[user: 2 + 2?][assistant think of 4:  {call}][tool: 4][assistant: 4]"
+
+
+def test_tools_of_messages_are_found_in_the_root_that_is_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root, elsewhere = tmp_path / "data", tmp_path / "other" / "nemotron" / "small" / "pools"
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    (root / "mine").mkdir(parents=True)
+    (root / "mine" / "train.jsonl").write_text(json.dumps({"messages": messages, "uuid": "a", "tools": [LOOKUP]}))
+    dataset = {"dataset": "mine", "path": "mine", "splits": ["train"], "domain": "chat_if"}
+    content: dict[str, Any] = {"system": "nemotron", "name": "small", "rows": {}, "datasets": [dataset]}
+    content |= {"deduplicate": {"min_completion_tokens": 0}, "pools": {"rules": {"all": ["stats_tokens > 0"]}}}
+    targets = NemotronRecipe.from_mapping(content, "the test").targets()
+    list(run_targets(targets, Run(root, RunSettings(workers=0))))
+    [pools] = [target.folder for target in targets if target.kind.name == "nemotron/candidate_pools"]
+    shutil.copytree(root / pools, elsewhere)
+
+    words = ("export", elsewhere, "--to", "messages", "--out")
+    assert "or pass their data root with --data" in refused(corpusmill(*words, tmp_path / "refused"), 1)
+    assert corpusmill(*words, tmp_path / "out", "--data", root).returncode == 0
+
+    [file] = (tmp_path / "out").rglob("*.parquet")
+    assert json.loads(pq.read_table(file)["tools"][0].as_py()) == [LOOKUP]
 
 
 PACKED = """
