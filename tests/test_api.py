@@ -160,6 +160,7 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         ({"workers": True}, "workers: must be an integer, got True; correct it"),
         ({"data": None}, "data: must be a path or text, got None; correct it"),
         ({"recipe": 5}, "recipe: must be a path or text, got 5; correct it"),
+        ({"data": ""}, "data: must not be empty; correct it"),
     ],
 )
 def test_an_argument_of_another_type_builds_nothing(arguments: dict[str, object], error: str, tmp_path: Path) -> None:
@@ -174,6 +175,7 @@ def test_arguments_of_opened_artifacts_are_of_their_types(demo_root: Path) -> No
     train = open_folder(str(demo_root / V1 / "train"))
     wrong: list[tuple[Callable[..., object], dict[str, object], str]] = [
         (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
+        (open_folder, {"folder": ""}, "folder: must not be empty"),
         (train.trace, {"row": True}, "row: must be an integer or None, got True"),
         (train.trace, {"token": "9"}, "token: must be an integer or None, got '9'"),
         (train.trace, {"doc_id": 9}, "doc_id: must be text or None, got 9"),

@@ -20,7 +20,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    Each annotated parameter must have a class or a union of classes. A bool is not accepted as an `int`.
+    Each annotated parameter must have a class or a union of classes. A bool is not accepted as an `int`, and an empty
+    text is not accepted as a path.
     """
     signature = inspect.signature(function)
 
@@ -29,6 +30,8 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             annotation = signature.parameters[name].annotation
             types = get_args(annotation) or (annotation,)
+            if value == "" and Path in types:  # the current folder to pathlib
+                raise UsageError("must not be empty", name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
                 raise UsageError(f"must be {expected}, got {value!r}", name, "correct it")
