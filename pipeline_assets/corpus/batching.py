@@ -292,8 +292,7 @@ def _pad_pairs(
     batch = padding.pad_sequences(pairs, seq_len or max(map(len, pairs)) - 1, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
     masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]
-    arrays = (batch.tokens, targets, masked)
-    return [torch.from_numpy(array) if array.nbytes > _PIPE_BYTES else array for array in arrays]
+    return [torch.from_numpy(part) if part.nbytes > _PIPE_BYTES else part for part in (batch.tokens, targets, masked)]
 
 
 class PairLoader(RankLoader[Batch]):
@@ -308,9 +307,10 @@ class PairLoader(RankLoader[Batch]):
 
     Raises:
         ValueError: `mask` or `rank` is invalid, or `ignore_source` is set although items have only one side.
-        InputError: A pair has more tokens than `seq_len`.
+        InputError: A pair has more tokens than `seq_len`, or an argument has a wrong type (`UsageError`).
     """
 
+    @check_arguments
     def __init__(
         self,
         dataset: PairDataset,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
 from types import NoneType
-from typing import ParamSpec, TypeVar, get_args
+from typing import Literal, ParamSpec, TypeVar, get_args, get_origin
 
 from pipeline_assets.spine.errors import UsageError
 
@@ -20,8 +20,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    Each annotated parameter must have a class or a union of classes. A bool is not accepted as an `int`, and an empty
-    text is not accepted as a path.
+    Each annotated parameter must have a class, a union of classes, or a `Literal`, whose values are not checked. A bool
+    is not accepted as an `int`, and an empty text is not accepted as a path.
     """
     signature = inspect.signature(function)
 
@@ -30,6 +30,8 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             annotation = signature.parameters[name].annotation
             types = get_args(annotation) or (annotation,)
+            if get_origin(annotation) is Literal:  # the function checks its values
+                continue
             if value == "" and Path in types:  # the current folder to pathlib
                 raise UsageError("must not be empty", name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):

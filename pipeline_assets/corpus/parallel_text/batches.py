@@ -32,7 +32,7 @@ class Order:
             then the full steps are shuffled. 0 does not sort.
 
     Raises:
-        ValueError: `batch` or `ranks` is below 1, or `bucket_steps` is below 0.
+        ValueError: `batch` or `ranks` is below 1, `bucket_steps` is below 0, or `drop_last` is not a bool.
     """
 
     batch: int | None = 16
@@ -44,6 +44,8 @@ class Order:
     def __post_init__(self) -> None:
         if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
+        if not isinstance(self.drop_last, bool) or isinstance(self.batch, bool):
+            raise ValueError(f"batch must be an integer, and drop_last True or False, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
         """Return the steps of an epoch, each a list of one array of pair numbers per rank.

@@ -24,6 +24,7 @@ from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.encode import encode
 from pipeline_assets.corpus.parallel_text.padding import IGNORED, mask_source, pad_sequences
 from pipeline_assets.corpus.parallel_text.sample import read_sample
+from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +201,12 @@ def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None
         PairLoader(train, Order(ranks=2), rank=2)
     with pytest.raises(ValueError, match="ignore_source requires a dataset of side pair, got src"):
         PairLoader(PairDataset(cache, side="src"), Order(), ignore_source=True)
+    assert refusal(lambda: PairLoader(train, Order(), ignore_source="no"), UsageError) == (
+        "ignore_source: must be True or False, got 'no'; correct it"
+    )
+    for wrong in ({"drop_last": "no"}, {"batch": True}):
+        with pytest.raises(ValueError, match="batch must be an integer, and drop_last True or False"):
+            Order(**wrong)
     saved = PairLoader(train, Order(seed=1)).state_dict()
     for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
         with pytest.raises(ValueError, match="load a state that this loader saved"):
