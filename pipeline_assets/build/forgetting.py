@@ -15,6 +15,7 @@ from pipeline_assets.build.removal_state import (
     read_removals,
     write_comparisons,
 )
+from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.pair_rows import PairRows
@@ -24,12 +25,12 @@ from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, re
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import MANIFEST_FILE
 from pipeline_assets.corpus.removal_entries import LIST_FILE
-from pipeline_assets.corpus.removals import Removals, RowKeys, Selector, keyed_hash, normalize_value
+from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 
-_NUMBERED_ID = re.compile(r".*#[0-9]+", re.DOTALL)  # an id that the build may have numbered, because it was repeated
+_HASH_DIGITS = 64  # of the id of a document whose source has none
 SelectorValue = tuple[Selector, str]
 
 
@@ -54,6 +55,17 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
                 yield file, RowKeys(row_id, (text,), *url)
 
 
+def _matching_hashes(listed: Removals, store: RowStore, row: RowKeys) -> set[str]:
+    """Return the hashes of entries that match a row, also by its id before it was numbered.
+
+    Builds compare such ids, and number repeated ids of conversations, and hashes.
+    """
+    hashes, numbered = listed.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
+    if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
+        hashes |= listed.matching_hashes(RowKeys(numbered[1], ()))
+    return hashes
+
+
 def find_rows(
     stores: RowStores, values: Collection[SelectorValue], patterns: Sequence[str], listed: Removals
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
@@ -71,11 +83,11 @@ def find_rows(
     for store in stores.source_row_stores():
         for file, row in _read_rows(store):
             by_url = {text for text, pattern in compiled.items() if row.url and pattern.fullmatch(row.url)}
-            hashes = requested.matching_hashes(row)
+            hashes = _matching_hashes(requested, store, row)
             matched |= by_url | hashes
             if by_url or hashes:
                 more: list[SelectorValue] = [("url", row.url)] if by_url else []
-                if row.id in ids and _NUMBERED_ID.fullmatch(row.id):
+                if row.id in ids and NUMBERED_ID.fullmatch(row.id):
                     more += [("text", text) for text in row.texts]
                 found.append(RowToForget(store.artifact.folder, file, row.id, more))
     unmatched: list[SelectorValue] = [
@@ -136,7 +148,7 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
         earlier = comparisons.get(manifest.digest, RemovalComparison())
         new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
         if new.entries:
-            rows.update(file for file, row in _read_rows(store) if new.matches(row))
+            rows.update(file for file, row in _read_rows(store) if _matching_hashes(new, store, row))
             comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))
     waiting = [digest for digest, comparison in comparisons.items() if comparison.contains_rows]
     while waiting:

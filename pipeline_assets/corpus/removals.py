@@ -10,6 +10,7 @@
 
 import functools
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from pipeline_assets.corpus.urls import list_domains, split_url
 FORGOTTEN = "forgotten"  # reason of these rows in ledgers
 REMOVALS_FOLDER = "removals"  # in a data root
 REMOVALS_KEY = "removals"  # of the list's position in provenance and plans
+NUMBERED_ID = re.compile(r"(.*)#[0-9]+", re.DOTALL)  # an id that a build may have numbered, because it was repeated
 Selector = Literal["id", "text", "url", "host"]
 
 

@@ -154,6 +154,21 @@ def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(tmp_path: Path) 
     assert len(known) == 2 and open_artifact(folder).manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 2}
 
 
+def test_the_search_shows_all_rows_that_a_repeated_id_removes(tmp_path: Path) -> None:
+    lines = [{"text": text_of(n % 3)} for n in range(5)]
+    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    root = tmp_path / "data"
+    build(recipe, run_in(root))
+    numbered = next(row_id for row_id in words_and_ids(recipe, root) if row_id.endswith("#2"))
+
+    answer = forget_ids(root, [numbered.removesuffix("#2")])
+    build(recipe, run_in(root, replace=True))
+
+    assert {row["id"] for row in answer["rows"]} == {numbered, numbered.removesuffix("#2")}
+    folder = root / "stage_a/mixed/normalized/notes"
+    assert open_artifact(folder).manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 2}
+
+
 @pytest.mark.slow
 def test_near_copies_are_shown_and_kept(tmp_path: Path) -> None:
     lines = [*rows(6), {"text": text_of(2) + " end", "key": "copy"}, {"text": text_of(3), "key": "same"}]

@@ -24,7 +24,7 @@ from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.formats.parquet import open_parquet
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.removals import Removals, RowKeys
+from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 
@@ -176,6 +176,8 @@ def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
                     is_row and len(text) <= _MAX_URL_LENGTH,
                 )
                 yield RowKeys(text if is_id else "", (text,), text if is_url else "")
+                if name in _ID_COLUMNS and (numbered := NUMBERED_ID.fullmatch(text)):
+                    yield RowKeys(numbered[1], ())
             case _, dict(mapping):
                 waiting += [*mapping.items(), *(("", key) for key in mapping)]
             case name, list(items):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
@@ -20,7 +21,7 @@ from subset_pools import scored, subsets_of, talk
 
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
-from pipeline_assets.corpus.publishing.repo_search import RepoSearch
+from pipeline_assets.corpus.publishing.repo_search import RepoSearch, read_row_keys
 from pipeline_assets.corpus.publishing.unpublish import Removal, unpublish
 from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removal_list import read_list
@@ -304,6 +305,14 @@ def test_a_commit_of_another_process_is_not_squashed_unseen(
         remove(place, root)
 
     assert remove(place, root).has_forgotten_head
+
+
+def test_a_repeated_id_is_also_searched_without_its_number(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": ["row-3#2"], "text": ["a#9"]}), tmp_path / "rows.parquet")
+
+    found = [row.id for row in read_row_keys(tmp_path / "rows.parquet")]
+
+    assert sorted(filter(None, found)) == ["row-3", "row-3#2"]
 
 
 def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
