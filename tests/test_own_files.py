@@ -218,6 +218,17 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
+def test_init_refuses_inputs_that_share_a_file(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    (tmp_path / "in" / "sub" / "a.txt").write_text("One text.")
+    inputs = ("--input", "in", "--input", "in/sub")
+
+    refusal = refused(corpusmill("init", "twice", *inputs, "--data", "data", cwd=tmp_path))
+
+    assert refusal == "in/sub: the file a.txt is also in in; pass each file in one --input"
+    assert not (tmp_path / "data").exists()
+
+
 def test_init_leaves_out_dead_links_pipes_and_loops_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

@@ -25,6 +25,7 @@ from pipeline_assets.commands.terminal import (
     pluralize,
     print_answer,
 )
+from pipeline_assets.corpus.readers.file_patterns import is_excluded, matching_names
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -195,12 +196,17 @@ def init(
     if not only_print:
         _raise_if_exists(path)
     drafts: list[SectionDraft] = []
+    readers: dict[str, str] = {}  # input that reads each file, by the file's path without links
     for pattern in dict.fromkeys(input):
         folder, patterns = folder_and_patterns([pattern], _ALL_FILES)
         exclude = _data_root_exclusion(folder, data) if patterns == [_ALL_FILES] else ()
         listed = SourceFolder(folder, tuple(patterns), exclude)
         sections, messages = draft_sources(listed, _source_name(folder.name) or name)
         drafts += sections
+        for file in matching_names(folder, patterns) if len(input) > 1 else ():
+            reader = readers.setdefault(os.path.realpath(folder / file), pattern)
+            if reader != pattern and not is_excluded(file, exclude):
+                raise UsageError(f"the file {file} is also in {reader}", pattern, "pass each file in one --input")
         for message in messages:
             echo(in_one_line(f"{folder}: {message}"), err=True)
     folders = in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
