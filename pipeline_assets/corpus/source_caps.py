@@ -10,7 +10,7 @@ from pipeline_assets.spine.section import RecipeSection
 
 
 class SourceCaps(RecipeSection):
-    """Upper limits of sources: `every_source`, except for the sources in `sources`."""
+    """Upper limit of each source: its entry in `sources`, or else `every_source`."""
 
     every_source: Decimal
     sources: Mapping[str, Decimal] = pydantic.Field(default_factory=dict)

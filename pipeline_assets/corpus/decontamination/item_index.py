@@ -73,7 +73,13 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Items that were read: numbers by normalized text, word hashes by number, names."""
+    """Items with enough words.
+
+    Attributes:
+        texts: Number of each item by its normalized text.
+        hashes: Word hashes of each item, in the order of the numbers.
+        names: Names of all items, in the order in which they were read.
+    """
 
     texts: dict[bytes, int]
     hashes: list[NDArray[np.uint64]]

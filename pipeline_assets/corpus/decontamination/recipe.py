@@ -203,7 +203,7 @@ class ContaminatedLine(msgspec.Struct, frozen=True):
 
 
 def read_contaminated(decontaminated: Artifact) -> Iterator[ContaminatedLine]:
-    """Yield the contaminated documents, in the order of the corpus."""
+    """Yield the line of each contaminated document, in the order of the corpus."""
     yield from read_structs(decontaminated.path(CONTAMINATED_FILE), ContaminatedLine)
 
 

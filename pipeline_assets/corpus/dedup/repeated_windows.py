@@ -173,7 +173,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
 
     Files: a run sorted by the `number` of a document. It has a row for each such `window` of a document, with the count
     of all distinct `windows` of the document. The upper 32 bits of a `window` are `range_number`; the lower 32 are its
-    index among the found windows of the range. Counts: `repeated_windows`.
+    index among these windows of the range. Counts: `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])

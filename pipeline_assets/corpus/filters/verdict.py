@@ -101,7 +101,7 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
         UsageError: The language detector is not installed; the document lacks the column of a rule, or the column
             cannot be compared with the rule's constant; the classifier lacks the label of `score`, or the document has
             a column of its name.
-        InputError: A list or the classifier is not usable.
+        InputError: A list or the classifier is not usable, or the text is too long.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
     filters = build_filters(recipe)
