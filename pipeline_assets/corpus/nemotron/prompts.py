@@ -46,7 +46,7 @@ _QUALITY_COLUMNS = ["quality_valid_harmony", "quality_completion_nonempty", "qua
 _QUALITY_COLUMNS += ["stats_completion_tokens", "stats_tool_calls", "template"]
 _DOCUMENT_COLUMNS = ["id", "source_file", "source_row", "loss_rule"]
 _DOCUMENT_COLUMNS += ["meta_domain", "meta_license", "meta_correctness", "meta_formal_statement"]
-Row = dict[str, Any]
+_StoredRow = dict[str, Any]
 
 
 class DropRecord(msgspec.Struct, frozen=True):
@@ -176,13 +176,13 @@ def write_prompts(
     return Receipt([documents.output(name), dropped.output(dropped_name)], dict(counts))
 
 
-def _read_batches(file: Path, columns: list[str]) -> Iterator[list[Row]]:
+def _read_batches(file: Path, columns: list[str]) -> Iterator[list[_StoredRow]]:
     with StoredParquet(file) as parquet:
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
             yield pa.RecordBatch.to_pylist(batch)
 
 
-def drop_reason(row: Row, rules: PromptRules) -> tuple[str, str] | None:
+def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
     """Return (reason, detail) if the rules drop a row, else None."""
     tokens = row["stats_completion_tokens"]
     if not row["quality_valid_harmony"] and not uses_chat_template(row.get("template")):
@@ -212,7 +212,7 @@ def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
 
-def _to_document(row: Row, split: str) -> Document:
+def _to_document(row: _StoredRow, split: str) -> Document:
     correctness = row["meta_correctness"]
     columns = {CORRECTNESS_KEY: _UNKNOWN_CORRECTNESS if correctness is None else correctness}
     return Document(
@@ -226,7 +226,7 @@ def _to_document(row: Row, split: str) -> Document:
     )
 
 
-def extract_prompt(row: Row) -> str:
+def extract_prompt(row: _StoredRow) -> str:
     """Return a proof's formal statement, else the user messages, else the whole text."""
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:

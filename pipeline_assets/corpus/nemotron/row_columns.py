@@ -91,8 +91,8 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`.
 
     The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
-    `high_…` condition, and `meta_solved_bin` all attempts. A condition is ignored if its `count` is 0, or its `pass`
-    exceeds its `count`. If `count` or `pass` is not an integer, only `accuracy` is used, and `meta_pass_k` and
+    `high_…` condition, and `meta_solved_bin` all attempts. A condition is ignored if its `count` is 0, or its `pass` is
+    not between 0 and `count`. If `count` or `pass` is not an integer, only `accuracy` is used, and `meta_pass_k` and
     `meta_correct_count` are null; if `accuracy` is not a share either, the condition is ignored. Numbers may be text.
     Shares are rounded to four digits.
     """

@@ -94,7 +94,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 
 @dataclass
-class _ScoredRows:
+class _ScoreSums:
     """Values of `nll_mean`, and sums of other `_NUMBER_COLUMNS`, of scored rows."""
 
     values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
@@ -127,8 +127,8 @@ class _Tally:
     """Figures of the rows of a split, or of all splits."""
 
     def __init__(self) -> None:
-        self._counts, self._without_score, self._scored = Counter[str](), Counter[str](), _ScoredRows()
-        self._groups = {part: defaultdict[str, _ScoredRows](_ScoredRows) for part in _GROUPS}
+        self._counts, self._without_score, self._scored = Counter[str](), Counter[str](), _ScoreSums()
+        self._groups = {part: defaultdict[str, _ScoreSums](_ScoreSums) for part in _GROUPS}
         self._highest: list[dict[str, Any]] = []
         self._lowest: list[dict[str, Any]] = []
 
