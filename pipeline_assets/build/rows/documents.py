@@ -82,10 +82,10 @@ class SourceRows(DocumentRows):
         return super().find_reject_row(file, row, name)
 
     def _text_unit(self, file: str) -> str | None:
-        """Return the part of a file that is one Document; None for files with columns."""
+        """Return the part of a text file that is one Document; None for rows and pages."""
         recipe = self.artifact.manifest.identity.recipe
         format_ = detect_format(file, recipe.get("text_endings", ()))
-        if format_ in (None, *COLUMN_FORMATS):
+        if recipe.get("kind") != "local" or format_ in (None, *COLUMN_FORMATS):
             return None
         return recipe.get("text_unit") or "file" if format_ == "text" else "file"
 

@@ -154,3 +154,14 @@ def test_a_line_of_a_text_file_belongs_only_to_the_document_that_contains_it(
     rejected = ("rejected", Reject("b.txt", place, "invalid_utf8", "invalid start byte at byte 0"))
     assert (rows.find_by_source("b.txt", place), rows.find_reject("b.txt", place)) == (None, rejected)
     assert rows.find_reject("b.txt", place + 2) == (rejected if unit == "file" else None)
+
+
+def test_a_line_within_a_wikipedia_page_belongs_to_no_other_page(normalized: Callable[..., Artifact]) -> None:
+    pages = "".join(f'<doc id="{n}" url="u?curid={n}" title="{n}">\n{n}\n\nText.\n\n</doc>\n' for n in (1, 2))
+    found = normalized("wikipedia_en", {"AA/wiki_00.txt": pages}, files=["**/wiki_*"])
+
+    rows = SourceRows(found, Lineage(Path()))
+
+    second = pages.index("<doc", 1)
+    places = [rows.find_by_source("AA/wiki_00.txt", place) for place in (0, second, second + 40)]
+    assert places == [(0, False), (1, False), None]
