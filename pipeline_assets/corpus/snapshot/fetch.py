@@ -27,8 +27,9 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Bytes [start, stop) to fetch: one range from 0 to the tail if `is_whole`, several for the only piece of
-            a file of JSON lines, else one for each piece, with stop <= start if the tail contains the piece.
+        ranges: Bytes [start, stop) to fetch. A whole file has one range, from 0 to the tail. A file of JSON lines has
+            several ranges for its only piece. Other files have one range per piece, which is empty (stop <= start) if
+            the tail contains the piece.
         is_whole: Whether all row groups are read, so that the file can be hashed.
     """
 
