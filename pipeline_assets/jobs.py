@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import dagster as dg
 
 from pipeline_assets.assets import as_failure, dagster_name
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
 from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, version_for
@@ -170,7 +170,7 @@ def verify_sample(
         context.log.info(f"{target.name}: {len(new_findings)} findings")
         findings += new_findings
         because = new_findings[0].what if new_findings else f"a sample of {sample} matches the manifest"
-        result = CheckResult(FILES.name, not new_findings, FILES.is_blocking, because, {SAMPLE_KEY: sample})
+        result = CheckResult(FILES_CHECK.name, not new_findings, FILES_CHECK.is_blocking, because, {SAMPLE_KEY: sample})
         results.setdefault(view.key, {})[view.partition] = (result,)
         kinds[view.key] = target.kind
     for key, asset_results in results.items():

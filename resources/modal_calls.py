@@ -26,7 +26,7 @@ from pipeline_assets.corpus.scoring.remote_shard import build_fetch_request, bui
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 logger = logging.getLogger("corpusmill")
 _MAX_TRIES = 3  # calls per shard
@@ -202,7 +202,7 @@ class ModalLauncher:
             raise _explain_error(outcome, call_id)
         receipt = _shard_receipt(outcome, self.work.split, call_id)
         [remote] = receipt.files
-        local = f"{WORK}/scored/{receipt.notes['name']}.parquet"
+        local = f"{WORK_FOLDER}/scored/{receipt.notes['name']}.parquet"
         volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
         try:
             with DurableFile(folder.path(local)) as file:

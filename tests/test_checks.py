@@ -176,7 +176,7 @@ def test_a_warning_of_a_check_that_could_not_read_a_file_is_not_kept(root: Path)
             raise error
         return Verdict(True, "equal")
 
-    own = (checks.FILES, checks.artifact_check(shares_agree, is_blocking=False))
+    own = (checks.FILES_CHECK, checks.artifact_check(shares_agree, is_blocking=False))
     target = replace(normalized, kind=replace(normalized.kind, checks=own))
 
     with pytest.raises(RetryableError, match=r"shares_agree failed: .*/a\.parquet: not Parquet; remove it; run"):

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 from pipeline_assets.spine.artifact import Damage, open_artifact, verify
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.staging import PLAN, leftover_path
+from pipeline_assets.spine.staging import PLAN_FILE, leftover_path
 from pipeline_assets.systems.healing import HealingRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -154,7 +154,7 @@ def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path
     shutil.copytree(demo_root / HUB_FOLDER, tmp_path / "data" / HUB_FOLDER)
     begun = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
     begun.mkdir(parents=True)
-    (begun / PLAN).write_text("{}")
+    (begun / PLAN_FILE).write_text("{}")
     return tmp_path / "data"
 
 

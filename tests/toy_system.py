@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK
 from pipeline_assets.build.pins.source_pin import pin_inputs
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
@@ -89,10 +89,10 @@ RAW = Kind(
     StageVersion("toy_raw", 1),
     input_builder(pin_inputs),
     "Text files, by hash.",
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
     external_inputs=input_folder,
 )
-LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES, LEDGER)
+LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES_CHECK, LEDGER_CHECK)
 LOUD = Kind("toy/loud", LOUD_STAGE, file_builder(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
 
 # 6. The names that a system's page must have.

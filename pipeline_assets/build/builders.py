@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept_work
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
@@ -54,7 +54,7 @@ def unknown_kind(name: str, stage: StageVersion) -> Kind:
     def build(target: Target, run: Run) -> Artifact:
         raise LookupError(f"this program has no kind {name}")
 
-    return Kind(name, stage, build, "An artifact of a kind that this program does not know.", (FILES,))
+    return Kind(name, stage, build, "An artifact of a kind that this program does not know.", (FILES_CHECK,))
 
 
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:

@@ -65,8 +65,8 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
     )
 
 
-FILES = context_check(files_match_manifest)
-LEDGER = artifact_check(ledger_adds_up)
+FILES_CHECK = context_check(files_match_manifest)
+LEDGER_CHECK = artifact_check(ledger_adds_up)
 
 
 def run_checks(target: Target, root: Path) -> list[CheckResult]:
@@ -79,7 +79,7 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
     try:
         artifact = open_artifact(root / target.folder)
     except InputError as damaged:
-        return [CheckResult(FILES.name, False, FILES.is_blocking, str(damaged))]
+        return [CheckResult(FILES_CHECK.name, False, FILES_CHECK.is_blocking, str(damaged))]
     results: list[CheckResult] = []
     is_final = True
     for check in target.kind.checks:

@@ -44,7 +44,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import (
     BUILDER_KEY,
-    PLAN,
+    PLAN_FILE,
     PULLED_KEY,
     RECEIPTS_FOLDER,
     artifact_of_leftover,
@@ -171,7 +171,7 @@ class Survey:
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
         whole = None if folder.exists() else manifests.get(folder)
-        dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN) if path.exists()), leftover)
+        dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN_FILE) if path.exists()), leftover)
         is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
         is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
         has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)

@@ -22,7 +22,7 @@ from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import FILE_NAME, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import (
-    PLAN,
+    PLAN_FILE,
     PULLED_KEY,
     RECEIPTS_FOLDER,
     artifact_of_leftover,
@@ -187,7 +187,7 @@ def _partial_folders(folder: Path) -> list[Path]:
 
 def _last_write(folder: Path) -> datetime.datetime:
     times, receipts = [0.0], folder / RECEIPTS_FOLDER
-    for path in (folder, folder / PLAN, *receipts.glob("*"), *receipts.glob("*/*.json")):
+    for path in (folder, folder / PLAN_FILE, *receipts.glob("*"), *receipts.glob("*/*.json")):
         with contextlib.suppress(FileNotFoundError):  # a live builder moves its folder
             times.append(path.stat().st_mtime)
     return datetime.datetime.fromtimestamp(max(times), datetime.UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.export import card_title, earlier_steps
@@ -216,7 +216,7 @@ KINDS: Final = {
         StageVersion(f"export_{to}", 1),
         file_builder(_build),
         "Export for a trainer.",
-        (FILES,),
+        (FILES_CHECK,),
         labels=(CARD_FILE,),
         external_inputs=tokenizer_path,
     )

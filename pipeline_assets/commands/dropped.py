@@ -86,19 +86,19 @@ def _locate_rows(
     from pipeline_assets.build.rows.source_row import LocalRow, format_place
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.document import Document
-    from pipeline_assets.corpus.document_shards import SHARDS
+    from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
     from pipeline_assets.corpus.formats.jsonl_rows import read_chosen_lines
     from pipeline_assets.corpus.sealed_shards import shard_rows
 
     shards = {}
     for row in rows:
-        prefix, _, name = row.file.rpartition(f"{SHARDS}/")  # rejects of deduplication begin with their source
+        prefix, _, name = row.file.rpartition(f"{SHARDS_FOLDER}/")  # rejects of deduplication begin with their source
         owner = row.source or prefix.rstrip("/")
         if not owner and len(corpus_inputs(artifact.manifest)) > 1:
             continue  # a reject of decontamination: any of the inputs may have a shard of this name
         digest = input_for_source(artifact.manifest, owner)["digest"]
         corpus = lineage.locate(digest) if digest in lineage else None
-        if corpus is not None and (path := f"{SHARDS}/{name}") in shard_rows(corpus):
+        if corpus is not None and (path := f"{SHARDS_FOLDER}/{name}") in shard_rows(corpus):
             shards[row] = corpus.path(path), row.row
     documents = read_chosen_lines(shards.values(), Document)
     for row in rows:

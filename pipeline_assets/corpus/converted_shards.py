@@ -14,7 +14,7 @@ import msgspec
 
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import DeriveId, Document
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.document_sizes import SIZES_NOTE, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -22,11 +22,11 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger, rejected_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView
 
-_CONVERTED_FOLDER = f"{WORK}/converted"
-IDS_FOLDER = f"{WORK}/ids"
-REJECTS_FOLDER = f"{WORK}/rejects"
+_CONVERTED_FOLDER = f"{WORK_FOLDER}/converted"
+IDS_FOLDER = f"{WORK_FOLDER}/ids"
+REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 DUPLICATE_ID = "duplicate_doc_id"
 NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
 _MAX_NUL_FRACTION = Fraction(1, 100)
@@ -137,10 +137,10 @@ def finalize_shards(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in rewritten])
     rewritten_receipts = iter(list(run_stage("publish", work, rewritten, staging, settings)) if rewritten else [])
     return [
-        Receipt([shard.receipt.files[0].link_as(f"{SHARDS}/{shard.name}{SUFFIX}", staging)], shard.receipt.counts)
+        Receipt([receipt.files[0].link_as(f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", staging)], receipt.counts)
         if shard.repeats is None
         else next(rewritten_receipts)
-        for shard in shards
+        for shard, receipt in zip(shards, receipts, strict=True)
     ]
 
 
@@ -175,7 +175,7 @@ def finalize_shard(
     the text gets the suffix `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The
     receipt has the counts of the conversion, with the new rejects moved from `documents` to `rejected/REASON`.
     """
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}"
     counts = Counter(shard.receipt.counts)
     rejects_name = f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     occurrences = read_occurrences(shard.repeats, shard.rows)

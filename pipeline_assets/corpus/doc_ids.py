@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 
 IDS_PER_RUN = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
-_REPEATS = f"{WORK}/repeats"
+_REPEATS = f"{WORK_FOLDER}/repeats"
 _HASH_BYTES = 16
 _BLOCK_IDS = 1 << 16  # per merged block: about 5 MB with the sort's copies
 _WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats

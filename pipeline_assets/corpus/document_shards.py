@@ -13,7 +13,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import OutputFile
 
-SHARDS = "shards"
+SHARDS_FOLDER = "shards"
 REJECTS_FILE = f"rejects{SUFFIX}"
 T = TypeVar("T")
 _FIX = "verify the corpus, then rebuild it"

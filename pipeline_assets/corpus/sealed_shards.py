@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.corpus.document_shards import SHARDS, DocumentShard
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER, DocumentShard
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, repair_hint
@@ -15,7 +15,8 @@ from pipeline_assets.spine.staging import OutputFile, StagingView
 
 def shard_rows(corpus: Artifact) -> dict[str, int]:
     """Return the number of documents by shard path, in manifest order."""
-    return {file.path: file.rows for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")}
+    files = corpus.manifest.identity.files
+    return {file.path: file.rows for file in files if file.path.startswith(f"{SHARDS_FOLDER}/")}
 
 
 def document_shards(corpus: Artifact) -> list[DocumentShard]:
@@ -34,7 +35,7 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     file does not have the sealed hash.
     """
     assert shard.sealed is not None
-    linked = replace(shard.sealed, path=f"{SHARDS}/{shard.name}{SUFFIX}")
+    linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")
     durable.link(shard.file, folder.path(linked.path))
     if (sha256 := file_sha256(folder.path(linked.path))) != linked.sha256:
         what = f"sha256 is {sha256}, sealed with {linked.sha256}"

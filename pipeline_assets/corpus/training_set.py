@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
@@ -28,7 +28,7 @@ _PREVIEW_SHARDS = 5
 class SelectionRecipe(RecipeSection):
     """Selection of a snapshot's shards by patterns of their paths, in manifest order."""
 
-    shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS}/*",)
+    shards: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)] = (f"{SHARDS_FOLDER}/*",)
 
 
 class TextRecipe(SelectionRecipe):
@@ -43,7 +43,7 @@ class TextRecipe(SelectionRecipe):
 
 def select_shards(corpus: Artifact, recipe: TextRecipe) -> BuildResult:
     """Build a text manifest of selected shards; UsageError if a pattern matches none."""
-    available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS}/")]
+    available = [file for file in corpus.manifest.identity.files if file.path.startswith(f"{SHARDS_FOLDER}/")]
     for pattern in recipe.shards:
         if not any(fnmatch.fnmatchcase(file.path, pattern) for file in available):
             existing = f"{available[0].path} to {available[-1].path}" if available else "none"

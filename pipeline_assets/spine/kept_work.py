@@ -16,7 +16,7 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, kept_folder
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView, remove_unnamed
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView, remove_unnamed
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,12 @@ class KeptWork:
 
     def write(self, staging: StagingView) -> None:
         """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
-        work = staging.path(f"{WORK}/{KEPT_TASKS_FILE}")
-        remove_unnamed(
-            work.parent, {path.removeprefix(f"{WORK}/") for paths in self._files.values() for path in paths}, keep=()
-        )
+        work = staging.path(f"{WORK_FOLDER}/{KEPT_TASKS_FILE}")
+        kept = {path.removeprefix(f"{WORK_FOLDER}/") for paths in self._files.values() for path in paths}
+        remove_unnamed(work.parent, kept, keep=())
         durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
 
 
 def _kept_path(artifact: Path, name: str) -> Path:
-    in_work = name.removeprefix(f"{WORK}/")
+    in_work = name.removeprefix(f"{WORK_FOLDER}/")
     return artifact / name if in_work == name else kept_folder(artifact) / in_work

@@ -37,7 +37,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
             adopt_staging_dir(target, plan_bytes, folder)
         if not folder.exists():
             durable.make_folder(folder)
-            durable.write_durably(folder / staging.PLAN, plan_bytes)
+            durable.write_durably(folder / staging.PLAN_FILE, plan_bytes)
         try:
             yield staging.StagingDir(folder, target, lock, has_partial_work)
         except Exception:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.worker import ShardJob
 
 logger = logging.getLogger("corpusmill")
@@ -114,7 +114,7 @@ class Pool(Generic[S]):
 
     def _find_poison_row(self, shard: S, poison_rows: frozenset[int], folder: StagingView) -> int:
         start, stop = 0, shard.rows
-        scratch = StagingView(folder.path(f"{WORK}/probe"))
+        scratch = StagingView(folder.path(f"{WORK_FOLDER}/probe"))
         durable.make_folder(scratch.folder)
         # Bisect: rows [start, stop) crash a worker. Keep the half that crashes alone, until one row remains.
         while stop - start > 1:

@@ -25,7 +25,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError, UsageError,
 from pipeline_assets.spine.futures import FutureEngine, JobFunction, JobResult
 from pipeline_assets.spine.provenance import library_versions
 from pipeline_assets.spine.stage import S, WarmUp, Work
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.worker import Failure
 
 logger = logging.getLogger("corpusmill")
@@ -53,7 +53,7 @@ def run_on_ray(
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
         ray = connect(workers, memory)
-        marker = folder.path(f"{WORK}/ray-{uuid.uuid4().hex}")
+        marker = folder.path(f"{WORK_FOLDER}/ray-{uuid.uuid4().hex}")
         durable.write_durably(marker, b"")
         blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
         options = {"num_cpus": 1, "memory": memory, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}

@@ -11,7 +11,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import stream_sha256
 from pipeline_assets.spine.manifest import is_inside
-from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK, OutputFile, read_receipt
+from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFile, read_receipt
 
 HASHING_THREADS = 4  # hashing releases the interpreter lock
 
@@ -50,7 +50,7 @@ def find_changed_work(folder: Path, receipt_file: Path) -> str | None:
     Files that no longer exist do not count.
     """
     receipt = read_receipt(receipt_file)
-    work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK}/")]
+    work = [] if receipt is None else [file for file in receipt.files if file.path.startswith(f"{WORK_FOLDER}/")]
     changed = (file.path for file in work if (folder / file.path).exists() and not matches_receipt(folder, file))
     return next(changed, None)
 

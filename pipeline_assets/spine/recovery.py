@@ -6,7 +6,7 @@ from pipeline_assets.spine import artifact, durable
 from pipeline_assets.spine.manifest import FILE_NAME
 from pipeline_assets.spine.staging import (
     BUILDER_KEY,
-    PLAN,
+    PLAN_FILE,
     fencing_number,
     finish_seal,
     leftover_folders,
@@ -16,7 +16,7 @@ from pipeline_assets.spine.staging import (
 
 def is_incomplete(folder: Path) -> bool:
     """Check whether the creation, seal or removal of a staging directory was cut off."""
-    return (folder / FILE_NAME).exists() or not (folder / PLAN).exists()
+    return (folder / FILE_NAME).exists() or not (folder / PLAN_FILE).exists()
 
 
 def finish_or_undo_seal(target: Path) -> None:

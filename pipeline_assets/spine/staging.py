@@ -32,7 +32,7 @@ from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Man
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.typed_values import convert
 
-PLAN, RECEIPTS_FOLDER, WORK = ".plan.json", ".receipts", ".work"
+PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER = ".plan.json", ".receipts", ".work"
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER_KEY = "builder"  # key of the fencing number in the provenance
 PULLED_KEY = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
@@ -200,7 +200,7 @@ class StagingDir(StagingView):
             if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
-        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN, RECEIPTS_FOLDER, WORK))
+        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER))
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.raise_if_lost()
@@ -274,9 +274,9 @@ def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
 
 def finish_seal(folder: Path, target: Path, fence: int) -> None:
     """Run steps 2 to 4 of the seal: keep or remove work files, make read-only, rename."""
-    if (folder / WORK / KEPT_TASKS_FILE).exists():
-        keep_work(folder / WORK, target)
-    for name in (RECEIPTS_FOLDER, WORK, PLAN):
+    if (folder / WORK_FOLDER / KEPT_TASKS_FILE).exists():
+        keep_work(folder / WORK_FOLDER, target)
+    for name in (RECEIPTS_FOLDER, WORK_FOLDER, PLAN_FILE):
         durable.remove(folder / name)
     make_read_only(folder, sorted(folder.rglob("*")))
     durable.fsync_folder(folder)

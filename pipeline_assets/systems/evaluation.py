@@ -6,7 +6,7 @@ Compiled kernels are imported where they are used, because most commands build n
 from pathlib import Path
 
 from pipeline_assets.build.builders import Job, input_builder
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs, restore_source_folder
 from pipeline_assets.build.run import Run
@@ -41,7 +41,7 @@ EVALUATION = Kind(
     external_inputs=input_folder,
     preview=preview_inputs,
     planner=Planner(list_inputs),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES, LEDGER
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK
 from pipeline_assets.build.rows.derived import FilteredRows
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
@@ -63,5 +63,5 @@ FILTERED = Kind(
     external_inputs=FilterFiles.from_manifest,
     rows=FilteredRows,
     keeps_all=lambda recipe: keeps_all(FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]),
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.documents import SnapshotRows
 from pipeline_assets.build.rows.splits import SplitRows
@@ -107,7 +107,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
 
     Each document names its input file and row. Rows that fail a rule are counted; bad rows are stored as rejects.""",
     formats=frozenset({"huggingface", "jsonl"}),
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
     rows=SnapshotRows,
     planner=Planner(_list_snapshot),
     applies_removals=True,
@@ -125,7 +125,7 @@ HEALING_TEXT_MANIFEST = Kind(
     file_builder(_select),
     "Selection of the snapshot's shards that the healing set uses, each hashed again, with their totals.",
     preview=training_set.preview_selection,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -163,8 +163,8 @@ MEGATRON_SPLIT = Kind(
     rows=SplitRows,
     planner=Planner(plan_tokens=_budgeted_tokens),
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         *map(artifact_check, (checks.index_reads_back, checks.ids_in_range, checks.token_budget_met)),
     ),
 )
@@ -182,7 +182,7 @@ MEGATRON_DATASET = Kind(
     input_builder(_join),
     "Train and valid splits under one digest, which a training run can name.",
     checks=(
-        FILES,
+        FILES_CHECK,
         artifact_check(checks.no_document_in_both_splits),
         # Some corpora miss the interval by chance, and a rebuild cannot change that.
         artifact_check(checks.valid_fraction_is_plausible, is_blocking=False),

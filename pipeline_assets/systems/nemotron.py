@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection, list_uncached, template_files
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -188,7 +188,7 @@ RAW = Kind(
     external_inputs=split_pin.split_folder,
     preview=preview_inputs,
     planner=Planner(split_pin.list_split),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -205,7 +205,7 @@ INVENTORY = Kind(
     """Census of a split's rows: columns, types by role, tags, and the share of rows with each kind of metadata.
 
     Counts all rows or a sample, as JSON and as a page. Unusable rows are stored as rejects with their reasons.""",
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
     preview=row_checks.preview_columns,
     planner=Planner(split_pin.list_uncached),
 )
@@ -244,8 +244,8 @@ NORMALIZED_SHARDS = Kind(
     planner=Planner(list_uncached),
     applies_removals=True,
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         *map(artifact_check, (row_checks.texts_parse, row_checks.tokens_round_trip)),
         context_check(coverage_within_inventory, is_blocking=False),
     ),
@@ -270,7 +270,7 @@ PROMPTS = Kind(
     Dropped are rows with invalid Harmony, a short completion, calls that do not fit their tools, or repeated text.""",
     formats=frozenset({"jsonl"}),
     rows=conversations.PromptRows,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -281,7 +281,7 @@ DECONTAMINATED = Kind(
     "Prompts of a split without items of evaluation sets; each dropped prompt is listed with the item's position.",
     formats=frozenset({"jsonl"}),
     rows=conversations.DecontaminatedPrompts,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -299,7 +299,7 @@ NEAR_DUPLICATES = Kind(
     "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
     rows=conversations.DeduplicatedPrompts,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -320,7 +320,7 @@ DEDUPLICATED = Kind(
     Dropped rows are stored with their reasons.""",
     formats=frozenset({"parquet"}),
     rows=conversations.KeptConversations,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -342,7 +342,7 @@ CANDIDATE_POOLS = Kind(
     labels=(CARD_FILE,),
     rows=conversations.PoolRows,
     planner=Planner(describe_limits=describe_quotas),
-    checks=(FILES, LEDGER, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
+    checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )
 
 
@@ -353,7 +353,7 @@ POOL_REPORT = Kind(
     "Sizes, shared rows and contents of the pools of all datasets. Requires all datasets.",
     labels=(REPORT_HTML,),
     preview=preview_pools,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -372,7 +372,7 @@ PUBLISHED_POOLS = Kind(
     The token is the user's HF_TOKEN. An interrupted publication continues in the next run.""",
     formats=frozenset({"huggingface"}),
     preview=preview_publication,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -390,7 +390,7 @@ HF_LAYOUT = Kind(
     formats=frozenset({"parquet"}),
     labels=(CARD_FILE,),
     rows=conversations.LayoutRows,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 RECIPE = NemotronRecipe
 KINDS = (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.pair_rows import EncodedPairs, PairRows
@@ -120,7 +120,7 @@ RAW = Kind(
     external_inputs=input_folder,
     preview=raw_pin.preview_inputs,
     planner=Planner(_list_files),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -183,7 +183,7 @@ SAMPLE = Kind(
     planner=Planner(_list_fetched),
     rows=PairRows,
     applies_removals=True,
-    checks=(FILES, LEDGER, artifact_check(no_text_in_two_splits)),
+    checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(no_text_in_two_splits)),
 )
 
 
@@ -219,7 +219,7 @@ TOKEN_CACHE = Kind(
     formats=frozenset({"numpy"}),
     rows=EncodedPairs,
     external_inputs=tokenizer_path,
-    checks=(FILES, context_check(pairs_are_those_of_the_sample), context_check(unknown_tokens_within_limit)),
+    checks=(FILES_CHECK, context_check(pairs_are_those_of_the_sample), context_check(unknown_tokens_within_limit)),
 )
 RECIPE = ParallelRecipe
 KINDS = (RAW, SAMPLE, TOKEN_CACHE)

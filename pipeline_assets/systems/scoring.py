@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import model_pin, raw_pin, split_pin
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.build.pins.raw_pin import preview_inputs
@@ -36,7 +36,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import adopt_finished_shards
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.staging import WORK, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
 _RAW_KIND_NAME = "nemotron/raw"
@@ -86,7 +86,7 @@ MODEL = Kind(
     external_inputs=model_pin.read_model_folder,
     preview=preview_inputs,
     planner=Planner(model_pin.list_model),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -119,7 +119,7 @@ def _score(job: Job) -> BuildResult:
         selection = select_rows(files, recipe.max_rows)
         if run.remote_launcher is None:
             folder = opened.enter_context(model_pin.model_folder(model, run, job.staging))
-            locks = job.staging.path(f"{WORK}/gpus")
+            locks = job.staging.path(f"{WORK_FOLDER}/gpus")
             scorer = Scorer(digest, recipe, folder, run.settings.vocabulary, locks, has_harmony_rows(files.values()))
             run_stage = local_runner(scorer, run.settings)
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
@@ -180,8 +180,8 @@ NLL_SCORES = Kind(
     Rows without a score have a reason. A sample is rescored in batches of other sizes to measure the stability.""",
     formats=frozenset({"parquet"}),
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         artifact_check(rows_have_scores),
         context_check(unknown_tokens_within_limit),
         artifact_check(scores_are_stable, is_blocking=False),
@@ -220,7 +220,7 @@ SCORE_REPORT = Kind(
     "Distribution of the scores of all splits by domain, correctness and length. Requires all splits.",
     labels=(REPORT_HTML,),
     preview=preview_scores,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -245,6 +245,6 @@ TRAINING_SUBSETS = Kind(
     Each row has its score, its percentile and the rule that chose it. Requires all splits.""",
     formats=frozenset({"parquet"}),
     rows=SubsetRows,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 SCORING_KINDS = (CHAT_TEMPLATE, MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)

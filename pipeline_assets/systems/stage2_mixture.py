@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.token_rows import TokenShardRows
@@ -207,8 +207,8 @@ RAW_CORPUS = replace(
     labels=(source_notes.README_FILE,),
     after_build=None,
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         artifact_check(documents_have_licences),
         artifact_check(named_columns_have_values, is_blocking=False),
         artifact_check(no_document_is_outsized, is_blocking=False),
@@ -224,7 +224,7 @@ DEDUPLICATED = replace(
     description="""Documents of all sources without duplicates, with a decision per dropped one and all similar pairs.
 
     Requires that every source of the shards is filtered.""",
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -245,8 +245,8 @@ TOKENIZER = Kind(
     preview=trained_tokenizer.preview_tokenizer,
     after_build=trained_tokenizer.write_tokenizer_figures,
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         context_check(model_is_expected),
         artifact_check(trained_tokenizer.shares_are_kept, is_blocking=False),
     ),
@@ -307,7 +307,7 @@ TOKEN_SHARDS = Kind(
     rows=TokenShardRows,
     preview=mixture_figures.preview_token_shards,
     external_inputs=tokenizer_path,
-    checks=(FILES, LEDGER, context_check(unknown_tokens_within_limit)),
+    checks=(FILES_CHECK, LEDGER_CHECK, context_check(unknown_tokens_within_limit)),
 )
 
 
@@ -326,7 +326,7 @@ INVENTORY = Kind(
     Requires all token shards.""",
     preview=mixture_figures.preview_inventory,
     after_build=mixture_figures.write_mixture_figures,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -342,7 +342,7 @@ SEGMENTS = Kind(
     file_builder(_cut),
     "Segments of a continual training, in order: each takes the next rows of every corpus, so no row is in two.",
     preview=mixture_figures.preview_segments,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 RECIPE = Stage2Recipe
 KINDS = (RAW, RAW_CORPUS, FILTERED, DEDUPLICATED, TOKENIZER, TOKEN_SHARDS, INVENTORY, SEGMENTS)

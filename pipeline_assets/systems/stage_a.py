@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, LEDGER, artifact_check, context_check
+from pipeline_assets.build.checks import FILES_CHECK, LEDGER_CHECK, artifact_check, context_check
 from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.pins.raw_pin import RAW_STAGE, preview_inputs
 from pipeline_assets.build.recipe import Recipe
@@ -204,7 +204,7 @@ RAW = Kind(
     external_inputs=input_folder,
     preview=preview_inputs,
     planner=Planner(source_pin.list_inputs),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -243,8 +243,8 @@ NORMALIZED = Kind(
     after_build=_write_manifest_copy,
     applies_removals=True,
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         artifact_check(pages_add_up),
         artifact_check(misnamed_columns.named_columns_have_values, is_blocking=False),
         artifact_check(no_document_is_outsized, is_blocking=False),
@@ -270,7 +270,7 @@ DEDUPLICATED = Kind(
     Requires that every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
     rows=DeduplicatedRows,
-    checks=(FILES, LEDGER, context_check(removals_within_caps)),
+    checks=(FILES_CHECK, LEDGER_CHECK, context_check(removals_within_caps)),
 )
 
 
@@ -294,7 +294,7 @@ SIGNATURES = Kind(
     file_builder(_sign),
     "Signatures of the kept documents, against which later corpora are deduplicated: hashes, bands and shingle sets.",
     formats=frozenset({"parquet"}),
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 
 
@@ -307,7 +307,7 @@ DECONTAMINATED = Kind(
     Requires all filtered sources, deduplicated if the recipe has `dedup`, and every evaluation set.""",
     formats=frozenset({"jsonl"}),
     rows=DecontaminatedRows,
-    checks=(FILES, LEDGER),
+    checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
 
@@ -354,8 +354,8 @@ PACKED = Kind(
     external_inputs=packing.tokenizer_path,
     labels=(META_FILE,),
     checks=(
-        FILES,
-        LEDGER,
+        FILES_CHECK,
+        LEDGER_CHECK,
         context_check(unknown_tokens_within_limit),
         artifact_check(shares_reached, is_blocking=False),
         context_check(draws_are_deduplicated, is_blocking=False),
@@ -389,7 +389,7 @@ REPORT = Kind(
     Requires all other artifacts of the recipe.""",
     labels=(REPORT_HTML,),
     preview=preview_report,
-    checks=(FILES,),
+    checks=(FILES_CHECK,),
 )
 RECIPE = StageARecipe
 KINDS = (RAW, NORMALIZED, FILTERED, DEDUPLICATED, SIGNATURES, EVALUATION, DECONTAMINATED, PACKED, REPORT)

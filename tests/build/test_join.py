@@ -17,7 +17,7 @@ import pytest
 
 from pipeline_assets.build import join
 from pipeline_assets.build.builders import Job, file_builder, input_builder
-from pipeline_assets.build.checks import FILES, context_check
+from pipeline_assets.build.checks import FILES_CHECK, context_check
 from pipeline_assets.build.join import join_targets
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
@@ -57,7 +57,7 @@ class Parts:
             self._mark("checked", target.name)
             return Verdict(passes, "as expected")
 
-        checks = (FILES, context_check(is_small))
+        checks = (FILES_CHECK, context_check(is_small))
         pin, part, total = (
             Kind(f"parts/{name}", StageVersion(name, 1), builder, name, checks=checks)
             for name, builder in (

@@ -8,7 +8,7 @@ import yaml
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.systems import Systems
@@ -44,7 +44,7 @@ def _write_word(job: Job) -> BuildResult:
     return BuildResult([job.staging.write("word.txt", text.encode())], {"documents": 1}, {})
 
 
-NODE = Kind("graph/node", StageVersion("node", 1), file_builder(_write_word), "A node.", checks=(FILES,))
+NODE = Kind("graph/node", StageVersion("node", 1), file_builder(_write_word), "A node.", checks=(FILES_CHECK,))
 RECIPE, KINDS = GraphRecipe, (NODE,)
 SYSTEMS = Systems({"graph": "graph_system"})
 AREAS.remove("graph")  # tests that build graphs add it

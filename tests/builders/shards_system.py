@@ -1,7 +1,7 @@
 """System with one Kind: token shards of a stage A corpus."""
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
@@ -35,7 +35,7 @@ SHARDS = Kind(
     SHARDS_STAGE,
     _build,
     "Token shards.",
-    (FILES,),
+    (FILES_CHECK,),
     rows=TokenShardRows,
     preview=preview_token_shards,
 )

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.scoring.score_shard import Scorer, score_shard
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 
 def job_of(name: str, told: Path, *rows: int) -> ScoreJob:
@@ -51,7 +51,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
         raise InputError("it was told to", job.name, "tell it something else")
     if word == "die" and len(pids_of(job)) <= int(times):
         os.kill(os.getpid(), signal.SIGKILL)
-    name = f"{WORK}/made/{job.name}"
+    name = f"{WORK_FOLDER}/made/{job.name}"
     with DurableFile(folder.path(name)) as file:
         file.write(f"{job.row_numbers}".encode())
     rows = len(job.row_numbers)

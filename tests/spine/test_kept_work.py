@@ -4,17 +4,17 @@ from pathlib import Path
 
 from pipeline_assets.spine.kept_folder import kept_folder
 from pipeline_assets.spine.kept_work import KeptWork
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView
 
 
 def test_a_kept_task_is_reused_with_its_files_and_notes_of_any_size(building: StagingDir, tmp_path: Path) -> None:
-    files = [building.write(f"{WORK}/ids/a", b"one two"), building.write("parts/a.txt", b"ONE TWO")]
-    building.write(f"{WORK}/pairs/a", b"of no kept task")
+    files = [building.write(f"{WORK_FOLDER}/ids/a", b"one two"), building.write("parts/a.txt", b"ONE TWO")]
+    building.write(f"{WORK_FOLDER}/pairs/a", b"of no kept task")
     receipt = Receipt(files, {"words": 2}, {"squares": 2**90, "places": [1, None]})
     kept = KeptWork()
     kept.add("write", "a", "digest", receipt)
     kept.write(building)
-    (building.folder / WORK).rename(kept_folder(building.target))  # as the seal does
+    (building.folder / WORK_FOLDER).rename(kept_folder(building.target))  # as the seal does
     building.folder.rename(building.target)
 
     following = StagingView(tmp_path / "next")

@@ -12,7 +12,7 @@ from healing_set import HealingSet
 from refusals import refusal
 
 from pipeline_assets.build.builders import Job, file_builder, unknown_kind
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.spine.build_result import BuildResult
@@ -134,7 +134,7 @@ def test_a_kind_of_any_system_is_rebuilt_and_two_of_one_role_have_folders_of_the
         return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
     stage, run = StageVersion("words", 1), Run(tmp_path, RunSettings())
-    page = SimpleNamespace(KINDS=(Kind("words/said", stage, file_builder(make), "Words.", (FILES,)),))
+    page = SimpleNamespace(KINDS=(Kind("words/said", stage, file_builder(make), "Words.", (FILES_CHECK,)),))
     monkeypatch.setitem(sys.modules, "words_page", page)
     monkeypatch.setitem(SYSTEMS.pages, "words", "words_page")
     targets: list[Target] = []

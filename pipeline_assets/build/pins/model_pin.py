@@ -40,7 +40,7 @@ from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED
 from pipeline_assets.spine.manifest import Manifest, StageVersion
 from pipeline_assets.spine.section import RecipeSection
-from pipeline_assets.spine.staging import WORK, StagingDir
+from pipeline_assets.spine.staging import WORK_FOLDER, StagingDir
 
 MODEL_STAGE = StageVersion("scoring_model", 1)
 TEMPLATE_STAGE = StageVersion("chat_template", 3)
@@ -183,7 +183,7 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
             assert isinstance(pin_target.external_inputs, ModelFolder)
             model_path = pin_target.external_inputs.resolve_path(run.root).path
             files, name = stack.enter_context(open_pinned_files(model_path, pin)), str(model_path)
-        folder = staging.path(f"{WORK}/model").absolute()
+        folder = staging.path(f"{WORK_FOLDER}/model").absolute()
         durable.remove(folder)  # links of an interrupted build
         for file in files:
             link = folder / file.name

@@ -42,7 +42,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.staging import WORK, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, StagingView
 
 SPLIT_STAGE = StageVersion("nemotron_raw", 2)
 
@@ -130,7 +130,7 @@ def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | Non
         if max_rows is None:
             yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
         else:
-            sample = staging.path(f"{WORK}/sample/0").parent
+            sample = staging.path(f"{WORK_FOLDER}/sample/0").parent
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
         return
     assert isinstance(raw.external_inputs, SplitFolder)

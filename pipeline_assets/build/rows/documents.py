@@ -8,7 +8,7 @@ import msgspec
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
 from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, listed_source
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect_format
 from pipeline_assets.spine.artifact import Artifact
@@ -34,7 +34,7 @@ class DocumentRows(FileRows):
 
     display_names = DisplayNames("corpus", "corpora", other_properties=OTHER_PROPERTIES)
     schema = RowSchema(
-        folder=f"{SHARDS}/",
+        folder=f"{SHARDS_FOLDER}/",
         struct=Document,
         key=("doc_id",),
         source="source",

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.decontamination.recipe import (
 )
 from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.corpus.document_lines import Line, decode_lines, read_lines
-from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS
+from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, RawDocument, encode_with_text
 from pipeline_assets.corpus.sealed_shards import link_if_equal
@@ -38,9 +38,9 @@ from pipeline_assets.spine.ledger import Ledger, count_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
-_CONTAMINATED_FOLDER = f"{WORK}/contaminated"
+_CONTAMINATED_FOLDER = f"{WORK_FOLDER}/contaminated"
 _EXCERPT_CHARACTERS = 160
 _WORD = re.compile(r"\w+")  # a word in the sense of `dedup.words`
 _encoder = msgspec.json.Encoder()
@@ -75,7 +75,8 @@ def decontaminate_shard(
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
     index = item_index.load_index(rules.folder, rules.digests)
-    kept_name, contaminated_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{_CONTAMINATED_FOLDER}/{shard.name}{SUFFIX}"
+    name = f"{shard.name}{SUFFIX}"
+    kept_name, contaminated_name = f"{SHARDS_FOLDER}/{name}", f"{_CONTAMINATED_FOLDER}/{name}"
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
         JsonlZstWriter(folder.path(contaminated_name), zstd_level) as contaminated,

@@ -26,9 +26,9 @@ from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
-_FOLDER = f"{WORK}/items"
+_FOLDER = f"{WORK_FOLDER}/items"
 _BATCH_ITEMS = 1024
 _HEADER_BYTES = 256  # more than the header of a one-dimensional array
 

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.dedup.signature_store import SeenStore
 from pipeline_assets.corpus.dedup.sorted_runs import Runs, read_run
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.engine import PROCESS_BYTES, RunSettings, StageRunner
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir
 from pipeline_assets.spine.task import Task
 
 _MIN_WORKER_BYTES = 64 << 20
@@ -34,7 +34,7 @@ def min_tasks(settings: RunSettings) -> int:
     return 4 * settings.workers if settings.workers > 1 else 1
 
 
-def files_in(receipts: Iterable[Receipt], area: str = WORK) -> Runs:
+def files_in(receipts: Iterable[Receipt], area: str = WORK_FOLDER) -> Runs:
     """Return the files that receipts list in the folder `area`."""
     return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")]
 

@@ -15,10 +15,10 @@ from pipeline_assets.corpus.dedup.sketches import HASHES_AREA
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_EXACT_AREA, _COPIES_FILE = f"{WORK}/exact", f"{WORK}/copies.set"
+_EXACT_AREA, _COPIES_FILE = f"{WORK_FOLDER}/exact", f"{WORK_FOLDER}/copies.set"
 _HASH_BYTES = 250  # memory per row, with its sorted and its written copy
 _SEEN_ROWS_PER_ROW = 4  # rows of stores are only read: four take the memory of one that is sorted and paired
 

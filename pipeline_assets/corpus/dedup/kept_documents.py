@@ -9,7 +9,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun
 from pipeline_assets.corpus.dedup.groups import LargeGroup
 from pipeline_assets.corpus.dedup.sketches import POISON_ROWS_NOTE
 from pipeline_assets.corpus.document_lines import decode_lines, read_lines
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.corpus.sealed_shards import link_if_equal, link_shard
@@ -58,7 +58,7 @@ def write_kept_shard(
     if not (dropped_rows or poison_rows or sampled) and shard.sealed is not None:
         counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
         return Receipt([link_shard(shard, folder)], counts, {SAMPLES_NOTE: samples}, reads)
-    name = f"{SHARDS}/{shard.name}{SUFFIX}"
+    name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
         for lines, _ in read_lines(shard, window):
             kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in poison_rows]

@@ -39,11 +39,11 @@ from pipeline_assets.corpus.partial_documents import LicensedText
 from pipeline_assets.spine.engine import RunSettings, StageRunner
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window, group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
 _WINDOWS_AREA, _REPEATED_AREA, _DROPPED_AREA = (
-    f"{WORK}/{area}" for area in ("windows", "repeated_windows", "repeating")
+    f"{WORK_FOLDER}/{area}" for area in ("windows", "repeated_windows", "repeating")
 )
 _POISON_ROWS_NOTE = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted

@@ -29,11 +29,11 @@ from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_betw
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
 _NO_EDGE = -1
-_NEAR_AREA, _WITH_COPIES_FILE = f"{WORK}/near", f"{WORK}/of_firsts.run"
+_NEAR_AREA, _WITH_COPIES_FILE = f"{WORK_FOLDER}/near", f"{WORK_FOLDER}/of_firsts.run"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _choose_edges(
     return chosen[:count]
 
 
-_DECISIONS_AREA, _DROPPED_AREA = f"{WORK}/decisions", f"{WORK}/dropped"
+_DECISIONS_AREA, _DROPPED_AREA = f"{WORK_FOLDER}/decisions", f"{WORK_FOLDER}/dropped"
 _encoder = msgspec.json.Encoder()
 
 

@@ -26,11 +26,11 @@ from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staged_input import NOT_DIGESTED
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView, total_counts
 from pipeline_assets.spine.task import Task
 
 IDS_AREA, HASHES_AREA, BANDS_AREA, BITS_AREA, ID_HASHES_AREA = (
-    f"{WORK}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes")
+    f"{WORK_FOLDER}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes")
 )
 SKETCH_STAGE = "sketches"  # name of the stage
 POISON_ROWS_NOTE, _FIRST_NUMBER_NOTE = "fatal", "first_number"

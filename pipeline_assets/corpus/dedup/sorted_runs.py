@@ -25,9 +25,9 @@ from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_
 from pipeline_assets.corpus.formats.checked_table import map_checked_table, write_checked_table
 from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.staging import WORK, OutputFile, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 
-_PAIRS_AREA = f"{WORK}/pairs"
+_PAIRS_AREA = f"{WORK_FOLDER}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums

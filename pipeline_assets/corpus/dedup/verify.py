@@ -35,11 +35,11 @@ from pipeline_assets.corpus.partial_documents import RAW_DECODER
 from pipeline_assets.spine.damage import damaged_file_error, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_SETS_AREA, _EDGES_AREA = f"{WORK}/sets", f"{WORK}/edges"
-_JOINT_INDEX_FILE = f"{WORK}/sets.index"
+_SETS_AREA, _EDGES_AREA = f"{WORK_FOLDER}/sets", f"{WORK_FOLDER}/edges"
+_JOINT_INDEX_FILE = f"{WORK_FOLDER}/sets.index"
 _PAIR_BYTES = 250  # memory per row, with its sorted and its written copy
 _SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
 _SETS_DIVISOR = 2  # sets may use half of a worker's memory

@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.ledger import Ledger, check_rejects, count_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window, no_warm_up
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def filter_shard(
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
     kept_name, dropped_name, rejects_name = (
-        f"{area}/{shard.name}{SUFFIX}" for area in (document_shards.SHARDS, f"{WORK}/dropped", f"{WORK}/rejects")
+        f"{area}/{shard.name}{SUFFIX}"
+        for area in (document_shards.SHARDS_FOLDER, f"{WORK_FOLDER}/dropped", f"{WORK_FOLDER}/rejects")
     )
     with (
         JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,

@@ -36,7 +36,7 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
 _encoder = msgspec.json.Encoder()
 _NEAR = "near_duplicate"
@@ -128,7 +128,7 @@ def _write_by_shard(
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
     for name in names.values():
-        paths[name] = staging.path(f"{WORK}/{folder_name}/{name}{SUFFIX}")
+        paths[name] = staging.path(f"{WORK_FOLDER}/{folder_name}/{name}{SUFFIX}")
         with JsonlZstWriter(paths[name], level=1) as writer:
             if group is not None and group[0] == name:
                 for _, row in group[1]:
@@ -139,7 +139,7 @@ def _write_by_shard(
 
 def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
     """Write two files: the kept rows of a shard, and its dropped rows."""
-    dropped_name = f"{WORK}/dropped/{shard.name}{SUFFIX}"
+    dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
     findings, first = _earlier_decisions(shard), 0
     with (

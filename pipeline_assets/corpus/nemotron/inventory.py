@@ -25,7 +25,7 @@ from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
 _SHORT_NAMES = {
     "difficulty_stated": "stated difficulty",
@@ -96,7 +96,7 @@ INVENTORY_STAGE = StageVersion("nemotron_inventory", 5)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FILE: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _CENSUS_STAGE = "inventory"
-_REJECTS_FOLDER = f"{WORK}/rejects"
+_REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 
 
 def take_inventory(

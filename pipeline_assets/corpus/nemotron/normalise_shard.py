@@ -38,7 +38,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import Driver, HarmonyEncoder, 
 from pipeline_assets.spine.gc_pause import pause_gc
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 # Counts that are nested by name, as `COUNT/NAME`.
 NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT, THINK_TAGS_COUNT)
@@ -77,9 +77,9 @@ def normalise_shard(
     dropped: list[Reject] = []
     tools: dict[str, str] = {}
     stem = f"{driver}/{shard.name}"
-    rows_name, ids_name = f"{WORK}/rows/{stem}.parquet", f"{IDS_FOLDER}/{stem}"
-    rejects_name, dropped_name = f"{REJECTS_FOLDER}/{stem}{SUFFIX}", f"{WORK}/dropped/{stem}{SUFFIX}"
-    tools_name = f"{WORK}/tools/{stem}{SUFFIX}"
+    rows_name, ids_name = f"{WORK_FOLDER}/rows/{stem}.parquet", f"{IDS_FOLDER}/{stem}"
+    rejects_name, dropped_name = f"{REJECTS_FOLDER}/{stem}{SUFFIX}", f"{WORK_FOLDER}/dropped/{stem}{SUFFIX}"
+    tools_name = f"{WORK_FOLDER}/tools/{stem}{SUFFIX}"
     with (
         pause_gc(),
         open_seed_prompts(prompts) as find_prompt,

@@ -49,7 +49,7 @@ from pipeline_assets.spine.ledger import Ledger, check_rejects
 from pipeline_assets.spine.manifest import Identity
 from pipeline_assets.spine.rejects import Reject, RejectFormatter, summarize_reasons
 from pipeline_assets.spine.stage import WarmUp, Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task
 
 logger = logging.getLogger("corpusmill")
@@ -82,7 +82,7 @@ def normalise_split(
     sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template; None if the
     rules have a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept row.
     """
-    prompts = staging.path(f"{WORK}/seed_prompts.sqlite") if seeds else None
+    prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:
         write_seed_prompts(prompts, seeds)
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)

@@ -33,7 +33,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, stage_runner
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.stage import Window, group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
 from pipeline_assets.spine.task import Task, run_task
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def spill_rows(
         table = pa.concat_tables(tables)
         numbers = _bucket_numbers(table["id"].to_pylist(), buckets)
         table = table.take(to_arrow(np.argsort(numbers, kind="stable")))
-        name, sizes = f"{WORK}/spilled/{file.stem}-{len(files):05d}", np.bincount(numbers, minlength=buckets)
+        name, sizes = f"{WORK_FOLDER}/spilled/{file.stem}-{len(files):05d}", np.bincount(numbers, minlength=buckets)
         with ParquetOutput(folder.path(name), table.schema, table.num_rows, use_dictionary=False) as output:
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
                 output.write(table.slice(end - size, size))

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.chat_templates.marked_text import parse_text, uses_c
 from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.doc_ids import IdsWriter, read_occurrences, write_repeats
 from pipeline_assets.corpus.document import Document, Meta
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony import prompt
@@ -36,7 +36,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
 TEXTS_FOLDER = "texts"
 _encoder = msgspec.json.Encoder()
@@ -136,7 +136,7 @@ def gather_prompts(
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
     """Write hashes of the texts that pass the rules (`IdsWriter`); count these texts."""
-    name, passing = f"{WORK}/{TEXTS_FOLDER}/{shard.name}", 0
+    name, passing = f"{WORK_FOLDER}/{TEXTS_FOLDER}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
         for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
@@ -150,7 +150,7 @@ def write_prompts(
     shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules, zstd_level: int
 ) -> Receipt:
     """Write two files: Documents of a shard's kept rows, and its dropped rows."""
-    name, dropped_name = f"{SHARDS}/{shard.name}{SUFFIX}", f"{WORK}/dropped/{shard.name}{SUFFIX}"
+    name, dropped_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
     occurrences, shard_row = read_occurrences(shard.repeats, shard.passing), 0
     with (

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.checked_file import map_values
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class NumberedDraws:
         return sum(source.draws for source in self.sources)
 
 
-PLAN_FOLDER, DRAWS_NOTE, RECIPE_NOTE = f"{WORK}/plan", "drawn", "settled"
+PLAN_FOLDER, DRAWS_NOTE, RECIPE_NOTE = f"{WORK_FOLDER}/plan", "drawn", "settled"
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.packing.plan_format import RowRange
 from pipeline_assets.corpus.packing.token_reader import TokenReader
 from pipeline_assets.spine.file_ranges import write_range
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 _encoder = msgspec.json.Encoder()
 
@@ -67,7 +67,7 @@ def write_rows(
             doc_ids[segment], sources[segment] = doc_id, shard.source
     first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
     write_range(folder.path(memmap.INPUT_IDS_FILE), first_byte, target)
-    index = f"{WORK}/index/{rows.name}{SUFFIX}"
+    index = f"{WORK_FOLDER}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
         entries = [*itertools.starmap(memmap.Segment, columns)]

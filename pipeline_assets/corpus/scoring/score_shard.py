@@ -29,7 +29,7 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.stage import Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.scoring.nll import LanguageModel, RowNll  # which loads torch
@@ -153,7 +153,7 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
         | _score_columns(row, next(results) if row.reason is None else None, recipe.token_nll)
         for row_id, number, row in zip(ids, job.row_numbers, encoded, strict=True)
     ]
-    name = f"{WORK}/scored/{job.name}.parquet"
+    name = f"{WORK_FOLDER}/scored/{job.name}.parquet"
     with ParquetOutput(folder.path(name), schema) as output:
         output.write(rows_to_table(lines, schema))
     losses = sum((row.losses for row in encoded), Losses())

@@ -34,7 +34,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import Window, group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView
 
 TOKENS_FOLDER = "tokens"
 ROWS_SCHEMA = pa.schema(
@@ -114,7 +114,7 @@ def encode_rows(
     Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
     table. In the table, `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
     """
-    names = [f"{WORK}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
+    names = [f"{WORK_FOLDER}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:

@@ -37,7 +37,7 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.stage import Window, group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingDir, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView
 
 SUBSET_PREFIX = "subset_"
 RULE_COLUMN = "training_subset"
@@ -200,7 +200,7 @@ def _write_subsets(
     for column, rule in enumerate(scored.recipe.order):
         for number, (split, rows) in enumerate(scored.splits()):
             name = f"{rule}-{number:05d}"
-            shards.append(_Shard(name, rule, split, staging.path(f"{WORK}/chosen/{name}")))
+            shards.append(_Shard(name, rule, split, staging.path(f"{WORK_FOLDER}/chosen/{name}")))
             with CheckedFile(shards[-1].mask_file) as work:
                 work.write(chosen[rows, column].tobytes())
     files: dict[str, list[OutputFile]] = {rule: [] for rule in scored.recipe.order}
@@ -217,7 +217,8 @@ def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
     """Write the rows that a rule chose in a split to work files of one row group each."""
     files: list[OutputFile] = []
     for tables in group_by_size(_read_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
-        table, name = pa.concat_tables(tables).combine_chunks(), f"{WORK}/subsets/{shard.name}-{len(files):05d}.parquet"
+        table = pa.concat_tables(tables).combine_chunks()
+        name = f"{WORK_FOLDER}/subsets/{shard.name}-{len(files):05d}.parquet"
         with ParquetOutput(folder.path(name), SUBSET_SCHEMA, len(table), **PARQUET_OPTIONS) as output:
             output.write(table)
         files.append(output.output(name))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pipeline_assets.corpus.document_shards import SHARDS
+from pipeline_assets.corpus.document_shards import SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
@@ -43,7 +43,7 @@ def add_source_notes(
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in content.files:
-        if file.path.startswith(f"{SHARDS}/"):
+        if file.path.startswith(f"{SHARDS_FOLDER}/"):
             for document in read_structs(staging.path(file.path), LicensedText):
                 documents[document.license_tag] += 1
                 text_bytes[document.license_tag] += len(document.text.encode())

@@ -31,7 +31,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.ledger import count_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 _BLANKS_REASON, _SPECIAL_REASON = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
@@ -100,7 +100,7 @@ def encode_shard(
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
     encoding = _ShardEncoder(shard.path, library, lambda doc_id: split is None or get_split(doc_id) == split)
-    stem = f"{WORK}/encoded/{library.driver}/{shard.name}"
+    stem = f"{WORK_FOLDER}/encoded/{library.driver}/{shard.name}"
     tokens_name, documents_name, rejects_name = f"{stem}.tokens", f"{stem}.arrow", f"{stem}{SUFFIX}"
     doc_ids, license_tags, rows, lengths = list[str](), list[str](), list[int](), [np.empty(0, np.int32)]
     checksums: list[int] = []

@@ -33,7 +33,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.ledger import Ledger, count_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
-from pipeline_assets.spine.staging import WORK, Receipt, StagingDir, StagingView, total_counts
+from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
 _UNKNOWN_ID = 0  # the trainer's id for text without a piece
 _MEASURED_BYTES = 2_000_000  # per corpus
@@ -79,7 +79,7 @@ def draw_shard(
     part of the shard's path.
     """
     limit, rejects = limits[shard.path.partition("/")[0]], list[Reject]()
-    names = [f"{WORK}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
+    names = [f"{WORK_FOLDER}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
     counts = {"rows": 0, "documents": 0, "bytes": 0}
     with (
         JsonlZstWriter(folder.path(names[0]), zstd_level) as sample,

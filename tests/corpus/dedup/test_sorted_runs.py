@@ -21,7 +21,7 @@ from pipeline_assets.corpus.dedup.sorted_runs import KEYS_STOP, KeyRange, divide
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_numpy, to_table
 from pipeline_assets.spine.engine import stage_runner
 from pipeline_assets.spine.stage import WHOLE_SHARD
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 KEYS = st.sampled_from([0, 1, 7, 2**32, 2**63, KEYS_STOP - 2, KEYS_STOP - 1]) | st.integers(0, KEYS_STOP - 1)
 
@@ -33,7 +33,7 @@ def written(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
         orders = np.arange(first, first + len(keys), dtype=np.uint64) + np.uint64(1 << 32)
         columns = {"key": np.array(sorted(keys), np.uint64), "order": orders}
         table = to_table({**columns, "text": string_column([f"é{order}" for order in orders.tolist()])})
-        files.append(write_run(StagingView(folder), f"{WORK}/made/{number % 2}/{number // 2:05d}.run", table))
+        files.append(write_run(StagingView(folder), f"{WORK_FOLDER}/made/{number % 2}/{number // 2:05d}.run", table))
         first += len(keys)
     return files
 

@@ -8,13 +8,13 @@ from pack_build import documents_of, pack_documents
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError
-from pipeline_assets.spine.staging import WORK
+from pipeline_assets.spine.staging import WORK_FOLDER
 
 
 def test_a_token_run_that_has_lost_its_end_gives_no_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_a_run(kind: durable.Operation, path: Path) -> None:  # before the file of the rows is there
         if kind == "create" and path.name.startswith(".input_ids.mmap."):
-            run = min((path.parent / WORK / "encoded").glob("*/*.tokens"))
+            run = min((path.parent / WORK_FOLDER / "encoded").glob("*/*.tokens"))
             os.truncate(run, run.stat().st_size - 4)
 
     monkeypatch.setattr(durable, "failpoint", cut_a_run)

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.pins.files_check import check_hub_cache
 from pipeline_assets.build.pins.model_pin import (
     ModelSection,
@@ -101,7 +101,7 @@ LOOK = Kind(
     StageVersion("look", 1),
     file_builder(look_at),
     "What is seen of it.",
-    (FILES,),
+    (FILES_CHECK,),
     planner=Planner(list_uncached),
 )
 KINDS = (LOOK,)

@@ -26,7 +26,7 @@ from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.stage import Window, group_by_size
-from pipeline_assets.spine.staging import WORK, OutputFile, Receipt, StagingView
+from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
@@ -82,7 +82,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
     counts, files = Counter[str](rows=0, spilled=0), list[OutputFile]()
     with contextlib.closing(posts_bytes(shard.file, shard.start, shard.stop)) as blocks:
         rows = _encode_rows(read_rows(blocks, where, shard.start, shard.stop is None), counts)
-        names = (f"{WORK}/spilled/{shard.name}-{number:05d}" for number in itertools.count())
+        names = (f"{WORK_FOLDER}/spilled/{shard.name}-{number:05d}" for number in itertools.count())
         runs = group_by_size(rows, lambda row: len(row[2]) + _OVERHEAD_BYTES, run_bytes)
         # `map` keeps no reference to a run: a loop variable would keep one in memory while the next one is filled.
         for run_files in map(functools.partial(_write_run, folder), names, runs):
