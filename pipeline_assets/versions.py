@@ -45,7 +45,10 @@ def parse_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
 
 
 def asset_key(kind: str, recipe: str) -> dg.AssetKey:
-    """Return the asset key `<system>/<recipe>/<artifact>`."""
+    """Return the asset key `<system>/<recipe>/<artifact>` for a kind and a recipe.
+
+    `kind` is `<system>/<artifact>`. For versions of a recipe, see `DatedVersion`.
+    """
     system, _, artifact = kind.partition("/")
     return dg.AssetKey([system, recipe, artifact])
 

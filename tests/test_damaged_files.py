@@ -32,7 +32,7 @@ from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns, 
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.nemotron.seed_prompts import open_seed_prompts
-from pipeline_assets.corpus.shards.mixture_report import JSON_FILE
+from pipeline_assets.corpus.shards.mixture_report import JSON_FORMAT
 from pipeline_assets.corpus.tokens.describe import expected_hash
 from pipeline_assets.corpus.tokens.encode import TABLE_SCHEMA, DocumentTable
 from pipeline_assets.spine.damage import errors_as_damage
@@ -220,7 +220,7 @@ READERS = (
         lambda path: path.write_bytes(struct.pack("<QQII", 0, 0, 5, 2)),
         _read_set_index,
     ),
-    Reader("figures", "shards.json", lambda path: path.write_text('{"all": {"tokens": 5}}'), JSON_FILE.read),
+    Reader("figures", "shards.json", lambda path: path.write_text('{"all": {"tokens": 5}}'), JSON_FORMAT.read),
     Reader(
         "checksum", "checksum.json", lambda path: path.write_text('{"sha256": "aa"}'), lambda path: expected_hash(path)
     ),

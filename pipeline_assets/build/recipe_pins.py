@@ -18,7 +18,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.key_types import COMMIT_PATTERN, UNPINNED
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, parse_yaml, read_yaml
+from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, parse_yaml, read_yaml
 
 
 def is_commit(revision: str) -> bool:
@@ -56,7 +56,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
         before = revision_in(path, dataset, systems)
         if before == commit:
             return before
-        text = RECIPE_FILE.read_raw(path).decode()  # with its line ends
+        text = RECIPE_FORMAT.read_raw(path).decode()  # with its line ends
         expected = parse_yaml(text)
         for section in _hub_sections(expected, dataset):
             section["revision"] = commit

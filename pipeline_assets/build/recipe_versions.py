@@ -21,7 +21,7 @@ from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, TransientError
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml, replace_value
+from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml, replace_value
 from pipeline_assets.spine.temporary_names import temporary_path
 
 Period = Literal["day", "week"]
@@ -90,14 +90,14 @@ def version_for(
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
     if not moved:
         return RecipeVersion(newest, head_errors=head_errors)
-    text = replace_value(RECIPE_FILE.read_raw(base).decode(), "name", path.stem)
+    text = replace_value(RECIPE_FORMAT.read_raw(base).decode(), "name", path.stem)
     folder = temporary_path(path)
     draft = folder / path.name
     durable.make_folder(folder)
     try:
         durable.write_durably(draft, text.encode())
         for file in step_files(read_yaml(base)):
-            durable.write_durably(draft.with_name(file), RECIPE_FILE.read_raw(base.with_name(file)))
+            durable.write_durably(draft.with_name(file), RECIPE_FORMAT.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
         copy_recipe(draft, path.stem, root, replace=False)

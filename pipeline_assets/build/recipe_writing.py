@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.corpus.filters.own_step import step_files
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.recipe_yaml import RECIPE_FILE, read_yaml
+from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
 
 _EDIT_MARK = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
 _EDIT_MARK_START = "# Written by corpusmill "
@@ -41,7 +41,7 @@ def write_new_recipe(
             raise_if_occupied(target, root, replace)
     text = _add_edit_mark(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120), command)
     if path.exists():
-        if RECIPE_FILE.read_raw(path) == text.encode():
+        if RECIPE_FORMAT.read_raw(path) == text.encode():
             return recipe, path
         _raise_if_edited(path, recipe, root, command, replace)
     recipe.check_local_files(root)
@@ -61,9 +61,9 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():
         copies = {kept: path} | {kept.with_name(file): path.with_name(file) for file in step_files(read_yaml(path))}
-        texts = {target: RECIPE_FILE.read_raw(source) for target, source in copies.items()}
+        texts = {target: RECIPE_FORMAT.read_raw(source) for target, source in copies.items()}
         for target, text in texts.items():
-            if target.exists() and RECIPE_FILE.read_raw(target) != text and not replace:
+            if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:
                 fix = "run that one by its name, rename one of them, or run with --replace"
                 raise UsageError(f"another {'recipe' if target == kept else 'own step'} exists", target, fix)
         durable.make_folder(kept.parent)
@@ -86,7 +86,7 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     if replace:
         return
     fix = "rename that file, or run with --replace"
-    present = RECIPE_FILE.read_raw(path).decode("utf-8", "replace")
+    present = RECIPE_FORMAT.read_raw(path).decode("utf-8", "replace")
     if not present.startswith(_EDIT_MARK_START + command):
         raise UsageError("another recipe exists", path, fix)
     if present != _add_edit_mark(present.partition("\n")[2], command):

@@ -38,7 +38,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
 
 
 _COMPARISONS_PATH = f"{REMOVALS_FOLDER}/compared.json"
-_COMPARISONS_FILE = MetadataFile(
+_COMPARISONS_FORMAT = MetadataFile(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
 
@@ -46,7 +46,7 @@ _COMPARISONS_FILE = MetadataFile(
 def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
     """Read the comparisons by artifact digest; empty before the first `forget`."""
     try:
-        return _COMPARISONS_FILE.read(root / _COMPARISONS_PATH)
+        return _COMPARISONS_FORMAT.read(root / _COMPARISONS_PATH)
     except (FileNotFoundError, NotADirectoryError):
         return {}
 

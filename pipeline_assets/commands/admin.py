@@ -31,7 +31,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.visible import in_one_line
 from pipeline_assets.systems.registry import SYSTEMS
@@ -111,7 +111,7 @@ def export(
         raise UsageError("no manifests found", data / "manifests", "run a recipe first")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        content = MANIFEST_FILE.read_raw(source)
+        content = MANIFEST_FORMAT.read_raw(source)
         manifest = Manifest.from_bytes(content, source)
         durable.write_durably(to / source.name, content)
         echo(f"{to / source.name}  {manifest.digest}")

@@ -182,7 +182,10 @@ def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals with their differences from the planned totals."""
+    """Format real totals, each with the deviation of the planned total from it.
+
+    Figures without a planned or a real value do not count.
+    """
     totals = []
     for name in _UNITS_BY_FIGURE:
         pairs = [

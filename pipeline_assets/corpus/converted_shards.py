@@ -203,9 +203,10 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, with a suffixed id if needed, or a reject.
+    """Return the line to write, or a reject for a poison row or a repeated source id.
 
-    `nth` is 0 for a row with a new id, and otherwise the number that `read_occurrences` yields for the row.
+    `nth` is 0 for the first row with an id, 2 for the second, 3 for the third. A repeated id that was derived from the
+    text gets the suffix `#nth`.
     """
     if row in window.poison_rows:
         return Reject(shard.receipt.files[0].path, row, KILLED_WORKER)

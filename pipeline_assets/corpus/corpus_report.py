@@ -53,7 +53,7 @@ from pipeline_assets.spine.staging import Receipt, StagingDir
 
 REPORT_STAGE = StageVersion("report", 12)
 ATTRIBUTION_FILE = "ATTRIBUTION"
-_REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def _size_by(profile: Profile, field: str) -> dict[str, Any]:
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:
     """Preview the documents, tokens and bytes of each source; ≈ marks an estimate."""
-    sources, keys = _REPORT_FILE.read(report.path(REPORT_JSON))["sources"], ("documents", "tokens", "utf8_bytes")
+    sources, keys = _REPORT_FORMAT.read(report.path(REPORT_JSON))["sources"], ("documents", "tokens", "utf8_bytes")
     return [
         {"source": name} | {key: str(format_value(value)) for key in keys if (value := value_at(size, key)) is not None}
         for name, size in sources.items()

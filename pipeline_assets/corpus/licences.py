@@ -45,7 +45,7 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...]
 
 
-_TABLE_FILE = MetadataFile("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)
+_TABLE_FORMAT = MetadataFile("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def licence_table() -> LicenceTable:
 def read_licences(path: Path) -> LicenceTable:
     """Read a licence table in JSON; raise InputError if it is missing or invalid."""
     try:
-        licences = _TABLE_FILE.read(path)
+        licences = _TABLE_FORMAT.read(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"cannot read the licence table ({error.strerror})", path, "restore the file") from None
     seen: dict[str, str] = {}

@@ -31,12 +31,12 @@ class Entry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-REMOVAL_LIST: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
+REMOVAL_LIST_FORMAT: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
 
 
 def entry_dates(root: Path) -> dict[str, str]:
     """Return the date of each entry by its hash."""
-    return {entry.hash: entry.added for entry in REMOVAL_LIST.read(root / LIST_FILE)}
+    return {entry.hash: entry.added for entry in REMOVAL_LIST_FORMAT.read(root / LIST_FILE)}
 
 
 def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
@@ -47,7 +47,7 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
     """
     path = root / LIST_FILE
     with locked(path):
-        stored = REMOVAL_LIST.read(path) if path.exists() else []
+        stored = REMOVAL_LIST_FORMAT.read(path) if path.exists() else []
         if not stored:
             create_key(path)
         secret, key = read_key(path, {entry.key for entry in stored})

@@ -11,7 +11,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.metadata_file import MetadataFile
 
 RESTORE_FIX = "restore it from a backup"
-_SECRET: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE_FIX, str)
+_SECRET_FORMAT: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE_FIX, str)
 
 
 def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
@@ -22,7 +22,7 @@ def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
     """
     file = _secret_file(list_path)
     try:
-        secret = bytes.fromhex(_SECRET.read(file))
+        secret = bytes.fromhex(_SECRET_FORMAT.read(file))
         key = hashlib.blake2b(key=secret, digest_size=8).hexdigest()
     except (FileNotFoundError, ValueError):
         raise InputError("the key is missing or damaged, so no entry can match", file, RESTORE_FIX) from None

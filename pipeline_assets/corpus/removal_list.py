@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline_assets.corpus.removal_entries import LIST_FILE, REMOVAL_LIST
+from pipeline_assets.corpus.removal_entries import LIST_FILE, REMOVAL_LIST_FORMAT
 from pipeline_assets.corpus.removal_key import read_key
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, Selector
 
@@ -24,7 +24,7 @@ def read_list(root: Path) -> Removals:
 
 @functools.lru_cache(maxsize=8)
 def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> tuple[Removals, set[str]]:
-    hashed, stored, positions, entries = hashlib.sha256(), REMOVAL_LIST.read(path), [""], dict[str, Selector]()
+    hashed, stored, positions, entries = hashlib.sha256(), REMOVAL_LIST_FORMAT.read(path), [""], dict[str, Selector]()
     for entry in stored:
         hashed.update(f"{entry.selector} {entry.hash}\n".encode())
         # A repeated entry, as in a list that was merged by hand, has a position too: its key here matches no row.

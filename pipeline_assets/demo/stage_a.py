@@ -126,7 +126,7 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
     Only the deduplicated documents are copied, because their shards become one file.
     """
     for source in recipe.sources:
-        _link_artifact(
+        _mirror_artifact(
             open_artifact(root / recipe.target("stage_a/normalized", source.source).folder),
             root / NORMALIZED_FOLDER / source.source,
         )
@@ -137,11 +137,11 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))
     _link_file(corpus.path(Path(DECISIONS_FILE).name), root / DECISIONS_FILE)
-    _link_artifact(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED_FOLDER)
+    _mirror_artifact(open_artifact(root / recipe.target("stage_a/packed").folder), root / PACKED_FOLDER)
     _link_file(open_artifact(root / recipe.target("stage_a/report").folder).path(REPORT_FILE), root / REPORT_FILE)
 
 
-def _link_artifact(artifact: Artifact, folder: Path) -> None:
+def _mirror_artifact(artifact: Artifact, folder: Path) -> None:
     names = {*(file.path for file in artifact.manifest.storage), FILE_NAME}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.relative_to(folder).as_posix() not in names:

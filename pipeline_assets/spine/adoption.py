@@ -9,7 +9,7 @@ from pipeline_assets.spine import durable, receipt_files
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.staging import PLAN_FILE, RECEIPTS_FOLDER, read_receipt, remove_unnamed, staging_folders
 
-_PLAN_FILE: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
+_PLAN_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
 def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
@@ -19,7 +19,7 @@ def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
     valid receipt. An earlier builder that still runs loses its paths and cannot seal.
     """
     for other in reversed(staging_folders(target)):
-        if not folder.exists() and _PLAN_FILE.has_content(other / PLAN_FILE, plan_bytes):
+        if not folder.exists() and _PLAN_FORMAT.has_content(other / PLAN_FILE, plan_bytes):
             durable.rename(other, folder)
         else:
             durable.remove(other)
@@ -29,7 +29,7 @@ def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
 
 def read_plan(folder: Path) -> Mapping[str, Any]:
     """Return the plan of a staging directory; empty if it cannot be read."""
-    return _PLAN_FILE.read_valid(folder / PLAN_FILE) or {}
+    return _PLAN_FORMAT.read_valid(folder / PLAN_FILE) or {}
 
 
 def _drop_invalid_receipts(folder: Path) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline_assets.spine.artifact import member_digests
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, Manifest, is_seal_intact
+from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, Manifest, is_seal_intact
 
 # Folders of a data root that contain artifacts. This layer cannot import systems, so the folders of the project's own
 # systems are listed here; `Systems.add` adds folders of other systems.
@@ -23,7 +23,7 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 
     The seal is a hash of the file's other lines, which is computed faster than the digest.
     """
-    data = MANIFEST_FILE.read_raw(path)
+    data = MANIFEST_FORMAT.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 
 

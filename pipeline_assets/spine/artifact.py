@@ -17,7 +17,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, LabelNames, Manifest, StoredFile, is_seal_intact
+from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, LabelNames, Manifest, StoredFile, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
@@ -66,7 +66,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        data = MANIFEST_FILE.read_raw(path)
+        data = MANIFEST_FORMAT.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(data) > _MAX_LARGE_BYTES:
@@ -88,7 +88,7 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
     Raise InputError if the artifact's manifest file is damaged, RetryableError if it changed after it was opened.
     """
     path = artifact.folder / FILE_NAME
-    data = MANIFEST_FILE.read_raw(path)
+    data = MANIFEST_FORMAT.read_raw(path)
     if Manifest.from_bytes(data, path).digest != artifact.manifest.digest or not is_seal_intact(data):
         what = f"the file is not the manifest that was opened, of {artifact.manifest.digest}"
         raise RetryableError(what, path, "run the same command again")
@@ -168,7 +168,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
 
 
 def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
-    if not is_seal_intact(MANIFEST_FILE.read_raw(folder / FILE_NAME)):
+    if not is_seal_intact(MANIFEST_FORMAT.read_raw(folder / FILE_NAME)):
         yield Damage(FILE_NAME, _BROKEN_SEAL)
     yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(label_names))
     for file in manifest.storage:
@@ -290,7 +290,7 @@ class _CheckRecord(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
-_CHECK_RECORD_FILE = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _CheckRecord)
+_CHECK_RECORD_FORMAT = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _CheckRecord)
 
 
 def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:
@@ -301,7 +301,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
     """Read an artifact's check results; None if unreadable or not for `digest`."""
-    record = _CHECK_RECORD_FILE.read_valid(check_record_path(folder))
+    record = _CHECK_RECORD_FORMAT.read_valid(check_record_path(folder))
     return record.results if record is not None and (record.schema, record.digest) == (CHECKS_SCHEMA, digest) else None
 
 

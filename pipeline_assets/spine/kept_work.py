@@ -29,7 +29,7 @@ class KeptTask:
     receipt: str
 
 
-_TASKS_FILE: MetadataFile[list[KeptTask]] = MetadataFile("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
+_TASKS_FORMAT: MetadataFile[list[KeptTask]] = MetadataFile("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class KeptWork:
 
     def __post_init__(self) -> None:
         if self.earlier is not None:
-            tasks = _TASKS_FILE.read_valid(kept_folder(self.earlier) / KEPT_TASKS_FILE) or ()
+            tasks = _TASKS_FORMAT.read_valid(kept_folder(self.earlier) / KEPT_TASKS_FILE) or ()
             self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:

@@ -14,7 +14,7 @@ from typing import Any
 from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER, read_sealed_manifest, scan_areas
 from pipeline_assets.spine.artifact import Artifact, Damage, member_digests, open_artifact, read_manifest, read_member
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.sealed_folder import require_manifest
 
 OTHER_ROOT_HINT = "use the data root that contains it, with --data or --out-dir"
@@ -99,7 +99,7 @@ class Lineage:
     def read_manifest_copy(self, digest: str) -> Manifest | None:
         """Read a manifest by digest from the root's manifest copies; None if missing."""
         path = self._manifest_copies.get(digest)
-        return None if path is None else Manifest.from_bytes(MANIFEST_FILE.read_raw(path), path)
+        return None if path is None else Manifest.from_bytes(MANIFEST_FORMAT.read_raw(path), path)
 
     @cached_property
     def _manifest_copies(self) -> Mapping[str, Path]:

@@ -36,7 +36,7 @@ _probed_disks: set[int] = set()
 OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 NOT_A_FILE_ERRORS = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 _NO_LOCKS_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-_FILE = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
+_FORMAT = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
 
 
 @dataclass(eq=False)
@@ -185,11 +185,11 @@ def _lock_file_error(path: Path) -> RetryableError:
 
 def read_builder(descriptor: int) -> Builder:
     """Return the last builder that an open lock file names; an empty one if invalid."""
-    content = os.pread(descriptor, _FILE.max_bytes, 0)
+    content = os.pread(descriptor, _FORMAT.max_bytes, 0)
     if not content:  # a new file
         return Builder()
     try:
-        return _FILE.parse(content, Path())
+        return _FORMAT.parse(content, Path())
     except InputError:
         return Builder()
 

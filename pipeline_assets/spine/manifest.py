@@ -199,8 +199,8 @@ class Manifest:
         }
         canonical_json({key: value[key] for key in ("kind", "name", "storage")})  # raises for other types
         data = _encode_json(value | {"seal": "sha256:" + hashlib.sha256(_encode_json(value)).hexdigest()})
-        if len(data) > MANIFEST_FILE.max_bytes:
-            what = f"a manifest is limited to {MANIFEST_FILE.max_bytes:,} bytes, got {len(data):,}"
+        if len(data) > MANIFEST_FORMAT.max_bytes:
+            what = f"a manifest is limited to {MANIFEST_FORMAT.max_bytes:,} bytes, got {len(data):,}"
             raise InputError(what, f"{self.kind} {self.name}", "split the source, so that it lists fewer files")
         return data
 
@@ -211,7 +211,7 @@ class Manifest:
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
         except (ValueError, TypeError) as error:
-            raise InputError(f"not a valid manifest: {error}", where, MANIFEST_FILE.fix) from None
+            raise InputError(f"not a valid manifest: {error}", where, MANIFEST_FORMAT.fix) from None
         if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
             raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED_FIX)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
@@ -264,7 +264,7 @@ class _KindPart(dict[str, Any]):
         return content
 
     def __missing__(self, key: str) -> Any:
-        raise InputError(f"the manifest lacks `{key}`, which its kind requires", self.where, MANIFEST_FILE.fix)
+        raise InputError(f"the manifest lacks `{key}`, which its kind requires", self.where, MANIFEST_FORMAT.fix)
 
 
 class _StoredIdentity(msgspec.Struct, forbid_unknown_fields=True):
@@ -293,17 +293,17 @@ class _StoredManifest(msgspec.Struct):
 
 
 # The manifest of a million files has 200 MB.
-MANIFEST_FILE = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
+MANIFEST_FORMAT = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
 
 
 def _parse(data: bytes, where: Path | str) -> tuple[_StoredManifest, Manifest]:
-    written = MANIFEST_FILE.parse(data, where)
+    written = MANIFEST_FORMAT.parse(data, where)
     if written.schema != SCHEMA:
         what = f"the schema is {written.schema!r}, but this program reads {SCHEMA!r}"
-        raise InputError(what, where, MANIFEST_FILE.fix)
+        raise InputError(what, where, MANIFEST_FORMAT.fix)
     identity = msgspec.structs.asdict(written.identity)
     del identity["recipe_sha256"]
-    MANIFEST_FILE.convert_part(identity | {"provenance": written.provenance}, KindParts, where)
+    MANIFEST_FORMAT.convert_part(identity | {"provenance": written.provenance}, KindParts, where)
     kind_parts = {part: _KindPart.from_json(identity[part], where) for part in ("decisions", "counts")}
     content = Identity(**identity | kind_parts)
     return written, Manifest(written.kind, written.name, content, written.storage, written.provenance)

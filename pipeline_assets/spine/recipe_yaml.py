@@ -15,7 +15,7 @@ import yaml
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFile
 
-RECIPE_FILE: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
+RECIPE_FORMAT: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
 _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 
@@ -25,7 +25,7 @@ def read_yaml(
 ) -> dict[str, object]:
     """Read the mapping in a YAML file, called `noun` in errors; UsageError if invalid."""
     try:
-        values = parse_yaml(replace(RECIPE_FILE, noun=noun).read_raw(path).decode("utf-8"))
+        values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         known = sorted(other.stem for other in path.parent.glob("*.yaml") if other != path)
         nearest = difflib.get_close_matches(path.stem, known, n=1)
@@ -55,7 +55,7 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
     """
     line = None
     with contextlib.suppress(OSError, InputError, ValueError, yaml.YAMLError):
-        node = _parse_tree(RECIPE_FILE.read_raw(path))
+        node = _parse_tree(RECIPE_FORMAT.read_raw(path))
         for part in location:  # a part may be a union's tag, which is not in the file
             if isinstance(node, yaml.MappingNode):
                 entry = next((pair for pair in node.value if pair[0].value == part), None)

@@ -36,7 +36,7 @@ PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER = ".plan.json", ".receipts", ".work"
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER_KEY = "builder"  # key of the fencing number in the provenance
 PULLED_KEY = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
-RECEIPT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
+RECEIPT_FORMAT = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
 Role = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
@@ -112,7 +112,7 @@ class Receipt:
 
 def read_receipt(path: Path) -> Receipt | None:
     try:
-        return Receipt.from_bytes(RECEIPT_FILE.read_raw(path), f"{path.parent.name}/{path.name}")
+        return Receipt.from_bytes(RECEIPT_FORMAT.read_raw(path), f"{path.parent.name}/{path.name}")
     except (FileNotFoundError, InputError):
         return None
 

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.listing import Forecast
 from pipeline_assets.corpus.readers.source_formats import COMPRESSION_SUFFIXES
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest, StoredFile
 from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
@@ -285,7 +285,7 @@ def limit_warnings(plan: RecipePlan) -> Iterator[str]:
         for count, noun, limit, fix in (
             (compared, "documents", MAX_DOCUMENTS, "deduplicate parts of it in recipes of their own"),
             (shards, "shards", MAX_SHARDS, "increase `shard_text_bytes`, or split the source"),
-            (entry.listing_bytes, "bytes in its manifest", MANIFEST_FILE.max_bytes, "split the source"),
+            (entry.listing_bytes, "bytes in its manifest", MANIFEST_FORMAT.max_bytes, "split the source"),
         ):
             if count > limit:
                 yield f"{target.role}: needs at least {count:,} {noun}, the limit is {limit:,}; {fix}"

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FILE, is_inside, is_seal_intact
+from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, is_inside, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.replacement import forbid_replacement
@@ -54,7 +54,7 @@ class Ref(msgspec.Struct, frozen=True):
         return {(entry.folder, entry.digest) for entry in self.artifacts}
 
 
-_REF_FILE = MetadataFile("pointer", 64 << 20, "push the artifact again", Ref)
+_REF_FORMAT = MetadataFile("pointer", 64 << 20, "push the artifact again", Ref)
 
 
 def object_key(sha256: str) -> str:
@@ -72,9 +72,9 @@ def ref_key(name: str) -> str:
 def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     """Parse a pointer; InputError if damaged, or if a folder is outside the data root."""
     where = f"{store.url}/{ref_key(name)}"
-    ref = _REF_FILE.parse(pointer.data, where)
+    ref = _REF_FORMAT.parse(pointer.data, where)
     if ref.schema != REF_SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
-        raise InputError("not a pointer of this program", where, _REF_FILE.fix)
+        raise InputError("not a pointer of this program", where, _REF_FORMAT.fix)
     return ref
 
 
@@ -117,7 +117,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
             for file in open_artifact(artifact.folder, artifact.manifest.digest).manifest.storage:
                 key = object_key(file.sha256)
                 objects[key] = UploadFile(key, artifact.folder / file.path, file.bytes, file.sha256)
-            data, checks = MANIFEST_FILE.read_raw(artifact.folder / FILE_NAME), None
+            data, checks = MANIFEST_FORMAT.read_raw(artifact.folder / FILE_NAME), None
             if not is_seal_intact(data):
                 raise InputError("the manifest is not as it was sealed", artifact.folder / FILE_NAME, REBUILD)
             manifest = hashlib.sha256(data).hexdigest()

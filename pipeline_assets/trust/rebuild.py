@@ -152,7 +152,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
 _REBUILDS_FOLDER = "rebuilds"
 _TICKET_NAME = "rebuild.json"
 _UNFINISHED_SUFFIX = ".unfinished"
-_TICKET_FILE: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+_TICKET_FORMAT: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
 
 
@@ -189,7 +189,7 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     folder = kept.with_name(name + _UNFINISHED_SUFFIX)
     data = json.dumps(ticket, sort_keys=True).encode()
     with locked(kept) as lock:
-        if not _TICKET_FILE.has_content(folder / _TICKET_NAME, data):
+        if not _TICKET_FORMAT.has_content(folder / _TICKET_NAME, data):
             durable.remove(folder / _TICKET_NAME)
             durable.remove(folder)
             durable.make_folder(folder)

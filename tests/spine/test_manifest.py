@@ -341,7 +341,7 @@ def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]
 def test_a_manifest_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = Manifest("corpora/words", "english", IDENTITY, [], {})
     data = manifest.to_bytes()
-    file = manifests.MANIFEST_FILE
+    file = manifests.MANIFEST_FORMAT
 
     monkeypatch.setattr(manifests, "MANIFEST_FILE", replace(file, max_bytes=len(data)))
     assert manifest.to_bytes() == data

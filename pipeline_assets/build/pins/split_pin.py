@@ -166,7 +166,10 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """Sample of a split on a hub, as sparse files in an initially empty folder."""
+    """Sample of a split on a hub; of large JSON lines files, only parts are fetched.
+
+    These become sparse files in `folder`, which must be empty at first; `hub` fetches other files whole into its cache.
+    """
 
     hub: HubFiles
     dataset: str

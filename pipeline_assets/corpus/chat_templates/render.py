@@ -1,8 +1,8 @@
-"""Rendering of conversations with a chat template, with proved message positions.
+"""Rendering with a chat template that proves the position of each message.
 
-A conversation is rendered twice: as it is, and with a mark in place of each content. Both texts must be equal, except
-that the first has each content where the second has its mark, possibly without whitespace at its ends, or as JSON. If a
-mark is missing, the template dropped a message; only reasoning may be dropped.
+A conversation is rendered twice: as it is, and with a unique mark in place of each content. Where the second text has a
+mark, the first must have that content: unchanged, without whitespace at its ends, or as JSON. All other text must be
+equal. If a mark is missing, the template dropped a message; only reasoning may be dropped.
 """
 
 import itertools

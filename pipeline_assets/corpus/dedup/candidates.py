@@ -38,7 +38,7 @@ def propose_corpus_pairs(
 
 
 def propose_pairs(
-    bands: KeyRange,
+    key_range: KeyRange,
     seen: Sequence[SeenRuns],
     copies: Path | None,
     max_compared: int,
@@ -55,9 +55,9 @@ def propose_pairs(
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
     documents; `proposed` pairs, counted once per common key.
     """
-    if bands.high - bands.low == 1:
-        return _propose_in_bucket(bands, seen, copies, max_compared, folder)
-    table = read_with_seen(bands, seen)
+    if key_range.high - key_range.low == 1:
+        return _propose_in_bucket(key_range, seen, copies, max_compared, folder)
+    table = read_with_seen(key_range, seen)
     keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
     is_kept = is_not_copy(orders, copies)
     keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
@@ -74,7 +74,7 @@ def propose_pairs(
         # `start + (p - b)`, so `start - b` is repeated for each pair and p is added.
         bucket_offsets = np.repeat(starts[first:stop] - np.cumsum(pair_counts) + pair_counts, pair_counts)
         pairs = np.stack((np.repeat(later, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
-        files.append(write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
+        files.append(write_pairs(folder, f"{key_range.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))  # documents of each bucket
     capped = int((sizes > max_compared + 1).sum())
     counts = {"buckets": int((sizes > 1).sum()), "capped_buckets": capped, "proposed": int(compared.sum())}
@@ -82,13 +82,13 @@ def propose_pairs(
 
 
 def _propose_in_bucket(
-    bands: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
+    key_range: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
     """Run `propose_pairs` for a range of one key, with one run in memory at a time."""
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
-        seen_tables = (table for runs in seen for table in runs.tables(bands.low, bands.high))
-        for table in itertools.chain(bands.tables(), seen_tables):
+        seen_tables = (table for runs in seen for table in runs.tables(key_range.low, key_range.high))
+        for table in itertools.chain(key_range.tables(), seen_tables):
             orders = to_numpy(table["order"])
             yield orders[is_not_copy(orders, copies)]
 
@@ -104,7 +104,7 @@ def _propose_in_bucket(
             pairs = np.stack((np.repeat(part, len(first_orders)), np.tile(first_orders, len(part))))
             pairs = pairs[:, pairs[1] < pairs[0]]
             proposed += pairs.shape[1]
-            files.append(write_pairs(folder, f"{bands.name}-{len(files):05d}", pairs))
+            files.append(write_pairs(folder, f"{key_range.name}-{len(files):05d}", pairs))
     counts = {"buckets": int(size > 1), "capped_buckets": int(size > max_compared + 1), "proposed": proposed}
     return Receipt(files, counts)
 

@@ -79,12 +79,12 @@ class DuplicateGroup(msgspec.Struct, frozen=True):
     samples: tuple[GroupSample, ...]
 
 
-_GROUPS_METADATA_FILE = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])
+_GROUPS_FORMAT = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])
 
 
 def read_groups(deduplicated: Artifact) -> tuple[DuplicateGroup, ...]:
     """Read the largest groups of duplicates, the largest first."""
-    return _GROUPS_METADATA_FILE.read(deduplicated.path(GROUPS_FILE))
+    return _GROUPS_FORMAT.read(deduplicated.path(GROUPS_FILE))
 
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:

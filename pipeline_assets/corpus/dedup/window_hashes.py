@@ -5,7 +5,8 @@ SplitMix64's finalizer: the bytes, each increased by one so that zeros count, ar
 odd constant `POLYNOMIAL`. The polynomial is rolled from window to window (Karp and Rabin 1987, "Efficient randomized
 pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected. This depends only on their
 content, so a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If
-a document has no such window, its window with the smallest hash is selected. A document of fewer bytes is one window.
+this rule selects no window of a document, the window with the smallest hash is selected. A document that is shorter
+than `window_bytes` is a single window.
 """
 
 from collections.abc import Sequence

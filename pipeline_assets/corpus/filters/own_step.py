@@ -25,7 +25,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.recipe_validation import FOLDER_KEY
 from pipeline_assets.spine.section import RecipeSection
 
-_FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
+_FORMAT: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
 _FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"
 _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # folders of packages that have a version
 _NAME = re.compile(r"[\w.-]+")
@@ -70,7 +70,7 @@ class PythonStep(RecipeSection):
         if not isinstance(file, str) or not isinstance(function, str) or Path(file).name != file:
             return content  # the rules of these keys report it
         try:
-            code = _FILE.read_raw(folder / file).decode()
+            code = _FORMAT.read_raw(folder / file).decode()
         except FileNotFoundError:
             raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
         except UnicodeDecodeError as error:

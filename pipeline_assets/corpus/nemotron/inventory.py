@@ -94,7 +94,7 @@ def _format_percent(fraction: str) -> str:
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 5)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
-INVENTORY_FILE: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
+INVENTORY_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _CENSUS_STAGE = "inventory"
 _REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 
@@ -234,6 +234,6 @@ def _encode_inventory(inventory: Mapping[str, Any]) -> str:
 
 def read_inventory(inventory: Artifact) -> dict[str, Any]:
     """Read the inventory of a split as a dict that includes `dataset` and `split`."""
-    [(dataset, splits)] = INVENTORY_FILE.read(inventory.path(INVENTORY_JSON)).items()
+    [(dataset, splits)] = INVENTORY_FORMAT.read(inventory.path(INVENTORY_JSON)).items()
     [(split, content)] = splits["splits"].items()
     return {"dataset": dataset, "split": split, **content}

@@ -102,12 +102,12 @@ class PoolReport(msgspec.Struct, frozen=True):
     datasets: dict[str, PoolsSummary]
 
 
-_REPORT_FILE = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
+_REPORT_FORMAT = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
     """Return a table row for each pool, with sizes, bars and the most similar pool."""
-    pools = _REPORT_FILE.read(report.path(REPORT_JSON)).total.pools
+    pools = _REPORT_FORMAT.read(report.path(REPORT_JSON)).total.pools
     return [
         {
             "pool": name,

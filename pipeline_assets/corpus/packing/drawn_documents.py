@@ -114,7 +114,7 @@ class DrawnDocuments:
     def _add_counts(
         self,
         source: str,
-        document_tokens: NDArray[np.int32],
+        document_token_counts: NDArray[np.int32],
         is_first: NDArray[np.bool_],
         tokens: NDArray[np.int32],
         packed: NDArray[np.int32],
@@ -122,18 +122,18 @@ class DrawnDocuments:
     ) -> None:
         """Add documents and their draws to the counts of a source.
 
-        `document_tokens` has a value per document, the other arrays per draw. `is_first` is true for the first draw of
-        each document, which has at least as many tokens as its later draws.
+        `document_token_counts` has a value per document, the other arrays per draw. `is_first` is true for the first
+        draw of each document, which has at least as many tokens as its later draws.
         """
-        text_tokens, fits = int(document_tokens.sum(dtype=np.int64)), tokens <= self.seq_len
+        text_tokens, fits = int(document_token_counts.sum(dtype=np.int64)), tokens <= self.seq_len
         self.counts.setdefault(source, Counter()).update(
-            documents=len(document_tokens),
+            documents=len(document_token_counts),
             text_tokens=text_tokens,
             drawn=len(tokens),
             packed_tokens=int(packed.sum(dtype=np.int64)),
             cut=int((~whole & fits).sum()),
             longer_than_a_row=int((~fits).sum()),
-            unused_documents=len(document_tokens) - int(is_first.sum()),
+            unused_documents=len(document_token_counts) - int(is_first.sum()),
             unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),
         )
 

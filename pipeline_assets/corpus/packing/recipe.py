@@ -124,7 +124,10 @@ class PackSection(PackRecipe):
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def rows_content(self) -> dict[str, Any]:
-        """Return the content that changes bytes of the packed set, except `tokenizer`."""
+        """Return the keys, with values, that the packed set's bytes depend on.
+
+        The key `tokenizer` is excluded.
+        """
         names = PackRecipe.model_fields.keys() - {"tokenizer"}
         return {key: value for key, value in self.content().items() if key in names}
 

@@ -97,7 +97,7 @@ def _segments_by_shard(
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
     """Yield (shard, segment indices, document numbers) for each shard with segments.
 
-    Document numbers count in the shard, and ascend.
+    Document numbers are relative to the first document of the shard, and ascend.
     """
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)

@@ -16,7 +16,7 @@ from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequen
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
 from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
-from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FILE, MODEL_FILE, EncodeMeta
+from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FORMAT, MODEL_FILE, EncodeMeta
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
 from pipeline_assets.spine import durable
@@ -68,7 +68,7 @@ def encode(
         raise UsageError("file not found", spm_model, MODEL_HINT)
     if spm_model is not None and "model_sha256" not in recipe:
         exists = (out_dir / ENCODE_META_FILE).exists()
-        sha256 = META_FILE.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
+        sha256 = META_FORMAT.read(out_dir / ENCODE_META_FILE).sha256 if exists else file_sha256(spm_model)
         recipe["model_sha256"] = sha256
     sample = read_sample(Path(manifest_path))
     files, _, losses = _encode_sample(sample, EncodeRecipe.from_mapping(recipe, "encode"), spm_model)

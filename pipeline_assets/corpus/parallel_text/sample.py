@@ -226,7 +226,7 @@ def requested_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]
     }
 
 
-_META_FILE: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
+_META_FORMAT: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
 
 _line_decoder = msgspec.json.Decoder(SampledPair)
 
@@ -234,7 +234,7 @@ _line_decoder = msgspec.json.Decoder(SampledPair)
 def read_sample(manifest: Path) -> Sample:
     """Read the sample of a manifest.jsonl; InputError if a file is missing or edited."""
     try:
-        data, meta = manifest.read_bytes(), _META_FILE.read(manifest.with_name(MANIFEST_META_FILE))
+        data, meta = manifest.read_bytes(), _META_FORMAT.read(manifest.with_name(MANIFEST_META_FILE))
     except FileNotFoundError as error:
         raise InputError("file not found", error.filename, _DRAW_HINT) from None
     sha256 = hashlib.sha256(data).hexdigest()

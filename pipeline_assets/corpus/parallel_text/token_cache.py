@@ -104,7 +104,7 @@ def _side_names(side: Side) -> Sequence[str]:
     return ("src", "tgt") if side == "pair" else (side,)
 
 
-META_FILE: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+META_FORMAT: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
@@ -138,7 +138,7 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
 
 def _read_cache(folder: Path) -> TokenCache:
     try:
-        meta = META_FILE.read(folder / ENCODE_META_FILE)
+        meta = META_FORMAT.read(folder / ENCODE_META_FILE)
         ids, offsets = (
             {side: map_npy(folder / f"{side}.{kind}.npy") for side in ("src", "tgt")} for kind in ("ids", "offsets")
         )

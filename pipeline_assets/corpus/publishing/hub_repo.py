@@ -147,9 +147,9 @@ class HubRepo:
         return {file.path: file for file in self.hub.list_files(self.name, commit)}
 
     def commit(self, parent: str, title: str, uploads: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
-        """Commit uploads and deletions; do nothing if the head has moved from `parent`.
+        """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent before the commit. A local file that differs from its sha256 raises InputError.
+        Large files are sent even then, before the commit. A local file that differs from its sha256 raises InputError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError

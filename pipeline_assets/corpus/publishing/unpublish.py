@@ -63,7 +63,7 @@ class Removal(msgspec.Struct):
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
-_RECORD = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", Removal)
+_RECORD_FORMAT = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", Removal)
 
 
 def unpublish(
@@ -84,7 +84,7 @@ def unpublish(
     process changes the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
-    removal = _RECORD.read(record) if record.exists() else Removal(repo.url, started)
+    removal = _RECORD_FORMAT.read(record) if record.exists() else Removal(repo.url, started)
     own = any(place.startswith(_OWN_REFS) for places in result.found.values() for place in places)
     _merge(removal, result)
     is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head

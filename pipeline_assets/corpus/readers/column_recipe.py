@@ -30,7 +30,7 @@ class ColumnMap(RecipeSection):
     created_at: str | None = None
 
 
-Columns = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
+ColumnChoice = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | None
 
 
 class LicensedColumns(RecipeSection):
@@ -47,15 +47,17 @@ class LicensedColumns(RecipeSection):
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"
-    id: Annotated[Columns, Option("Id column. Default: doc_id or id, else derived.", "id-column", default=None)] = (
+    id: Annotated[
+        ColumnChoice, Option("Id column. Default: doc_id or id, else derived.", "id-column", default=None)
+    ] = (
         "doc_id",
         "id",
     )
     created_at: Annotated[
-        Columns, Option("Date column. Default: created_at if it exists.", "created-at-column", default=None)
+        ColumnChoice, Option("Date column. Default: created_at if it exists.", "created-at-column", default=None)
     ] = ("created_at",)
     license: Annotated[
-        Columns, Option("Licence column. Default: license if it exists.", "license-column", default=None)
+        ColumnChoice, Option("Licence column. Default: license if it exists.", "license-column", default=None)
     ] = ("license",)
 
 

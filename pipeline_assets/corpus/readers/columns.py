@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.readers.column_recipe import Columns, column_fix
+from pipeline_assets.corpus.readers.column_recipe import ColumnChoice, column_fix
 from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
@@ -27,7 +27,7 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
             yield prefix + field.name
 
 
-def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, Columns]], where: object) -> None:
+def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]], where: object) -> None:
     """Raise UsageError if a column that a recipe sets as a single name does not exist.
 
     `columns` has pairs of a Document field and its column. A field with alternative columns is not checked. The error

@@ -72,7 +72,7 @@ class _Listing:
     sha256: str
 
 
-_LISTING_FILE = MetadataFile("listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing)
+_LISTING_FORMAT = MetadataFile("listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing)
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:
@@ -85,13 +85,13 @@ def _entry_sha256(files: Sequence[HubFile]) -> str:
 
 def read_listing(path: Path) -> list[HubFile]:
     """Read a cached listing; raise FileNotFoundError or, if damaged, InputError."""
-    listing = _LISTING_FILE.read(path)
+    listing = _LISTING_FORMAT.read(path)
     if _entry_sha256(listing.files) != listing.sha256:
-        raise InputError("the listing does not match its own hash", path, _LISTING_FILE.fix)
+        raise InputError("the listing does not match its own hash", path, _LISTING_FORMAT.fix)
     try:
         return [*map(_check_file, listing.files)]
     except ValueError as error:
-        raise InputError(str(error), path, _LISTING_FILE.fix) from None
+        raise InputError(str(error), path, _LISTING_FORMAT.fix) from None
 
 
 def read_cached_listing(path: Path) -> list[HubFile] | None:

@@ -51,13 +51,13 @@ _GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS_RANGES.index),
     "lengths": ("tokens", "tokens from", length_bucket, int),
 }
-_REPORT_FILE: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
 _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
     """Return preview lines: total (if several splits), groups of rows, splits."""
-    content = _REPORT_FILE.read(report.path(REPORT_JSON))
+    content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
     for part, (_, prefix, *_) in _GROUPS.items():

@@ -13,7 +13,7 @@ from pipeline_assets.spine.artifact import Artifact, Verdict
 
 SCORES_FILE = "scores.parquet"
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
-_COLUMN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
+_COLUMNS: Mapping[str, tuple[pa.DataType, str]] = {
     "id": (_TEXT, "The row's id in its pools; each is scored once."),
     "nll_mean": (_FLOAT, "Mean negative log-likelihood of the completion's tokens, in nats; null with a `reason`."),
     "nll_sum": (_FLOAT, "Their sum, in nats."),
@@ -36,8 +36,8 @@ _COLUMN_TYPES: Mapping[str, tuple[pa.DataType, str]] = {
     "pool_file": (_TEXT, "The file of the pools that the row was read from: the first that has its id."),
     "pool_row": (_INT, "Its row there."),
 }
-SCORES_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMN_TYPES.items()])
-COLUMN_DESCRIPTIONS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMN_TYPES.items()}
+SCORES_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
+COLUMN_DESCRIPTIONS: Final[dict[str, str]] = {name: description for name, (_, description) in _COLUMNS.items()}
 SCORES_WITH_TOKENS_SCHEMA = SCORES_SCHEMA.append(pa.field("token_nll", pa.list_(pa.float32())))
 """Schema if the recipe requests `token_nll`: NLL of each token that counts, in order; null without a score."""
 _PREVIEW_COLUMNS = ("id", "nll_mean", "percentile_within_split", "bits_per_byte", "completion_token_count", "reason")

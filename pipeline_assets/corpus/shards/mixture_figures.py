@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.shards.mixture_report import JSON_FILE, Content
+from pipeline_assets.corpus.shards.mixture_report import JSON_FORMAT, Content
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, remove, write_durably
@@ -45,7 +45,7 @@ def preview_inventory(inventory: Artifact) -> list[dict[str, str]]:
 def preview_segments(segments: Artifact) -> list[dict[str, str]]:
     """Return a preview row for each segment."""
     lines = []
-    for segment in JSON_FILE.read(segments.path(SEGMENTS_JSON))["segments"]:
+    for segment in JSON_FORMAT.read(segments.path(SEGMENTS_JSON))["segments"]:
         ranges = {name: "{:,} to {:,}".format(*corpus["rows"]) for name, corpus in segment["corpora"].items()}
         lines.append({"segment": segment["name"], "tokens": f"{segment['stop'] - segment['start']:,}", **ranges})
     return lines
@@ -71,10 +71,10 @@ def write_mixture_figures(inventory: Artifact) -> Path:
     for name, data in contents.items():
         write_durably(folder / f"{recipe_folder.name}_{name}.json", data)
     used = {
-        figures["tokenizer_sha256"] for figures in JSON_FILE.read(inventory.path(INVENTORY_JSON))["corpora"].values()
+        figures["tokenizer_sha256"] for figures in JSON_FORMAT.read(inventory.path(INVENTORY_JSON))["corpora"].values()
     }
     tokenizer = folder / f"{recipe_folder.name}_tokenizer.json"
-    if tokenizer.exists() and JSON_FILE.read(tokenizer).get("sha256") not in used:
+    if tokenizer.exists() and JSON_FORMAT.read(tokenizer).get("sha256") not in used:
         remove(tokenizer)
     if not filtered:
         remove(folder / f"{recipe_folder.name}_filtered_shards.json")
@@ -83,7 +83,7 @@ def write_mixture_figures(inventory: Artifact) -> Path:
 
 def _corpus_figures(inventory: Artifact) -> dict[str, dict[str, Any]]:
     """Return the figures of each corpus in an inventory, by corpus name."""
-    corpora = JSON_FILE.read(inventory.path(INVENTORY_JSON))["corpora"]
+    corpora = JSON_FORMAT.read(inventory.path(INVENTORY_JSON))["corpora"]
     return {
         name: {
             "records": figures["documents"],
@@ -137,7 +137,7 @@ def mixture_statistics(recipe_folder: Path) -> Content:
     statistics: Content = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_{name}.json"
-        figures = JSON_FILE.read(path) if path.exists() else {}
+        figures = JSON_FORMAT.read(path) if path.exists() else {}
         if name == "shards":
             statistics |= {**figures.get("all", {}), "corpora": figures.get("corpora", {})}
         elif figures:

@@ -16,7 +16,7 @@ _PAGE_HEAD = """# Stage-2 mixtures
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. [Stage 2](stage2.md) describes the method.
 """
 Content = dict[str, Any]
-JSON_FILE: MetadataFile[Content] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, Content)
+JSON_FORMAT: MetadataFile[Content] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, Content)
 
 
 def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
@@ -81,7 +81,7 @@ def _build_lines(folder: Path) -> Iterator[str]:
     """Yield lines on a built mixture: its tokenizer's hash and its corpora."""
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():
-        yield from ("", f"The tokenizer's sha256 is {code(JSON_FILE.read(tokenizer)['sha256'])}.")
-    corpora = JSON_FILE.read(folder / "inventory.json")["corpora"].items()
+        yield from ("", f"The tokenizer's sha256 is {code(JSON_FORMAT.read(tokenizer)['sha256'])}.")
+    corpora = JSON_FORMAT.read(folder / "inventory.json")["corpora"].items()
     rows = [[escape(name), corpus["sequences"], corpus["tokens"], code(corpus["digest"])] for name, corpus in corpora]
     yield from ("", *markdown_table(["corpus", "rows", "tokens", "digest"], rows))

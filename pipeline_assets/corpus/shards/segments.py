@@ -74,7 +74,7 @@ class _SegmentsFile(msgspec.Struct, frozen=True):
     segments: tuple[TrainingSegment, ...]
 
 
-_FILE: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
+_FORMAT: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
 
 
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
@@ -190,7 +190,7 @@ def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None)
     """
     artifact = open_artifact(Path(folder))
     path = artifact.path(SEGMENTS_JSON)
-    content = _FILE.read(path)
+    content = _FORMAT.read(path)
     for segment in content.segments:
         if canonical_sha256(msgspec.to_builtins(segment.corpora)) != segment.sha256:
             raise InputError(f"digest of segment {segment.name} does not match its rows", path, REBUILD)

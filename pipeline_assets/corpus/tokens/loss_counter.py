@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.tokens.losses import NO_LOSSES, Losses
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
-_BLANK_MARK, _NO_TEXT = "\u2581", "\ufffd"  # spaces of SentencePiece and Metaspace; bytes that are not UTF-8
+_BLANK_MARK, _REPLACEMENT_CHARACTER = (
+    "\u2581",
+    "\ufffd",
+)  # spaces of SentencePiece and Metaspace; bytes that are not UTF-8
 
 
 @dataclass(frozen=True)
@@ -54,4 +57,4 @@ def with_losses(runs: TokenRuns, counter: LossCounter | None, texts: Sequence[st
 
 def _count_characters(text: str) -> int:
     """Count characters, except whitespace, SentencePiece's \u2581 and U+FFFD."""
-    return len("".join(text.replace(_BLANK_MARK, " ").replace(_NO_TEXT, " ").split()))
+    return len("".join(text.replace(_BLANK_MARK, " ").replace(_REPLACEMENT_CHARACTER, " ").split()))

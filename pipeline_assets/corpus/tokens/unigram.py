@@ -3,7 +3,7 @@
 Equal lines give an equal model, and no line is lost. SentencePiece's trainer cannot seed its sampling, its pieces
 depend on the number of threads, and a model file contains the path of the input. So sampling is off, and the trainer
 runs in one thread on input in memory. The trainer would silently skip long lines, and lines with NUL or with U+2585,
-its sign for unknown text. So `fit_lines` cuts long lines, and cuts lines at these characters, which it removes.
+its sign for unknown text. So `split_for_trainer` cuts long lines, and cuts lines at these characters, which it removes.
 """
 
 import io
@@ -61,7 +61,7 @@ class TrainedModel:
     Attributes:
         model: Content of the model file.
         lines: Number of lines that the trainer read.
-        added_lines: Number of lines that were added because `fit_lines` cut lines.
+        added_lines: Number of lines that were added because `split_for_trainer` cut lines.
         text_bytes: Number of UTF-8 bytes that the trainer read.
     """
 
@@ -100,7 +100,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
 
     def counted() -> Iterator[str]:
         for line in lines:
-            pieces = list(fit_lines(line, recipe.keeps_blanks))
+            pieces = list(split_for_trainer(line, recipe.keeps_blanks))
             counts["uncut"] += bool(pieces)
             counts["lines"] += len(pieces)
             counts["bytes"] += sum(len(piece.encode()) for piece in pieces)
@@ -133,7 +133,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
     return TrainedModel(model.getvalue(), counts["lines"], counts["lines"] - counts["uncut"], counts["bytes"])
 
 
-def fit_lines(line: str, keeps_blanks: bool = False) -> Iterator[str]:
+def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
     """Split a line into lines that SentencePiece's trainer does not skip.
 
     The line is cut at NUL and U+2585, which are removed; a line feed becomes a space. A part above

@@ -19,7 +19,7 @@ from pipeline_assets.corpus.tokens.unigram import (
     MAX_TRAINER_LINE_BYTES,
     UnigramRecipe,
     VocabularyTooLargeError,
-    fit_lines,
+    split_for_trainer,
     train_unigram,
 )
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -69,7 +69,7 @@ def trainers_words(lines: list[str]) -> str:
 
 def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None:
     nasty = [*lines, "", "  ", "x" * 9000, "é" * 4000, "a \u2585 b", "tab\tnul\0end", "a\nb", "long " * 2000]
-    fit = [piece for line in nasty for piece in fit_lines(line)]
+    fit = [piece for line in nasty for piece in split_for_trainer(line)]
 
     said = trainers_words(fit)
 
@@ -81,7 +81,7 @@ def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None
 
 @given(st.text(max_size=40).flatmap(lambda text: st.integers(1, 700).map(lambda times: text * times)))
 def test_cut_lines_have_all_that_can_be_read(text: str) -> None:
-    pieces = list(fit_lines(text))
+    pieces = list(split_for_trainer(text))
 
     assert all(0 < len(piece.encode()) <= MAX_TRAINER_LINE_BYTES for piece in pieces)
     assert all(piece == piece.strip() and not set(piece) & {"\n", "\0", "\u2585"} for piece in pieces)
