@@ -58,8 +58,8 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def _matching_hashes(listed: Removals, store: RowStore, row: RowKeys) -> set[str]:
     """Return the hashes of entries that match a row, also by its unnumbered id.
 
-    Builds apply the list before they number repeated ids, such as `id#2`; they number ids of conversations, and ids that
-    are hashes of texts.
+    Builds apply the list before they number repeated ids, such as `id#2`; they number ids of conversations, and ids
+    that are hashes of texts.
     """
     hashes, numbered = listed.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
