@@ -31,7 +31,7 @@ from root_changes import refit_manifest
 from sealed_roots import unpack_latest
 
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 IDENTITY = ("stage", "recipe", "inputs", "tokenizer", "decisions", "counts", "files")
 
@@ -82,7 +82,7 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {part: Counter() for part in IDENTITY}
     with tempfile.TemporaryDirectory() as scratch:
         for root in sorted(unpack_latest(Path(scratch)).iterdir()):
-            manifests = {path: json.loads(path.read_bytes()) for path in sorted(root.rglob(FILE_NAME))}
+            manifests = {path: json.loads(path.read_bytes()) for path in sorted(root.rglob(MANIFEST_FILE))}
             for path, manifest in manifests.items():
                 downstream = [
                     other for other, found in manifests.items() if manifest["digest"] in upstream_digests(found)

@@ -24,7 +24,7 @@ _COMMAND = [sys.executable, "-c", "from pipeline_assets.cli import main; main()"
 
 def write_toys(root: Path, artifacts: int) -> None:
     """Write sealed manifests to a hundred folders, without syncing them."""
-    from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest, StageVersion
+    from pipeline_assets.spine.manifest import MANIFEST_FILE, Identity, Manifest, StageVersion
 
     inputs: list[dict[str, str]] = []
     for number in range(artifacts):
@@ -33,7 +33,7 @@ def write_toys(root: Path, artifacts: int) -> None:
         folder = root / "stage_a" / "toys" / f"{number % 100:02d}" / f"{number:06d}"
         folder.mkdir(parents=True)
         manifest = Manifest("stage_a/toy", f"toy-{number}", identity, [], {})
-        (folder / FILE_NAME).write_bytes(manifest.to_bytes())
+        (folder / MANIFEST_FILE).write_bytes(manifest.to_bytes())
         inputs = [{"name": "stage_a/toy", "digest": manifest.digest}]
 
 

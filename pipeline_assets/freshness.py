@@ -24,7 +24,7 @@ from pipeline_assets.events import check_event_fields, targets_by_kind
 from pipeline_assets.schedules import ScheduleSection
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.versions import asset_key
 
 _INTERVAL_S, _DAY_S = 60, 86_400
@@ -73,7 +73,7 @@ class Freshness:
         state, reason = target.state(self._root)
         if state == "current":
             return CheckResult(name, True, False, "up to date")
-        if is_active or _has_time_in(window, [_modified_s(self._root / target.folder / FILE_NAME)]):
+        if is_active or _has_time_in(window, [_modified_s(self._root / target.folder / MANIFEST_FILE)]):
             return CheckResult(name, True, False, f"{state} since the last run ({reason})")
         return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 

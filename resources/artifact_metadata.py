@@ -16,7 +16,7 @@ from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
 REPORTS_VARIABLE = "CORPUSMILL_REPORTS"  # address at which `corpusmill ui` serves report pages
 _COUNT_NAMES = (
@@ -44,7 +44,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
         "bytes": dg.MetadataValue.int(size),
         "seconds": dg.MetadataValue.float(seconds),
         **({"built_at": dg.MetadataValue.timestamp(sealed_s)} if (sealed_s := sealed_at(provenance)) else {}),
-        "manifest": dg.MetadataValue.path(str(artifact.folder / FILE_NAME)),
+        "manifest": dg.MetadataValue.path(str(artifact.folder / MANIFEST_FILE)),
     }
     for name in _COUNT_NAMES:
         if isinstance(counts.get(name), int):

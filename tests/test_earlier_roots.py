@@ -12,7 +12,7 @@ from command_results import Corpusmill
 from healing_set import verify
 from sealed_roots import ROOTS, artifact_folders, unpack, write_archives
 
-from pipeline_assets.spine.manifest import FILE_NAME, SCHEMA
+from pipeline_assets.spine.manifest import MANIFEST_FILE, SCHEMA
 from pipeline_assets.systems.registry import SYSTEMS
 
 LEAVES = "maker/leaves@6b78669d5c60306215ced997013432636ad93a75:a.parquet"
@@ -274,4 +274,4 @@ def test_the_script_seals_an_intact_root(tmp_path: Path) -> None:
     root = unpack(tmp_path / "archives" / "healing.tar.xz", tmp_path)
     results = [verify(folder, root, content=True) for folder in artifact_folders(root)]
     assert [result.verdict for result in results] == ["intact"] * 5
-    assert b'"host": "made"' in (root / "megatron/pages_v1" / FILE_NAME).read_bytes()
+    assert b'"host": "made"' in (root / "megatron/pages_v1" / MANIFEST_FILE).read_bytes()

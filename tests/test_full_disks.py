@@ -12,7 +12,7 @@ from command_results import Corpusmill, only_line
 from mounts import mounted
 
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 
@@ -20,7 +20,7 @@ OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 def digests(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): open_artifact(path.parent).manifest.digest
-        for path in sorted(folder.rglob(FILE_NAME))
+        for path in sorted(folder.rglob(MANIFEST_FILE))
     }
 
 

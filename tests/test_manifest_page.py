@@ -24,7 +24,7 @@ from sealed_roots import artifact_folders, unpack_latest
 from pipeline_assets.build.trainer_exports import KINDS
 from pipeline_assets.corpus.formats.parquet import ContentHash
 from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.manifest import FILE_NAME, canonical_json, canonical_sha256
+from pipeline_assets.spine.manifest import MANIFEST_FILE, canonical_json, canonical_sha256
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.verify import content_sha256
 
@@ -112,7 +112,7 @@ def test_an_export_in_a_data_root_is_intact(to: str, corpusmill: Corpusmill, bui
 
 def test_every_registered_kind_is_found_intact(tmp_path: Path) -> None:
     latest = unpack_latest(tmp_path)
-    kinds = {json.loads((folder / FILE_NAME).read_bytes())["kind"] for folder in artifact_folders(latest)}
+    kinds = {json.loads((folder / MANIFEST_FILE).read_bytes())["kind"] for folder in artifact_folders(latest)}
 
     missing = SYSTEMS.kinds.keys() - kinds
     assert not missing, f"seal {sorted(missing)} in a new archive, as tests/builders/sealed_roots.py describes"
@@ -143,7 +143,7 @@ def test_content_hashes_of_parquet_are_those_of_the_manifests(intact_roots: Path
     expected = {
         str(folder / file["path"]): file["content_sha256"]
         for folder in artifact_folders(intact_roots)
-        for file in json.loads((folder / FILE_NAME).read_bytes())["identity"]["files"]
+        for file in json.loads((folder / MANIFEST_FILE).read_bytes())["identity"]["files"]
         if file["path"].endswith(".parquet")
     }
 
@@ -205,7 +205,7 @@ def test_every_ending_is_flipped(intact_roots: Path) -> None:
     stored = {
         ending(file["path"])
         for folder in artifact_folders(intact_roots)
-        for file in json.loads((folder / FILE_NAME).read_bytes())["storage"]
+        for file in json.loads((folder / MANIFEST_FILE).read_bytes())["storage"]
     }
 
     assert stored == {ending(name) for names in FILES.values() for name in names}
@@ -213,7 +213,7 @@ def test_every_ending_is_flipped(intact_roots: Path) -> None:
 
 def test_a_flipped_bit_of_a_manifest_is_found(copy_root: Callable[[str], Path]) -> None:
     root = copy_root("healing")
-    path = root / SPLIT / FILE_NAME
+    path = root / SPLIT / MANIFEST_FILE
     path.write_bytes(path.read_bytes().replace(b'"tokens": 270\n', b'"tokens": 271\n'))
 
     assert find_damage(root) == {
@@ -249,7 +249,7 @@ def test_removed_added_and_linked_files_are_found(copy_root: Callable[[str], Pat
 
 def test_a_removed_manifest_is_found_in_its_folder_and_downstream(copy_root: Callable[[str], Path]) -> None:
     root = copy_root("parallel_text")
-    (root / SAMPLE / FILE_NAME).unlink()
+    (root / SAMPLE / MANIFEST_FILE).unlink()
 
     assert find_damage(root) == {
         SAMPLE: ["manifest.json: missing, expected a manifest"],
@@ -324,7 +324,7 @@ def test_a_damaged_file_of_the_manifest_hides_no_other_finding(copy_root: Callab
 @pytest.mark.parametrize("damage", [b"{", b"[]\n", b'{"identity": 7, "seal": "x"}\n', b"\xff\xfe"])
 def test_a_damaged_manifest_is_one_line_without_a_traceback(copy_root: Callable[[str], Path], damage: bytes) -> None:
     root = copy_root("healing")
-    (root / "megatron/pages_v1" / FILE_NAME).write_bytes(damage)
+    (root / "megatron/pages_v1" / MANIFEST_FILE).write_bytes(damage)
 
     found = find_damage(root)
 

@@ -12,7 +12,7 @@ from healing_set import verify
 from manifest_page import CONTENT_HASHES, find_damage, run_program
 from root_changes import reseal, unsealed_sha256
 
-from pipeline_assets.spine.manifest import FILE_NAME, canonical_sha256
+from pipeline_assets.spine.manifest import MANIFEST_FILE, canonical_sha256
 
 SPLIT, PACKED = "megatron/pages_v1/train", "stage_a/mixed/packed/mixed"
 SAMPLE, CACHE = "parallel_text/pairs/sample", "parallel_text/pairs/token_cache"
@@ -72,7 +72,7 @@ def test_false_rows_sizes_and_content_hashes_are_found_if_a_seal_fits(copy_root:
 
 
 def test_a_false_recipe_sha256_is_found_although_digest_and_seal_fit(copy_root: Callable[[str], Path]) -> None:
-    path = copy_root("parallel_text") / CACHE / FILE_NAME
+    path = copy_root("parallel_text") / CACHE / MANIFEST_FILE
     manifest = json.loads(path.read_bytes())
     manifest["identity"]["recipe_sha256"] = "0" * 64
     manifest["digest"] = "sha256:" + canonical_sha256(manifest["identity"])

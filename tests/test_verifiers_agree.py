@@ -15,7 +15,7 @@ from root_changes import copy_writable, flip, reseal
 from sealed_roots import artifact_folders, unpack_latest
 
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def mutate(root: Path, dice: random.Random) -> str:
         ["flip", "flip manifest", "cut", "append", "remove", "add", "swap", "link", "provenance", "label"]
     )
     if kind == "flip manifest":
-        path = folder / FILE_NAME
+        path = folder / MANIFEST_FILE
     data = path.read_bytes()
     match kind:
         case "flip" | "flip manifest" if data:
@@ -49,7 +49,7 @@ def mutate(root: Path, dice: random.Random) -> str:
             path.write_bytes(data[: dice.randrange(len(data))] if data else b"")
         case "append":
             path.write_bytes(data + b"\n")
-        case "remove" if path.name != FILE_NAME or json.loads(data)["storage"]:  # else nothing of the artifact remains
+        case "remove" if path.name != MANIFEST_FILE or json.loads(data)["storage"]:  # else nothing remains
             path.unlink()
         case "add":
             (folder / dice.choice(["new.parquet", ".new", "report.html"])).write_bytes(data)

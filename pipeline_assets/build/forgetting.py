@@ -23,7 +23,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
-from pipeline_assets.corpus.parallel_text.sample import MANIFEST_FILE
+from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE
 from pipeline_assets.corpus.removal_entries import LIST_FILE
 from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine.artifact import Artifact
@@ -45,9 +45,9 @@ class RowToForget:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield the file and keys of each row of pairs or files; nothing for other stores."""
+    """Yield (file, keys) for each row of `PairRows` or `FileRows`; nothing for others."""
     if isinstance(store, PairRows):
-        yield from ((MANIFEST_FILE, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
+        yield from ((SAMPLE_FILE, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
         names = [store.schema.id, store.schema.text, *(["meta.url"] if isinstance(store, DocumentRows) else [])]
         for file in store.files:

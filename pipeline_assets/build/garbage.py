@@ -40,7 +40,7 @@ from pipeline_assets.spine.kept_folder import artifact_of_kept_folder, kept_fold
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import (
     BUILDER_KEY,
@@ -123,7 +123,8 @@ class Survey:
         ]
         self.errors: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
         self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
-        self._folders |= {folder for folder in lineage.sealed if not self._is_old(folder / FILE_NAME)}.union(self.named)
+        self._folders.update(folder for folder in lineage.sealed if not self._is_old(folder / MANIFEST_FILE))
+        self._folders.update(self.named)
         self._artifacts = _group_members(sealed)
         self._needed = self._artifacts.keys() if self.errors else self._find_needed()
         for path in self._downstream_first(self._artifacts.keys() - self._needed):
@@ -171,7 +172,7 @@ class Survey:
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
         whole = None if folder.exists() else manifests.get(folder)
-        dated = next((path for path in (leftover / FILE_NAME, leftover / PLAN_FILE) if path.exists()), leftover)
+        dated = next((path for path in (leftover / MANIFEST_FILE, leftover / PLAN_FILE) if path.exists()), leftover)
         is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
         is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
         has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)
@@ -257,7 +258,7 @@ def remove_hidden(artifact: Path, hidden: Path) -> None:
     if not artifact.exists():
         durable.remove(check_record_path(artifact))
         durable.remove(kept_folder(artifact))
-    durable.remove(hidden / FILE_NAME)  # first: a part of an artifact is not restored
+    durable.remove(hidden / MANIFEST_FILE)  # first: a part of an artifact is not restored
     durable.remove(hidden)
 
 

@@ -19,7 +19,7 @@ from pipeline_assets.spine.builder import Builder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock_owner import lock_owner
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.staging import (
     PLAN_FILE,
@@ -176,7 +176,7 @@ def _find_partial_build(folder: Path) -> PartialBuild | None:
         return None
     newest = folders[-1]
     shards = dict(Counter(receipt.parent.name for receipt in sorted((newest / RECEIPTS_FOLDER).glob("*/*.json"))))
-    is_sealing = (newest / FILE_NAME).exists()
+    is_sealing = (newest / MANIFEST_FILE).exists()
     return PartialBuild(folders, shards, _last_write(newest), is_sealing, PULLED_KEY in read_plan(newest), builder)
 
 

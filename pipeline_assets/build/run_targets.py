@@ -92,7 +92,10 @@ def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
 
 
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
-    """Check whether an unpartitioned target needs an unbuilt input outside `targets`."""
+    """Check whether an unpartitioned target lacks a current input outside `targets`.
+
+    A stale or damaged input is not current either. External inputs always are, and failed checks do not count.
+    """
     roles = {other.role for other in targets}
     return target.partition is None and any(
         upstream.role not in roles and not upstream.is_external and not upstream.matches_recipe(root)

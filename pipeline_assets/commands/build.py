@@ -25,7 +25,7 @@ from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
@@ -72,7 +72,7 @@ class BuildOptions(BuildFlags):
         Raise UsageError if the root is a file, an artifact or a folder inside an artifact.
         """
         folder = resolve_output_folder(self.out_dir)
-        if (folder / FILE_NAME).is_file():
+        if (folder / MANIFEST_FILE).is_file():
             raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
         return replace(self, out_dir=folder)
 
@@ -104,7 +104,7 @@ def resolve_output_folder(out_dir: Path) -> Path:
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
-    artifact = next((parent for parent in folder.resolve().parents if (parent / FILE_NAME).is_file()), None)
+    artifact = next((parent for parent in folder.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
     if artifact is not None:
         fix = "choose another output folder"
         raise UsageError(f"the folder is inside the sealed artifact {artifact}", out_dir, fix)

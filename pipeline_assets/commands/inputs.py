@@ -23,7 +23,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_man
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def folder_or_commit(
 ) -> Content:
     """Return a recipe key and its value: `path` of a folder, or `revision` of a repo.
 
-    Errors, such as UsageError for an unknown name, contain the options `option` and `revision_option`. A `revision` of
-    None stands for `main`.
+    The error for an empty name contains `option`, the error for a folder with a revision `revision_option`. A
+    `revision` of None stands for `main`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -183,9 +183,9 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 def _sealed_folder(match: Path) -> Path | None:
     """Find a sealed folder by its path, a file in it or its FOLDER.manifest.json."""
-    sibling = match.with_name(match.name.removesuffix(f".{FILE_NAME}"))
+    sibling = match.with_name(match.name.removesuffix(f".{MANIFEST_FILE}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
-    return next((folder for folder in folders if (folder / FILE_NAME).is_file()), None)
+    return next((folder for folder in folders if (folder / MANIFEST_FILE).is_file()), None)
 
 
 def warn_of_listed_rows(folder: Path, root: Path) -> None:

@@ -48,7 +48,7 @@ def normalize(
     dataset: Dataset,
     dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection)],
     rows: Annotated[Content, Section(RowsRecipe)],
-    layout: Annotated[Content, Section(sections.HubLayout)],
+    layout: Annotated[Content, Section(sections.HubLayoutSection)],
     *,
     system: Annotated[bool, typer.Option(help="Add gpt-oss's system message, or omit it.")] = True,
     hf_layout: Annotated[

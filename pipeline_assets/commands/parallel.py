@@ -85,11 +85,11 @@ def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJs
     Example: corpusmill parallel inspect wmt14-fr-en --data out
     """
     from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
-    from pipeline_assets.corpus.parallel_text.sample import MANIFEST_FILE, read_sample
+    from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, read_sample
     from pipeline_assets.corpus.parallel_text.token_cache import open_cache
 
     parallel = ParallelRecipe.read(recipe_path(recipe, data))
-    drawn = read_sample(data / parallel.target(SAMPLE.name).folder / MANIFEST_FILE)
+    drawn = read_sample(data / parallel.target(SAMPLE.name).folder / SAMPLE_FILE)
     first_pairs = drawn.pairs[:3]
     content: dict[str, Any] = {"sample": drawn.meta, "pairs": [(pair.src_text, pair.tgt_text) for pair in first_pairs]}
     lines = [f"{drawn.meta.k} pairs of {drawn.meta.rows_seen:,} rows: {dict(drawn.meta.split_sizes)}"]

@@ -23,7 +23,7 @@ from pipeline_assets.commands.terminal import (
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
 
@@ -83,7 +83,7 @@ def _find_publishable(folder: Path) -> Path:
     """
     from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 
-    if (folder / FILE_NAME).exists():
+    if (folder / MANIFEST_FILE).exists():
         return folder
     manifests = {path: manifest for path, manifest in manifests_below(folder) if manifest.kind in ROW_KINDS}
     used = {entry["digest"] for manifest in manifests.values() for entry in manifest.identity.upstream}

@@ -25,7 +25,7 @@ from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manifest_copy_path
 
@@ -190,7 +190,7 @@ def filter(
     Example: corpusmill stage-a filter --filters web.yaml --out-dir out
     """
     normalized = build.out_dir / NORMALIZED_DIR
-    names = sorted(path.parent.name for path in normalized.glob(f"[!.]*/{FILE_NAME}"))  # without leftovers
+    names = sorted(path.parent.name for path in normalized.glob(f"[!.]*/{MANIFEST_FILE}"))  # without leftovers
     if not names:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
         raise UsageError("no normalised sources found", normalized, fix)

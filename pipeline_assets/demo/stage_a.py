@@ -21,7 +21,7 @@ from pipeline_assets.demo.recipes import write_stage_a_recipe
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import RetryableError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.temporary_names import is_temporary, temporary_path
 from pipeline_assets.spine.usage import nearest_existing
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -142,7 +142,7 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
 
 
 def _mirror_artifact(artifact: Artifact, folder: Path) -> None:
-    names = {*(file.path for file in artifact.manifest.storage), FILE_NAME}
+    names = {*(file.path for file in artifact.manifest.storage), MANIFEST_FILE}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.relative_to(folder).as_posix() not in names:
             durable.remove(path)

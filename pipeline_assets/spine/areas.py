@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline_assets.spine.artifact import member_digests
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, Manifest, is_seal_intact
+from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest, is_seal_intact
 
 # Folders of a data root that contain artifacts. This layer cannot import systems, so the folders of the project's own
 # systems are listed here; `Systems.add` adds folders of other systems.
@@ -35,7 +35,7 @@ def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """
     members: Collection[str] | None = None
     try:
-        sealed = read_sealed_manifest(f"{folder}/{FILE_NAME}")
+        sealed = read_sealed_manifest(f"{folder}/{MANIFEST_FILE}")
         yield folder, sealed
         members = member_digests(sealed)
         if not members:

@@ -17,7 +17,14 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, LabelNames, Manifest, StoredFile, is_seal_intact
+from pipeline_assets.spine.manifest import (
+    MANIFEST_FILE,
+    MANIFEST_FORMAT,
+    LabelNames,
+    Manifest,
+    StoredFile,
+    is_seal_intact,
+)
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
@@ -64,7 +71,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     Raises:
         InputError: The manifest cannot be read, is damaged, or does not match its digest.
     """
-    path = folder / FILE_NAME
+    path = folder / MANIFEST_FILE
     try:
         data = MANIFEST_FORMAT.read_raw(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -87,7 +94,7 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 
     Raise InputError if the artifact's manifest file is damaged, RetryableError if it changed after it was opened.
     """
-    path = artifact.folder / FILE_NAME
+    path = artifact.folder / MANIFEST_FILE
     data = MANIFEST_FORMAT.read_raw(path)
     if Manifest.from_bytes(data, path).digest != artifact.manifest.digest or not is_seal_intact(data):
         what = f"the file is not the manifest that was opened, of {artifact.manifest.digest}"
@@ -155,7 +162,7 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
     bytes, since its target is not protected.
     """
     yield from _check_sizes(folder, manifest, label_names)
-    named = {file.path for file in manifest.storage} | {FILE_NAME}
+    named = {file.path for file in manifest.storage} | {MANIFEST_FILE}
     members = member_digests(manifest)
     for path in sorted(folder.rglob("*")):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
@@ -168,9 +175,9 @@ def scan_folder(folder: Path, manifest: Manifest, label_names: LabelNames) -> It
 
 
 def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | None) -> Iterator[StoredFile | Damage]:
-    if not is_seal_intact(MANIFEST_FORMAT.read_raw(folder / FILE_NAME)):
-        yield Damage(FILE_NAME, _BROKEN_SEAL)
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors(label_names))
+    if not is_seal_intact(MANIFEST_FORMAT.read_raw(folder / MANIFEST_FILE)):
+        yield Damage(MANIFEST_FILE, _BROKEN_SEAL)
+    yield from (Damage(MANIFEST_FILE, what) for what in manifest.storage_errors(label_names))
     for file in manifest.storage:
         problem = size_error(folder, file)
         yield Damage(file.path, problem) if problem else file
@@ -178,7 +185,7 @@ def _check_sizes(folder: Path, manifest: Manifest, label_names: LabelNames | Non
 
 def find_damage(folder: Path, manifest: Manifest) -> Iterator[Damage]:
     """Read every file that a manifest names, and yield the damage."""
-    yield from (Damage(FILE_NAME, what) for what in manifest.storage_errors())
+    yield from (Damage(MANIFEST_FILE, what) for what in manifest.storage_errors())
     for file in manifest.storage:
         if problem := size_error(folder, file) or hash_error(folder, file):
             yield Damage(file.path, problem)
@@ -202,7 +209,7 @@ def read_member(folder: Path, member: str, digest: str) -> Manifest | Damage:
     try:
         manifest = read_manifest(folder / member)
     except InputError as error:
-        return Damage(f"{member}/{FILE_NAME}", error.what)
+        return Damage(f"{member}/{MANIFEST_FILE}", error.what)
     if manifest is None or manifest.digest != digest:
         return Damage(member, f"digest is {manifest.digest if manifest else 'missing'}, sealed with {digest}")
     return manifest

@@ -58,7 +58,7 @@ def _check_types(value: object) -> None:
 
 
 SCHEMA = "corpusmill/manifest/1"
-FILE_NAME = "manifest.json"
+MANIFEST_FILE = "manifest.json"
 # The line of the seal with the line break before it, so that without the match all other lines remain.
 _SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
 _ENCODED_SUFFIXES = (".zst", ".parquet")

@@ -10,7 +10,7 @@ from pipeline_assets.spine import artifact, durable, staging
 from pipeline_assets.spine.adoption import adopt_staging_dir
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.manifest import FILE_NAME, Identity, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Identity, Manifest
 from pipeline_assets.spine.recovery import finish_or_undo_seal, is_incomplete
 
 
@@ -64,8 +64,8 @@ def seal_in_place(
         if is_sealed():
             return artifact.open_artifact(target)
         manifest = Manifest(kind, name, identity, [], {**provenance, staging.BUILDER_KEY: lock.fence})
-        durable.write_durably(target / FILE_NAME, manifest.to_bytes())
-        staging.make_read_only(target, [target / FILE_NAME])
+        durable.write_durably(target / MANIFEST_FILE, manifest.to_bytes())
+        staging.make_read_only(target, [target / MANIFEST_FILE])
     return artifact.open_artifact(target, manifest.digest)
 
 
@@ -90,7 +90,7 @@ def highest_fence(target: Path) -> int:
 
 def _raise_if_not_sealed(target: Path) -> None:
     """Raise RetryableError if a seal would replace files that were never sealed."""
-    is_sealed = (target / FILE_NAME).exists()
+    is_sealed = (target / MANIFEST_FILE).exists()
     if not is_sealed and target.exists() and not (target.is_dir() and not any(target.iterdir())):
         what = "the path exists and is not a sealed artifact"
         raise RetryableError(what, target, "move it away, then run the same command")

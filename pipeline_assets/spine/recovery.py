@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline_assets.spine import artifact, durable
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.staging import (
     BUILDER_KEY,
     PLAN_FILE,
@@ -16,7 +16,7 @@ from pipeline_assets.spine.staging import (
 
 def is_incomplete(folder: Path) -> bool:
     """Check whether the creation, seal or removal of a staging directory was cut off."""
-    return (folder / FILE_NAME).exists() or not (folder / PLAN_FILE).exists()
+    return (folder / MANIFEST_FILE).exists() or not (folder / PLAN_FILE).exists()
 
 
 def finish_or_undo_seal(target: Path) -> None:

@@ -44,7 +44,7 @@ class RecipeSection(pydantic.BaseModel):
         return self
 
     def content(self) -> dict[str, object]:
-        """Return the section as JSON values, without `LATER_KEYS` at their defaults."""
+        """Return the section as JSON values; omit `LATER_KEYS` that have their defaults."""
         return self.model_dump(mode="json")
 
     @classmethod

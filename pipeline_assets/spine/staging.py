@@ -28,7 +28,7 @@ from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
-from pipeline_assets.spine.manifest import FILE_NAME, FileContent, Identity, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent, Identity, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.typed_values import convert
 
@@ -204,7 +204,7 @@ class StagingDir(StagingView):
         for folder in sorted({(self.folder / file.path).parent for file in stored}):
             durable.fsync_folder(folder)
         self.lock.raise_if_lost()
-        durable.write_durably(self.folder / FILE_NAME, manifest.to_bytes())
+        durable.write_durably(self.folder / MANIFEST_FILE, manifest.to_bytes())
         finish_seal(self.folder, self.target, self.lock.fence)
         return artifact.open_artifact(self.target, manifest.digest)
 

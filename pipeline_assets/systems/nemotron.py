@@ -56,7 +56,7 @@ class NemotronRecipe(Recipe):
     publish: sections.PublishRecipe | None = None
     scoring: ScoringSection | None = None
     subsets: SubsetsRecipe | None = None
-    hf_layout: sections.HubLayout | None = None
+    hf_layout: sections.HubLayoutSection | None = None
     datasets: Annotated[tuple[DatasetSection, ...], pydantic.Field(strict=False)] = ()
     sealed_pools: Annotated[tuple[SealedPools, ...], pydantic.Field(strict=False)] = ()
 

@@ -162,7 +162,7 @@ def _list_fetched(target: Target, run: Run) -> Listing:
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
     """Check that no text, on either side, is empty or in two splits."""
-    splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.MANIFEST_FILE)).pairs
+    splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.SAMPLE_FILE)).pairs
     texts = [(canonical_text(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
     empty = sum(not text for text, _ in texts)
@@ -179,7 +179,7 @@ SAMPLE = Kind(
 
     Each pair names its input file and row.""",
     formats=frozenset({"jsonl"}),
-    labels=(sampling.MANIFEST_META_FILE,),
+    labels=(sampling.SAMPLE_META_FILE,),
     planner=Planner(_list_fetched),
     rows=PairRows,
     applies_removals=True,
@@ -193,7 +193,7 @@ def _encode(job: Job) -> BuildResult:
     [sample], external = job.upstream, job.target.external_inputs
     model = job.run.root / external.path if isinstance(external, TokenizerPath) else None
     recipe = EncodeRecipe.from_content(job.recipe["encode"])
-    content = write_cache(job.staging, sample.path(sampling.MANIFEST_FILE), recipe, model)
+    content = write_cache(job.staging, sample.path(sampling.SAMPLE_FILE), recipe, model)
     used = {TOKENIZER_FILE_KEY: str(external.path)} if isinstance(external, TokenizerPath) else {}
     return replace(content, provenance={**content.provenance, **used})
 

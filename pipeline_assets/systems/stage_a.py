@@ -47,7 +47,7 @@ from pipeline_assets.spine.artifact import Artifact, copy_manifest, open_artifac
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.systems.checks import (
@@ -224,7 +224,7 @@ def normalise(job: Job) -> BuildResult:
 
 def manifest_copy_path(folder: Path) -> Path:
     """Return the path for a copy of an artifact's manifest, next to its folder."""
-    return folder.with_name(f"{folder.name}.{FILE_NAME}")
+    return folder.with_name(f"{folder.name}.{MANIFEST_FILE}")
 
 
 def _write_manifest_copy(artifact: Artifact) -> None:

@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import (
     try_read_manifest,
 )
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, is_inside, is_seal_intact
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, is_inside, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED_KEY
 from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
@@ -113,14 +113,14 @@ def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
 
 def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, RefEntry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
-    is_sealed = (folder / FILE_NAME).exists()
+    is_sealed = (folder / MANIFEST_FILE).exists()
     for parent in folder.parents:
         name, outer = folder.relative_to(parent).as_posix(), None if parent in pulled else try_read_manifest(parent)
         is_other = outer is not None and member_digests(outer).get(name) != manifest.digest
         if is_other or (parent in pulled and pulled[parent].folder + f"/{name}" != pulled[folder].folder):
             raise UsageError(f"the folder is inside the artifact {parent}", folder, "choose another folder")
     if folder.exists() and not (is_sealed and manifest.storage):  # else the seal replaces the whole folder
-        named = [FILE_NAME, *(path.name for path in pulled if path.parent == folder)]
+        named = [MANIFEST_FILE, *(path.name for path in pulled if path.parent == folder)]
         for path in sorted(folder.iterdir(), key=lambda path: (path.name.startswith("."), path.name)):
             if not any(path.name == name or path.name.startswith(f".{name}.") for name in named):
                 what = f"the folder has files that are not part of the artifact, such as {path.name}"
@@ -162,7 +162,7 @@ def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
     The files are hashed if `by_content` is set; otherwise only their sizes are compared.
     """
     sealed = try_read_manifest(folder)
-    if sealed is None or sealed.digest != digest or not is_seal_intact((folder / FILE_NAME).read_bytes()):
+    if sealed is None or sealed.digest != digest or not is_seal_intact((folder / MANIFEST_FILE).read_bytes()):
         return False
     return not any(find_damage(folder, sealed) if by_content else (size_error(folder, file) for file in sealed.storage))
 

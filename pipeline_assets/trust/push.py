@@ -18,7 +18,7 @@ from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
-from pipeline_assets.spine.manifest import FILE_NAME, MANIFEST_FORMAT, is_inside, is_seal_intact
+from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, is_inside, is_seal_intact
 from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.replacement import forbid_replacement
@@ -117,9 +117,9 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
             for file in open_artifact(artifact.folder, artifact.manifest.digest).manifest.storage:
                 key = object_key(file.sha256)
                 objects[key] = UploadFile(key, artifact.folder / file.path, file.bytes, file.sha256)
-            data, checks = MANIFEST_FORMAT.read_raw(artifact.folder / FILE_NAME), None
+            data, checks = MANIFEST_FORMAT.read_raw(artifact.folder / MANIFEST_FILE), None
             if not is_seal_intact(data):
-                raise InputError("the manifest is not as it was sealed", artifact.folder / FILE_NAME, REBUILD)
+                raise InputError("the manifest is not as it was sealed", artifact.folder / MANIFEST_FILE, REBUILD)
             manifest = hashlib.sha256(data).hexdigest()
             manifests[manifest] = UploadFile.from_bytes(manifest_key(manifest), data)
             with contextlib.suppress(FileNotFoundError):

@@ -24,7 +24,7 @@ from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StageVersion
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StageVersion
 from pipeline_assets.spine.staging import OutputFile
 
 STAGE = StageVersion("made", 1)
@@ -117,9 +117,9 @@ def check_whole(folder: Path) -> str:
         AssertionError: what its card or its manifest says isn't so.
     """
     if not (folder / "README.md").exists():
-        assert not (folder / FILE_NAME).exists()
+        assert not (folder / MANIFEST_FILE).exists()
         return "bare"
-    manifest = Manifest.from_bytes((folder / FILE_NAME).read_bytes(), folder)
+    manifest = Manifest.from_bytes((folder / MANIFEST_FILE).read_bytes(), folder)
     assert manifest.provenance == {}, "it names machines"
     for stored in manifest.storage:
         assert (folder / stored.path).stat().st_size == stored.bytes

@@ -28,7 +28,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.scoring.toy_model import write_toy_model
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
 ROOTS = Path(__file__).parents[1] / "golden" / "roots"
@@ -99,7 +99,7 @@ def unpack_latest(folder: Path, until: str = "9999") -> Path:
 
 def artifact_folders(root: Path) -> list[Path]:
     """Return the folders of all artifacts in a root, sorted."""
-    return sorted(manifest.parent for manifest in root.rglob(FILE_NAME))
+    return sorted(manifest.parent for manifest in root.rglob(MANIFEST_FILE))
 
 
 def write_archives(folder: Path, names: Sequence[str]) -> None:

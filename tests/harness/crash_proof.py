@@ -26,7 +26,7 @@ from pipeline_assets.spine import durable, folder_exchange
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -200,7 +200,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 def unsound(root: Path) -> list[str]:
     """What a reader would find damaged in the sealed artifacts below a root."""
-    sealed = [path.parent for path in root.rglob(FILE_NAME) if not _is_aside(path.relative_to(root))]
+    sealed = [path.parent for path in root.rglob(MANIFEST_FILE) if not _is_aside(path.relative_to(root))]
     try:
         damaged = [
             item
@@ -223,7 +223,7 @@ def contents(root: Path) -> dict[str, str]:
     has a time in it, that it is one.
     """
     paths = [path for path in sorted(root.rglob("*")) if path.suffix != ".lock"]
-    manifests = {path: Manifest.from_bytes(path.read_bytes(), path) for path in paths if path.name == FILE_NAME}
+    manifests = {path: Manifest.from_bytes(path.read_bytes(), path) for path in paths if path.name == MANIFEST_FILE}
     labels = {path.parent / name for path, manifest in manifests.items() for name in _labels(manifest)}
     return {path.relative_to(root).as_posix(): _content(path, manifests.get(path), path in labels) for path in paths}
 

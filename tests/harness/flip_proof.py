@@ -21,7 +21,7 @@ from healing_build import INLINE
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import Artifact, Damage, read_manifest, verify
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.systems.registry import SYSTEMS
 
 NAMES = (
@@ -118,7 +118,7 @@ class FlipProof:
         names = path.relative_to(self._root).parts
         if any("building." in name or ".old." in name for name in names):
             return "receipt" if ".receipts" in names else "plan" if names[-1] == ".plan.json" else "work file"
-        return "manifest" if names[-1] == FILE_NAME else "sealed file"
+        return "manifest" if names[-1] == MANIFEST_FILE else "sealed file"
 
     def _outcome(self, flip: Flip) -> Outcome:
         ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -141,7 +141,7 @@ class FlipProof:
 
     def _unlike(self, flip: Flip) -> str | None:
         for folder, digest in self._built.items():
-            if flip.path == self._root / folder / FILE_NAME:
+            if flip.path == self._root / folder / MANIFEST_FILE:
                 continue
             manifest = read_manifest(self._root / folder)
             if manifest is None or manifest.digest != digest:
@@ -167,7 +167,7 @@ def _go_on(case: Case, sources: Sources, root: Path, answers: Connection) -> Non
 
 
 def _digests(root: Path) -> dict[str, str]:
-    manifests = {path.parent: read_manifest(path.parent) for path in root.rglob(FILE_NAME)}
+    manifests = {path.parent: read_manifest(path.parent) for path in root.rglob(MANIFEST_FILE)}
     return {folder.relative_to(root).as_posix(): found.digest for folder, found in manifests.items() if found}
 
 

@@ -11,7 +11,7 @@ from fuzz_edits import Reader
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Analysis, Ending, Message, Refusal, Role
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, AnalysisMode, Ending, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import basic_quality_flags_from_text, parse_harmony
 from pipeline_assets.corpus.nemotron.condition_sql import sql_functions
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
@@ -54,7 +54,7 @@ def _harmony_texts() -> list[bytes]:
     ]
     cuts = (conversation, conversation[2:3], conversation[:4], [])
     texts = [
-        render_harmony(part, analysis=Analysis.KEEP, ending=ending).text
+        render_harmony(part, analysis=AnalysisMode.KEEP, ending=ending).text
         for part in cuts
         for ending in (Ending.CONVERSATION, Ending.COMPLETION)
     ]

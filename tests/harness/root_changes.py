@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.spine.manifest import FILE_NAME, canonical_sha256
+from pipeline_assets.spine.manifest import MANIFEST_FILE, canonical_sha256
 
 
 def copy_writable(source: Path, target: Path) -> Path:
@@ -27,9 +27,9 @@ def flip(path: Path, bit: int) -> None:
 
 def reseal(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     """Edit a manifest, and renew its hashes and its seal."""
-    manifest = json.loads((folder / FILE_NAME).read_bytes())
+    manifest = json.loads((folder / MANIFEST_FILE).read_bytes())
     edit(manifest)
-    (folder / FILE_NAME).write_bytes(refit_manifest(json.dumps(manifest).encode()))
+    (folder / MANIFEST_FILE).write_bytes(refit_manifest(json.dumps(manifest).encode()))
 
 
 def refit_manifest(data: bytes) -> bytes:

@@ -7,7 +7,7 @@ from unittest import mock
 
 import openai_harmony
 
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, ToolNamespace
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 
@@ -31,15 +31,15 @@ def library_message(message: Message) -> openai_harmony.Message:
 
 
 def library_tokens(
-    messages: Sequence[Message], analysis: Analysis = Analysis.KEEP, ending: Ending = Ending.TRAINING
+    messages: Sequence[Message], analysis: AnalysisMode = AnalysisMode.KEEP, ending: Ending = Ending.TRAINING
 ) -> list[int]:
     """Tokens of `render_conversation_for_training` and its like; `drop` is none of the library's own settings."""
     return rendered([library_message(message) for message in messages], analysis, ending)
 
 
-def rendered(messages: Sequence[openai_harmony.Message], analysis: Analysis, ending: Ending) -> list[int]:
+def rendered(messages: Sequence[openai_harmony.Message], analysis: AnalysisMode, ending: Ending) -> list[int]:
     conversation = openai_harmony.Conversation.from_messages(messages)
-    config = openai_harmony.RenderConversationConfig(auto_drop_analysis=analysis is Analysis.AUTO_DROP)
+    config = openai_harmony.RenderConversationConfig(auto_drop_analysis=analysis is AnalysisMode.AUTO_DROP)
     match ending:
         case Ending.TRAINING:
             return library().render_conversation_for_training(conversation, config)
@@ -69,7 +69,7 @@ def prompt_text(system: SystemContent | None, developer: DeveloperContent | None
             instructions=developer.instructions, tools=_namespaces(developer.tools)
         )
         messages.append(openai_harmony.Message.from_role_and_content(openai_harmony.Role.DEVELOPER, content))
-    return library().decode_utf8(rendered(messages, Analysis.KEEP, Ending.CONVERSATION))
+    return library().decode_utf8(rendered(messages, AnalysisMode.KEEP, Ending.CONVERSATION))
 
 
 def type_text(schema: object) -> str:

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
 from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.replacement import forbid_replacement, replaced_error
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -70,7 +70,7 @@ class OpenedArtifact:
 
     def _manifest_identity(self) -> tuple[int, int, int] | None:
         with contextlib.suppress(OSError):
-            stat = (self.folder / FILE_NAME).stat()
+            stat = (self.folder / MANIFEST_FILE).stat()
             return stat.st_dev, stat.st_ino, stat.st_mtime_ns
         return None
 

@@ -27,7 +27,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage, collect_chain
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.spine.verified_reads import verify_reads
@@ -88,7 +88,7 @@ def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level
         files.append(name)
         split.bytes += path.stat().st_size
     durable.write_durably(staging / "README.md", _render_card(store, split))
-    durable.write_durably(staging / FILE_NAME, (store.artifact.folder / FILE_NAME).read_bytes())
+    durable.write_durably(staging / MANIFEST_FILE, (store.artifact.folder / MANIFEST_FILE).read_bytes())
     return split
 
 

@@ -15,13 +15,13 @@ from pipeline_assets.build.rows.store import (
 )
 from pipeline_assets.corpus.parallel_text.pair_model import load_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS
-from pipeline_assets.corpus.parallel_text.sample import MANIFEST_FILE, SampledPair, read_sample
+from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, SampledPair, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import MODEL_FILE, TokenCache, open_cache
 from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.rejects import Reject
 
-_ADVICE = f"use an id of {MANIFEST_FILE}, or the number of a pair with --row"
+_ADVICE = f"use an id of {SAMPLE_FILE}, or the number of a pair with --row"
 
 
 class PairRows(RowStore):
@@ -33,7 +33,7 @@ class PairRows(RowStore):
 
     @cached_property
     def pairs(self) -> Sequence[SampledPair]:
-        return read_sample(self.artifact.path(MANIFEST_FILE)).pairs
+        return read_sample(self.artifact.path(SAMPLE_FILE)).pairs
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -44,7 +44,7 @@ class PairRows(RowStore):
     def row_at(self, number: int) -> Row:
         self.check_range("pair", number, len(self))
         pair = self.pairs[number]
-        return Row(number, (Part(pair.uid, pair.split, MANIFEST_FILE, number, _pair_text(pair), record=pair),))
+        return Row(number, (Part(pair.uid, pair.split, SAMPLE_FILE, number, _pair_text(pair), record=pair),))
 
     def find(self, row_id: str) -> list[int]:
         return [number for number, pair in enumerate(self.pairs) if pair.uid == row_id]
@@ -97,7 +97,7 @@ class EncodedPairs(RowStore):
         ids = self.cache.token_ids(number, "pair")
         text = "\n".join(self.model.decode(self.cache.token_ids(number, side)) for side in ("src", "tgt"))
         uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
-        return Row(number, (Part(uid, split, MANIFEST_FILE, number, text, tokens=len(ids)),), ids=ids)
+        return Row(number, (Part(uid, split, SAMPLE_FILE, number, text, tokens=len(ids)),), ids=ids)
 
     def row_of_token(self, position: int) -> int:
         raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "use --row")

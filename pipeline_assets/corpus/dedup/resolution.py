@@ -160,8 +160,10 @@ def decide_shard(
     """Write the decisions on a shard's documents, in the order of its rows.
 
     `ids` are runs with the priorities and ids of the shard's documents; `copies` and `near` are the rows of its exact
-    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`. Every
-    `duplicate_of` is a kept document, because an exact copy of a near duplicate gets the same one as its original.
+    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`.
+
+    Every `duplicate_of` is a kept document: if the original of an exact copy is dropped as a near duplicate, the copy
+    gets the original's `duplicate_of`.
 
     Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
     Counts: `out`, the kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a

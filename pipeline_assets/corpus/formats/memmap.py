@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.compression import ZSTD, decompress
 from pipeline_assets.corpus.formats.npy_header import read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 
 INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
@@ -192,7 +192,7 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
 
 def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
     folder = opened.path
-    sealed = read_sealed_manifest(opened) if opened.size(FILE_NAME) is not None else None
+    sealed = read_sealed_manifest(opened) if opened.size(MANIFEST_FILE) is not None else None
     for name in (META_FILE, INPUT_IDS_FILE):
         if opened.size(name) is None:
             what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
@@ -221,8 +221,8 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
 
 def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
     """Read a sealed folder's manifest; InputError if a file is missing or resized."""
-    with opened.open(FILE_NAME) as file:
-        manifest = Manifest.from_bytes(file.read(), opened.path / FILE_NAME)
+    with opened.open(MANIFEST_FILE) as file:
+        manifest = Manifest.from_bytes(file.read(), opened.path / MANIFEST_FILE)
     for stored in manifest.storage:
         size = opened.size(stored.path)
         if size != stored.bytes:

@@ -20,7 +20,7 @@ from pipeline_assets.corpus.harmony.message import (
     CONTROL_TOKENS,
     MESSAGE,
     START,
-    Analysis,
+    AnalysisMode,
     Ending,
     Message,
     Reason,
@@ -35,7 +35,7 @@ from pipeline_assets.corpus.tokens.token_runs import ControlledIds
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 
 
-def render_harmony(messages: Sequence[Message], *, analysis: Analysis, ending: Ending) -> ParsedText:
+def render_harmony(messages: Sequence[Message], *, analysis: AnalysisMode, ending: Ending) -> ParsedText:
     """Render a conversation as text that `parse_harmony` can read back.
 
     `analysis` may drop messages. If all are dropped, the text is empty, or `<|start|>assistant` if the ending is
@@ -82,10 +82,10 @@ def _check_content(content: str) -> None:
             raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(content[error.start]):04X}", error.start) from None
 
 
-def rendered_indexes(messages: Sequence[Message], analysis: Analysis) -> list[int]:
+def rendered_indexes(messages: Sequence[Message], analysis: AnalysisMode) -> list[int]:
     """Return the indexes of the messages that `render_harmony` renders, ascending."""
-    dropped_before = 0 if analysis is Analysis.KEEP else len(messages)  # analysis before this number is dropped
-    if analysis is Analysis.AUTO_DROP:
+    dropped_before = 0 if analysis is AnalysisMode.KEEP else len(messages)  # analysis before this number is dropped
+    if analysis is AnalysisMode.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         finals = (number for number, message in enumerate(messages) if message.channel == "final")
         dropped_before = next(finals, 0) if last is not None and _is_final(last) else 0
@@ -236,14 +236,14 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
         if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_OR_TEXT.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], CONTROL_TOKENS)
-    message_id = tokenizer.special_ids[MESSAGE]
-    return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_id), tokens.losses) for tokens in encoded]
+    message_token_id = tokenizer.special_ids[MESSAGE]
+    return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_token_id), tokens.losses) for tokens in encoded]
 
 
-def _find_bodies(encoded: ControlledIds, message_id: int) -> NDArray[np.int64]:
-    """Return `HarmonyTokens.bodies`; `message_id` is the id of `<|message|>`."""
+def _find_bodies(encoded: ControlledIds, message_token_id: int) -> NDArray[np.int64]:
+    """Return `HarmonyTokens.bodies`; `message_token_id` is the id of `<|message|>`."""
     ids, controls, _ = encoded
     # `controls` has the positions of control tokens, `opened` the indexes of `<|message|>` among them. A body starts
     # after its `<|message|>` and stops at the next control token, or at the end of the text if none follows.
-    opened = np.flatnonzero(ids[controls] == message_id)
+    opened = np.flatnonzero(ids[controls] == message_token_id)
     return np.stack([controls[opened] + 1, np.append(controls, len(ids))[opened + 1]], axis=1)

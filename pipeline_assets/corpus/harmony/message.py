@@ -109,7 +109,7 @@ class Template(StrEnum):
     PLAIN_1 = "plain/1"
 
 
-class Analysis(StrEnum):
+class AnalysisMode(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is

@@ -61,7 +61,7 @@ class RowOrigin:
 
 
 _EFFORT = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name
-NonEmptyTexts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
+OneOrMoreTexts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
 class SplitSource(RecipeSection):
@@ -81,8 +81,8 @@ class SplitSource(RecipeSection):
         str | None, Option("Branch, tag or commit; its commit is stored. Default: main.", default=None)
     ] = None
     path: str | None = None
-    splits: Annotated[NonEmptyTexts, Option("Split to read, such as low; repeatable.", "split", default=None)]
-    files: dict[str, NonEmptyTexts] = pydantic.Field(default_factory=dict)
+    splits: Annotated[OneOrMoreTexts, Option("Split to read, such as low; repeatable.", "split", default=None)]
+    files: dict[str, OneOrMoreTexts] = pydantic.Field(default_factory=dict)
 
     @pydantic.model_validator(mode="after")
     def _check_source(self) -> Self:

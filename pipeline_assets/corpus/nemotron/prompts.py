@@ -28,7 +28,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.harmony import prompt
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Role
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Role
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, data_files
 from pipeline_assets.corpus.nemotron.sections import CORRECTNESS_KEY
 from pipeline_assets.spine.artifact import Artifact
@@ -200,7 +200,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
     messages = [prompt.prompt_messages(system, developer)[0] for developer in (None, with_tools)]
-    render = functools.partial(render_harmony, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
+    render = functools.partial(render_harmony, analysis=AnalysisMode.KEEP, ending=Ending.CONVERSATION)
     return tuple(render([message]).text for message in messages)
 
 

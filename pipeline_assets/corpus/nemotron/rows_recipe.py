@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 import pydantic
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, LossMode
-from pipeline_assets.corpus.harmony.message import Analysis, Template
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Template
 from pipeline_assets.corpus.harmony.prompt import GPT_OSS_SYSTEM, SystemContent
 from pipeline_assets.corpus.nemotron.dataset_section import Effort
 from pipeline_assets.corpus.nemotron.message_text import REASONING_KEYS, ThinkTags
@@ -108,8 +108,8 @@ class RowsRecipe(RecipeSection):
         pydantic.Discriminator(lambda value: "(name)" if isinstance(value, str) else "(model)"),
         Option("Template of rendered texts: harmony/1."),
     ] = Template.HARMONY_1
-    analysis: Annotated[Analysis, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
-        Analysis.KEEP
+    analysis: Annotated[AnalysisMode, pydantic.Field(strict=False), Option("Reasoning: keep, drop or auto_drop.")] = (
+        AnalysisMode.KEEP
     )
     loss: Annotated[AssistantAllLoss | AssistantLastLoss, pydantic.Field(discriminator="mode")] = AssistantAllLoss()
     system: SystemMessage | None = SystemMessage()

@@ -30,8 +30,8 @@ class Scan(RecipeSection):
     )
 
 
-class HubLayout(RecipeSection):
-    """Splits of a dataset in one folder, as on a hub."""
+class HubLayoutSection(RecipeSection):
+    """Section that requests a dataset's splits in one folder, laid out as on a hub."""
 
     readme: Annotated[bool, Option("Add the dataset's card.", "write-readme")] = False
 

@@ -34,7 +34,7 @@ from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMAT
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS_FILE, is_archive, site_host
 from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 _TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES_PATTERN, _ANY_PATTERN = "wiki_*", "**/*"
@@ -85,7 +85,7 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
     if is_whole and hidden:
         left_out["hidden", "files and folders whose names begin with a dot are not read"] = hidden
     for file in folder.files() if has_files or not is_whole else ():
-        if any((folder.path / above / FILE_NAME).is_file() for above in PurePosixPath(file.name).parents):
+        if any((folder.path / above / MANIFEST_FILE).is_file() for above in PurePosixPath(file.name).parents):
             leave_out(file, "part of a sealed artifact", left_out)
         else:
             files[_source_kind(file)].append(file)

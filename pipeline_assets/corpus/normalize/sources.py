@@ -22,7 +22,7 @@ from pipeline_assets.corpus.stores.object_source import SourcePath, source_path
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import MaxRejectShare, Name, Patterns, split_patterns
-from pipeline_assets.spine.manifest import FILE_NAME
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.recipe_validation import RecipeError
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeSection
@@ -180,7 +180,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
         if name in earlier and "source" in section:
             yield RecipeError((*keys, "source"), f"two sources have the name {name}", "give each source its own name")
         earlier.add(name)
-        if name.endswith(f".{FILE_NAME}"):
+        if name.endswith(f".{MANIFEST_FILE}"):
             what = f"source name {name} is reserved for the manifest copy of another source"
             yield RecipeError((*keys, "source"), what, "choose another name")
         tag = _source_licence(section) if refused else None

@@ -104,12 +104,12 @@ def write_sample(
     data, meta = _sample_files(drawn, files, recipe, source, sampled_at, staging.target)
     rejects = [asdict(reject) for reject in drawn.rejects]
     content = [
-        replace(staging.write(sample.MANIFEST_FILE, data), rows=recipe.k),
+        replace(staging.write(sample.SAMPLE_FILE, data), rows=recipe.k),
         write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, settings.zstd_level),
     ]
     counts = {"ledger": meta.ledger.to_json(), "pairs": dict(meta.split_sizes)}
     decisions = {"filters_sha256": meta.filters_sha256, "order": "split (train, val, test), then uid"}
-    return BuildResult(content, counts, decisions, labels=[staging.write(sample.MANIFEST_META_FILE, meta.to_bytes())])
+    return BuildResult(content, counts, decisions, labels=[staging.write(sample.SAMPLE_META_FILE, meta.to_bytes())])
 
 
 def materialize(
@@ -148,8 +148,8 @@ def materialize(
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     request["splits"] = dict(zip(SPLITS, splits, strict=True))
-    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.MANIFEST_FILE
-    if not replace and manifest.exists() and manifest.with_name(sample.MANIFEST_META_FILE).exists():
+    recipe, manifest = sample.SampleRecipe.from_mapping(request, "materialize"), folder / sample.SAMPLE_FILE
+    if not replace and manifest.exists() and manifest.with_name(sample.SAMPLE_META_FILE).exists():
         differences = sample.read_sample(manifest).describe_differences(recipe, source, [file.name for file in files])
         if differences:
             fix = "choose another folder, or pass replace=True to draw the sample again"
@@ -158,9 +158,9 @@ def materialize(
     drawn, now = draw_pairs(files, recipe), datetime.datetime.now(datetime.UTC)
     data, meta = _sample_files(drawn, files, recipe, source, now, folder)
     durable.make_folder(folder)
-    durable.remove(folder / sample.MANIFEST_META_FILE)  # written last, so a sample with metadata is complete
+    durable.remove(folder / sample.SAMPLE_META_FILE)  # written last, so a sample with metadata is complete
     durable.write_durably(manifest, data)
-    durable.write_durably(folder / sample.MANIFEST_META_FILE, meta.to_bytes())
+    durable.write_durably(folder / sample.SAMPLE_META_FILE, meta.to_bytes())
     return manifest
 
 

@@ -33,7 +33,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
-MANIFEST_FILE, MANIFEST_META_FILE = "manifest.jsonl", "MANIFEST.meta.json"
+SAMPLE_FILE, SAMPLE_META_FILE = "manifest.jsonl", "MANIFEST.meta.json"
 _REPLACED_BY = {"l": "classic", "stream": "within"}
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-9, 1e9
 _DRAW_HINT = "draw the sample: `corpusmill parallel sample`"
@@ -234,7 +234,7 @@ _line_decoder = msgspec.json.Decoder(SampledPair)
 def read_sample(manifest: Path) -> Sample:
     """Read the sample of a manifest.jsonl; InputError if a file is missing or edited."""
     try:
-        data, meta = manifest.read_bytes(), _META_FORMAT.read(manifest.with_name(MANIFEST_META_FILE))
+        data, meta = manifest.read_bytes(), _META_FORMAT.read(manifest.with_name(SAMPLE_META_FILE))
     except FileNotFoundError as error:
         raise InputError("file not found", error.filename, _DRAW_HINT) from None
     sha256 = hashlib.sha256(data).hexdigest()

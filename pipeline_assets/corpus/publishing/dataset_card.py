@@ -29,7 +29,7 @@ from pipeline_assets.corpus.publishing.hub_metadata import (
 )
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
 ROW_FILE_PATTERN = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
 _NUMBER = "[0-9]" * 5
@@ -201,12 +201,13 @@ def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict
 
 
 def _opening_lines(card: CardContent) -> list[str]:
+    manifest = code(MANIFEST_FILE)
     lines = [
         "This dataset was built by corpusmill from pinned sources. It contains:",
         "",
         *(f"- {code(m.kind)} {code(m.name)}, {code(m.digest)}" for m in card.manifests),
         "",
-        f"{code(FILE_NAME)} lists the inputs with their digests, the version of the program, and how many rows were",
+        f"{manifest} lists the inputs with their digests, the version of the program, and how many rows were",
         "kept, dropped and rejected, with the reasons.",
     ]
     return lines + (["Each row names the row of the source dataset that it comes from."] if card.splits else [])

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.publishing.dataset_card import without_nulls
 from pipeline_assets.spine.artifact import Artifact, member_digests
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Chain
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
 from pipeline_assets.spine.manifest_schema import total_count
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -70,8 +70,8 @@ class Description:
 def stored_files(folder: Path) -> Iterator[StoredFile]:
     """Yield the manifest and stored files of an artifact and its members."""
     for name in ("", *(f"{member}/" for member in member_digests(require_manifest(folder)))):
-        path = folder / name / FILE_NAME
-        yield StoredFile(name + FILE_NAME, path.stat().st_size, file_sha256(path))
+        path = folder / name / MANIFEST_FILE
+        yield StoredFile(name + MANIFEST_FILE, path.stat().st_size, file_sha256(path))
         for file in require_manifest(path.parent).storage:
             yield StoredFile(name + file.path, file.bytes, file.sha256)
 

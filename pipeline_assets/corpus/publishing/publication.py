@@ -44,7 +44,7 @@ from pipeline_assets.corpus.scoring.subset_tokens import TOKENS_FOLDER
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Chain
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
 
 CROISSANT_FILE = "croissant.json"
 _SUBSETS_KIND = "nemotron/training_subsets"
@@ -141,7 +141,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         notes=_config_notes(manifest.kind, splits, items),
         script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
-    sealed = UploadFile.from_bytes(FILE_NAME, manifest.to_bytes())
+    sealed = UploadFile.from_bytes(MANIFEST_FILE, manifest.to_bytes())
     added = (
         sealed,
         UploadFile.from_bytes(CROISSANT_FILE, _croissant(card, manifest, [sealed, *items.values()]).encode()),

@@ -26,7 +26,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -87,7 +87,7 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
         return PublicationPlan(head, [], unchanged)
-    foreign = [path for path in (CARD_FILE, FILE_NAME, *(item.path for item in changed)) if path in remote_files]
+    foreign = [path for path in (CARD_FILE, MANIFEST_FILE, *(item.path for item in changed)) if path in remote_files]
     is_next = previous is not None and _kind_and_partition(previous) == _kind_and_partition(manifest)
     if not replaces and foreign and not is_next:
         has_card = CARD_FILE in remote_files
@@ -184,9 +184,9 @@ def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
 
 def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
     """Return a repo's manifest; None if it is missing or another program's file."""
-    if FILE_NAME not in remote_files:
+    if MANIFEST_FILE not in remote_files:
         return None
-    local = repo.hub.fetch(repo.name, commit, remote_files[FILE_NAME]).local
+    local = repo.hub.fetch(repo.name, commit, remote_files[MANIFEST_FILE]).local
     with suppress(InputError):  # a file that another program wrote
         return Manifest.from_bytes(local.read_bytes(), local)
     return None
@@ -196,7 +196,7 @@ def _plan_commits(
     changed: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete: Sequence[str]
 ) -> list[PlannedCommit]:
     """Divide changes into commits: batches of new files, then all the rest in one."""
-    at_last = {*remote_files, CARD_FILE, FILE_NAME}
+    at_last = {*remote_files, CARD_FILE, MANIFEST_FILE}
     new = [item for item in changed if item.path not in at_last]
     last = [item for item in changed if item.path in at_last]
     starts = range(0, len(new), _FILES_PER_COMMIT)

@@ -75,7 +75,11 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 
 
 def _seek_line(opened: BinaryIO, start: int) -> int:
-    """Seek to the first line that begins at or after `start`; return that offset."""
+    """Seek to the first line that begins at or after `start`; return the offset.
+
+    Without such a line, this is the end of the file. For a `start` within or just after a UTF-8 mark, it is 0, since
+    the caller skips the mark.
+    """
     if start == 0 or (start <= len(UTF8_MARK) and opened.read(len(UTF8_MARK)) == UTF8_MARK):
         return opened.seek(0)
     offset = opened.seek(start - 1)

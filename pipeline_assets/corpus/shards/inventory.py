@@ -16,7 +16,7 @@ from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import FILE_NAME, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.staging import StagingDir
 
@@ -113,7 +113,7 @@ def _read_corpus(folder: Path) -> tuple[Manifest | None, list[Damage]]:
     except UsageError:
         raise
     except InputError as error:
-        return None, [Damage(FILE_NAME, error.what)]
+        return None, [Damage(MANIFEST_FILE, error.what)]
 
 
 def _manifest_figures(manifest: Manifest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, read_sealed_manifest
 from pipeline_assets.corpus.formats.npy_header import NpyHeader, read_npy_header
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.manifest import FILE_NAME, FileContent
+from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent
 from pipeline_assets.spine.pinned_folder import PinnedFolder, pin_folder
 from pipeline_assets.spine.replacement import replaced_error
 
@@ -143,7 +143,7 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
 
 
 def _token_shards(opened: PinnedFolder, digest: str | None) -> TokenShards:
-    if opened.size(FILE_NAME) is None:
+    if opened.size(MANIFEST_FILE) is None:
         raise InputError("no sealed artifact found (manifest.json is missing)", opened.path, _FOLDER_FIX)
     manifest = read_sealed_manifest(opened)
     if digest is not None and manifest.digest != digest:

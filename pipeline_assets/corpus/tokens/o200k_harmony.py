@@ -151,7 +151,7 @@ class HarmonyEncoder(Tokenizer):
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
-        """Encode each text with gigatoken and these control tokens.
+        """Encode each text with gigatoken; names of `controls` become control tokens.
 
         A text is UTF-8 bytes, or a `str` if it is ASCII only.
         """

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, Analysis, Ending, Message
+from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN, AnalysisMode, Ending, Message
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 
@@ -15,7 +15,7 @@ from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 @settings(max_examples=25)
 @given(st.lists(CONVERSATIONS, max_size=3))
 def test_texts_are_encoded_together_as_one_by_one(conversations: list[list[Message]]) -> None:
-    texts = [render_harmony(one, analysis=Analysis.KEEP, ending=Ending.TRAINING).text for one in conversations]
+    texts = [render_harmony(one, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text for one in conversations]
 
     tokens = encode_harmony([parse_harmony(text) for text in texts], encoder())
 

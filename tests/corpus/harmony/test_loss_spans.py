@@ -18,7 +18,7 @@ from pipeline_assets.corpus.harmony.encode import (
     render_harmony,
     row_loss_mode,
 )
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Role
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 
 TEXT = (
@@ -94,7 +94,7 @@ def test_a_mode_says_what_it_is() -> None:
 
 @given(CONVERSATIONS)
 def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None:
-    text = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
+    text = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text
     parsed = parse_harmony(text)
 
     [tokens] = encode_harmony([parsed], encoder())

@@ -11,7 +11,7 @@ from harmony_vectors import RENDERED, VECTORS
 from real_samples import sample
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, JsonValue, Message, Refusal, Role
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, JsonValue, Message, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText, parse_harmony
 from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
@@ -132,9 +132,9 @@ def test_a_vector_is_read_and_written_back_to_the_librarys_text_and_tokens(name:
     parsed = parsed_vector(text)
     ending = Ending.COMPLETION if parsed.next_role else Ending.CONVERSATION
 
-    rendering = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=ending)
+    rendering = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=ending)
 
-    expected = library_tokens(parsed.conversation, Analysis.KEEP, ending)
+    expected = library_tokens(parsed.conversation, AnalysisMode.KEEP, ending)
     assert rendering.text == text == library().decode_utf8(expected)
     assert ids(parsed) == expected
 
@@ -183,7 +183,7 @@ def test_prompts_are_made_from_what_they_say() -> None:
     }
 
     for name, messages in made.items():
-        rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.COMPLETION)
+        rendering = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.COMPLETION)
         assert rendering.text == vector(name), name
 
 
@@ -226,7 +226,7 @@ def test_a_conversation_that_the_library_rendered_is_written_back_in_all_variant
     whole = parse_harmony(rendered["variants"]["conversation_keep_analysis"]["text"])
 
     for variant, made in rendered["variants"].items():
-        analysis = Analysis.KEEP if variant.endswith("_keep_analysis") else Analysis.AUTO_DROP
+        analysis = AnalysisMode.KEEP if variant.endswith("_keep_analysis") else AnalysisMode.AUTO_DROP
         ending = Ending(variant.removesuffix("_keep_analysis"))
         text = render_harmony(whole.conversation, analysis=analysis, ending=ending).text
 
@@ -239,14 +239,14 @@ def test_content_that_the_library_renders_to_forged_turns_is_refused() -> None:
     messages = [Message(Role(one["role"]), one["content"][0]["text"]) for one in rendered["messages"]]
 
     with pytest.raises(Refusal, match="control_tokens_in_content"):
-        render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+        render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING)
 
     assert not rendered["variants"]["training"]["equals_encode_allowed_special_all"]
 
 
 def rewritten(parsed: ParsedText) -> str:
     """The library's own text of the messages, proven equal to ours."""
-    text = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=Ending.TRAINING).text
+    text = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text
     expected = library_tokens(parsed.conversation)
     assert text == library().decode_utf8(expected)
     assert ids(parse_harmony(text)) == expected

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Refusal, Role, Template
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message, Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import Span, parse_harmony
 
 
 @settings(max_examples=400)
 @given(CONVERSATIONS, st.sampled_from(Ending))
 def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Message], ending: Ending) -> None:
-    rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=ending)
+    rendering = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=ending)
     text = rendering.text
 
     parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
@@ -45,7 +45,7 @@ def test_a_conversation_is_read_as_the_library_reads_its_tokens(messages: list[M
 def test_plain_conversations_are_read_back_or_refused(turns: list[tuple[Role, str]]) -> None:
     messages = [Message(role, content) for role, content in turns]
     try:
-        rendering = render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION)
+        rendering = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.CONVERSATION)
     except Refusal as refusal:
         assert refusal.reason == "control_tokens_in_content"
         return
@@ -66,7 +66,7 @@ def test_a_text_is_read_whole_or_refused(text: str) -> None:
         return
 
     assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
-    again = render_harmony(parsed.conversation, analysis=Analysis.KEEP, ending=Ending.TRAINING)
+    again = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING)
     assert parse_harmony(again.text).conversation == parsed.conversation
 
 

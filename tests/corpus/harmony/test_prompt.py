@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Refusal
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Refusal
 from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
     DeveloperContent,
@@ -50,7 +50,7 @@ DEVELOPERS = st.builds(DeveloperContent, st.none() | LINES, NAMESPACES)
 
 def text_of(system: SystemContent | None, developer: DeveloperContent | None) -> str:
     messages = prompt_messages(system, developer)
-    return render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION).text
+    return render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.CONVERSATION).text
 
 
 @given(st.none() | SYSTEMS, st.none() | DEVELOPERS)

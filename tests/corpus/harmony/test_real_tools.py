@@ -9,7 +9,7 @@ from nemotron_hub import SPLITS, rows_of
 from real_samples import sample
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending
 from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
     DeveloperContent,
@@ -33,7 +33,7 @@ def completed(tools: list[FunctionTool]) -> list[FunctionTool]:
 
 def developer_text(tools: list[FunctionTool]) -> str:
     messages = prompt_messages(None, DeveloperContent(None, (function_namespace(tools),)))
-    return render_harmony(messages, analysis=Analysis.KEEP, ending=Ending.CONVERSATION).text
+    return render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.CONVERSATION).text
 
 
 @pytest.mark.real
@@ -61,7 +61,7 @@ def test_tools_of_all_rows_equal_the_librarys(real: bool) -> None:
         developer = DeveloperContent("Help.", (function_namespace(tools),))
         text = render_harmony(
             prompt_messages(GPT_OSS_SYSTEM, developer),
-            analysis=Analysis.KEEP,
+            analysis=AnalysisMode.KEEP,
             ending=Ending.CONVERSATION,
         ).text
         assert text == prompt_text(GPT_OSS_SYSTEM, developer)

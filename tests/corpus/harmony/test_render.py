@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.harmony.encode import encode_harmony, render_harmony
-from pipeline_assets.corpus.harmony.message import Analysis, Ending, Message, Reason, Refusal, Role
+from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message, Reason, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 
 USER = Message(Role.USER, "And 9 / 2?")
@@ -19,15 +19,15 @@ CONCLUDES = Message(Role.ASSISTANT, "4.5.", channel="final")
 
 def text_of(
     *messages: Message,
-    analysis: Analysis = Analysis.KEEP,
+    analysis: AnalysisMode = AnalysisMode.KEEP,
     ending: Ending = Ending.TRAINING,
 ) -> str:
     return render_harmony(messages, analysis=analysis, ending=ending).text
 
 
 @settings(max_examples=300)
-@given(CONVERSATIONS, st.sampled_from([Analysis.KEEP, Analysis.AUTO_DROP]), st.sampled_from(Ending))
-def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: Analysis, ending: Ending) -> None:
+@given(CONVERSATIONS, st.sampled_from([AnalysisMode.KEEP, AnalysisMode.AUTO_DROP]), st.sampled_from(Ending))
+def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: AnalysisMode, ending: Ending) -> None:
     expected = library_tokens(messages, analysis, ending)
 
     text = text_of(*messages, analysis=analysis, ending=ending)

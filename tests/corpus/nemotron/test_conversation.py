@@ -18,7 +18,7 @@ from nemotron_rows import (
     text_of,
 )
 
-from pipeline_assets.corpus.harmony.message import Analysis
+from pipeline_assets.corpus.harmony.message import AnalysisMode
 
 ANSWERED = f"{USER}{FINAL}4<|return|>"
 CALL = "<|start|>assistant to=functions.lookup<|channel|>commentary <|constrain|>json<|message|>"
@@ -81,7 +81,7 @@ def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
     row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]}
 
     kept = normalised(row, row)
-    dropped = normalised(row, row, settings=settings_of(analysis=Analysis.DROP))
+    dropped = normalised(row, row, settings=settings_of(analysis=AnalysisMode.DROP))
 
     assert (kept.counts["analysis_given"], kept.counts["analysis_rendered"]) == (2, 2)
     assert (dropped.counts["analysis_given"], dropped.counts["analysis_rendered"]) == (2, 0)

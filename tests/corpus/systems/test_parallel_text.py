@@ -21,7 +21,7 @@ from pipeline_assets.build.rows.row_stores import RowStores, open_rows
 from pipeline_assets.build.rows.source_row import HubRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.run import Run
-from pipeline_assets.corpus.parallel_text.sample import MANIFEST_FILE, read_sample
+from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE, read_sample
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import Artifact
@@ -59,7 +59,7 @@ def made(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
 
 
 def uids(made: dict[str, Artifact]) -> list[str]:
-    return [one.uid for one in read_sample(made["parallel_text/sample"].path(MANIFEST_FILE)).pairs]
+    return [one.uid for one in read_sample(made["parallel_text/sample"].path(SAMPLE_FILE)).pairs]
 
 
 def test_a_pin_is_not_sealed_with_a_hash_that_the_hub_denies(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_pairs_name_the_row_that_they_are_and_the_ledger_adds_up(made: dict[str,
     assert identity.ledger.adds_up
     assert (identity.ledger.rows_in, identity.ledger.out) == (120, 40)
     assert identity.counts["pairs"] == {"train": 32, "val": 4, "test": 4}
-    for one in read_sample(sample.path(MANIFEST_FILE)).pairs:
+    for one in read_sample(sample.path(SAMPLE_FILE)).pairs:
         split = one.file.partition("/")[2].partition("-")[0]
         assert pairs(split)[one.row] == {"fr": one.src_text, "en": one.tgt_text}
 
@@ -111,7 +111,7 @@ def test_the_hubs_own_client_reads_the_same_pairs(made: dict[str, Artifact], hub
     )
     rows = json.loads(done.stdout)
 
-    for one in some(read_sample(made["parallel_text/sample"].path(MANIFEST_FILE)).pairs):
+    for one in some(read_sample(made["parallel_text/sample"].path(SAMPLE_FILE)).pairs):
         split = one.file.partition("/")[2].partition("-")[0]
         assert rows[split][one.row] == {"fr": one.src_text, "en": one.tgt_text}
         assert one.revision == commit
@@ -145,7 +145,7 @@ def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], 
     cache = open_rows(made["parallel_text/token_cache"].folder, SYSTEMS.kinds)
     [traced] = trace_row(cache, 7)
     [source] = traced.text.source.rows
-    pair = read_sample(made["parallel_text/sample"].path(MANIFEST_FILE)).pairs[7]
+    pair = read_sample(made["parallel_text/sample"].path(SAMPLE_FILE)).pairs[7]
 
     assert isinstance(source, HubRow) and source.dataset == DATASET
     assert (source.path, source.row) == (pair.file, pair.row)
@@ -155,7 +155,7 @@ def test_a_pair_leads_to_its_row_of_the_hub_and_back(made: dict[str, Artifact], 
 
 
 def test_a_row_that_was_not_drawn_is_told_so(made: dict[str, Artifact], root: Path, hub: LoopbackHub) -> None:
-    drawn = {(one.file, one.row) for one in read_sample(made["parallel_text/sample"].path(MANIFEST_FILE)).pairs}
+    drawn = {(one.file, one.row) for one in read_sample(made["parallel_text/sample"].path(SAMPLE_FILE)).pairs}
     file = "fr-en/train-0.parquet"
     number = next(row for row in range(90) if (file, row) not in drawn)
     [followed] = follow_source(
