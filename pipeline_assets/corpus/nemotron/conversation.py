@@ -213,6 +213,7 @@ class RowText(NamedTuple):
             the counts of `_MessageReader` (for a column `text`, only `think_tags`), `restore_latex` and
             `read_train_turns`. Empty if the text is not valid Harmony.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
+        has_own_mask: Whether the row's `train_turns` chooses among the messages that count in the loss.
         stalled_calls: Number of calls that repeat an equal call after two equal replies.
         failed_checks: Names in `CHECKS` of the checks that the text fails.
         tokens: Tokens of a text of a chat template; None for Harmony, whose texts are encoded together.
@@ -225,6 +226,7 @@ class RowText(NamedTuple):
     is_own_text: bool
     counts: Mapping[str, int]
     refusal: Refusal | None = None
+    has_own_mask: bool = False
     stalled_calls: int = 0
     failed_checks: Sequence[str] = ()
     tokens: encode.HarmonyTokens | None = None
@@ -285,7 +287,8 @@ def row_text(
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
-    return RowText(loss, parsed, messages, template, is_own_text, counts, None, stalled, failed_checks, tokens)
+    rest = (bool(turns), stalled, failed_checks, tokens)
+    return RowText(loss, parsed, messages, template, is_own_text, counts, None, *rest)
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:

@@ -134,7 +134,7 @@ def _drop_reason(draft: _Draft, rules: RowsRecipe) -> tuple[str, str] | None:
     """Return (reason, detail) if the rules drop a row, else None."""
     if rules.drop_invalid_harmony and draft.text.refusal is not None:
         return INVALID_HARMONY, str(draft.text.refusal)
-    if rules.drop_empty_completion and not has_completion(draft.text.parsed, draft.text.loss):
+    if rules.drop_empty_completion and not has_completion(draft.text):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
-from pipeline_assets.corpus.harmony.encode import AssistantTurns, HarmonyTokens, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
 from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText
@@ -272,15 +272,16 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, mode: LossMode) -> dic
     }
 
 
-def has_completion(parsed: ParsedText, mode: LossMode) -> bool:
+def has_completion(text: RowText) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
-    If the mode is `AssistantTurns`, check instead whether a message that counts is non-blank.
+    If the row has its own mask, check instead whether a message that counts is non-blank.
     """
-    counting, last = loss_messages(parsed, mode), len(parsed.messages) - 1
-    if type(mode) is AssistantTurns:  # in a text of a chat template, the last message decides
-        return any(parsed.conversation[number].content.strip() for number in counting)
-    return counting[-1:] == [last] and bool(parsed.conversation[last].content.strip())
+    conversation = text.parsed.conversation
+    counting, last = loss_messages(text.parsed, text.loss), len(conversation) - 1
+    if text.has_own_mask:
+        return any(conversation[number].content.strip() for number in counting)
+    return counting[-1:] == [last] and bool(conversation[last].content.strip())
 
 
 def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
@@ -290,7 +291,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
     knows_tools = is_valid and not (text.is_own_text and calls and tools is None)
     return {
         "quality_valid_harmony": None if uses_chat_template(text.template) else is_valid,
-        "quality_completion_nonempty": has_completion(text.parsed, text.loss),
+        "quality_completion_nonempty": has_completion(text),
         "quality_valid_tool_schema": calls_fit_tools(calls, tools) if knows_tools else None,
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from chat_models import FAMILIES, save_chat_model
 from made_chats import TOOLS, made_row
+from nemotron_rows import ORIGIN
 from real_samples import sample, some
 
 from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_rule, parse_row
 from pipeline_assets.corpus.chat_templates.template import ChatFiles, ChatTemplate, load_template
 from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_messages
 from pipeline_assets.corpus.harmony.message import Refusal, Role
+from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
+from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.nemotron import NemotronRecipe
 from tests.corpus.chat_templates.conftest import DAY, rendered
@@ -92,6 +95,31 @@ def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
     bodies = [text.parsed.messages[number].body for number in loss_messages(text.parsed, text.loss)]
 
     assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [one.strip() for one in TRAINED[turn]]
+
+
+def test_a_counting_body_is_a_completion_if_the_source_chose_it(family: Load) -> None:
+    calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
+    replies = [{"role": "tool", "content": word, "tool_call_id": one} for one, word in (("a", "x"), ("b", "y"))]
+    talk = [ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, TALK[-1]]
+    masks = {"calls": {1}, "answer": {4}, "question": {0}, "none": set[int]()}
+    rows = [
+        chat(*talk, uuid=name, tools=TOOLS, metadata={"train_turns": [number in trained for number in range(5)]})
+        for name, trained in masks.items()
+    ]
+    rows += [chat(*talk, uuid="whole", tools=TOOLS), chat(*talk[:-1], uuid="unanswered", tools=TOOLS)]
+
+    for family_name in ("qwen", "chatml"):
+        rules = RowsRecipe.from_mapping({"template": {"path": "."}}, "the test")
+        found = normalise_rows(list(enumerate(rows)), rules, ORIGIN, family(family_name)).batch.to_pylist()
+
+        assert {row["id"]: row["quality_completion_nonempty"] for row in found} == {
+            "calls": True,
+            "answer": True,
+            "question": False,
+            "none": False,
+            "whole": True,
+            "unanswered": False,
+        }
 
 
 def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(family: Load) -> None:
