@@ -65,6 +65,17 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     return content_text(value)
 
 
+def is_blank(content: JsonValue) -> bool:
+    """Check whether content is missing, whitespace, or text parts with no more."""
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and _is_blank_part(part) for part in content)
+    return content is None or (isinstance(content, str) and not content.strip())
+
+
+def _is_blank_part(part: Row) -> bool:
+    return part.get("type") == "text" and is_blank(part.get("text")) and _media_type(part, is_reply=False) is None
+
+
 def _is_text(part: Row) -> bool:
     return part.get("type") == "text" and isinstance(part.get("text"), str)
 

@@ -64,7 +64,7 @@ COVERAGE_CONDITIONS: Final[dict[str, str]] = {
     "licence": "`license`",
     "formal_statement": "`formal_statement`",
     "train_turns": "`train_turns` in `metadata`, the source's loss mask",
-    "prompt_withheld": "an empty first prompt, with its `seed_prompt_sha256` in `metadata`",
+    "prompt_withheld": "a blank first prompt, with its `seed_prompt_sha256` in `metadata`",
     **CHECKS,
 }
 # Columns whose values are counted.

@@ -4,7 +4,7 @@
 |---|---|
 | `messages`, an item of it, or its `tool_calls` as JSON text | a list, an object |
 | `thinking` or `enable_thinking` in `chat_template_kwargs` | the label `reasoning`, `on` or `off` |
-| a first prompt without text, with `seed_prompt_sha256` in `metadata` | the prompt of a seed set |
+| a missing or blank first prompt, with `seed_prompt_sha256` in `metadata` | the prompt of a seed set |
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
-from pipeline_assets.corpus.nemotron.message_text import unread_key
+from pipeline_assets.corpus.nemotron.message_text import is_blank, unread_key
 from pipeline_assets.corpus.nemotron.row_values import (
     Row,
     RowFault,
@@ -76,7 +76,7 @@ def withheld_prompt(row: Row) -> tuple[int, str] | None:
     messages = row.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and message.get("role") == "user":
-            if has_value(message.get("content")) or has_value(row.get("text")):
+            if not is_blank(message.get("content")) or has_value(row.get("text")):
                 return None
             digest = to_text(read_object(row.get("metadata")).get("seed_prompt_sha256"))
             return None if digest is None else (number, digest.lower())

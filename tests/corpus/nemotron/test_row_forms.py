@@ -306,9 +306,16 @@ def test_every_form_is_the_same_row_in_parquet(tmp_path: Path) -> None:
 # Withheld prompts
 
 
+BLANK_PROMPTS: list[dict[str, Any]] = [
+    {},
+    *({"content": content} for content in (None, "", [], " \n", [{"type": "text", "text": ""}])),
+    {"content": [{"type": "text", "text": " "}, {"type": "text", "text": None}]},
+]
+
+
 def test_a_row_whose_first_prompt_is_withheld_is_dropped_with_its_sha256() -> None:
-    for content in (None, "", "absent"):
-        prompt = {"role": "user"} | ({} if content == "absent" else {"content": content})
+    for blank in BLANK_PROMPTS:
+        prompt = {"role": "user"} | blank
         row = {"messages": [prompt, ANSWER], "metadata": {"seed_prompt_sha256": "AB12"}}
 
         assert dropped_by(row, settings_of()) == ("prompt_withheld", "no seed set has the prompt with sha256 ab12")
@@ -317,4 +324,13 @@ def test_a_row_whose_first_prompt_is_withheld_is_dropped_with_its_sha256() -> No
 def test_an_empty_prompt_without_a_sha256_is_what_it_was() -> None:
     assert reason_of({"messages": [{"role": "user"}, ANSWER]}) == "malformed_message"
     assert row_of({"messages": [{"role": "user", "content": ""}, ANSWER]})["quality_empty_messages"] == 1
-    assert row_of({"messages": [QUESTION, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}})["stats_turns"] == 1
+    for content in ("2 + 2?", [{"type": "text", "text": ""}, {"type": "text", "text": "2 + 2?"}]):
+        row = {"messages": [{"role": "user", "content": content}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
+        assert "2 + 2?" in row_of(row)["text"]
+
+
+def test_a_blank_prompt_with_a_media_part_is_a_reject() -> None:
+    part = {"type": "text", "text": "", "image_url": {"url": "a"}}
+    row = {"messages": [{"role": "user", "content": [part]}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
+
+    assert reason_of(row) == "malformed_message"

@@ -64,7 +64,10 @@ def test_the_tools_of_a_text_that_declares_none_outside_it_are_unknown() -> None
 
 def test_the_inventory_counts_the_same_rows(tmp_path: Path, inventories: Callable[..., dict[str, Artifact]]) -> None:
     rows = [{"messages": messages, "tools": [LOOKUP]} for messages, _ in ROWS.values()]
-    rows.append({"messages": [{"role": "user"}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}})
+    blank = {"role": "user", "content": [{"type": "text", "text": " "}]}
+    rows += [
+        {"messages": [prompt, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}} for prompt in ({"role": "user"}, blank)
+    ]
     rows.append({"messages": [QUESTION, ANSWER], "metadata": {"train_turns": [False, True]}})
     rows.append({"messages": [json.dumps(QUESTION), json.dumps(CALL)], "tools": [LOOKUP]})
     rows.append({"messages": [QUESTION, "no JSON"]})
@@ -76,7 +79,7 @@ def test_the_inventory_counts_the_same_rows(tmp_path: Path, inventories: Callabl
     tags = [tag for row in normalised(*rows).batch.to_pylist() for tag in row["meta_tags"]]
     names = ["undeclared_tool", "reply_order", "unanswered_call", "repeated_lines"]
     counts = {name: inventory["coverage"][name]["rows"] for name in (*names, "prompt_withheld", "train_turns")}
-    assert counts == {name: tags.count(f"check:{name}") for name in names} | {"prompt_withheld": 1, "train_turns": 1}
+    assert counts == {name: tags.count(f"check:{name}") for name in names} | {"prompt_withheld": 2, "train_turns": 1}
     assert counts["unanswered_call"] == 2
     assert inventory["messages"]["assistant"]["arguments"] == {"dict": 13}
     assert inventory["messages"]["(no object)"]["types"] == {"str": 1}
