@@ -5,11 +5,16 @@ SQLite bounds the memory: the seed sets of one dataset have millions of prompts.
 
 import hashlib
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
+from pipeline_assets.corpus.nemotron.message_text import read_text
+from pipeline_assets.corpus.nemotron.row_forms import standard_row
+from pipeline_assets.corpus.nemotron.row_values import RowFault
 from pipeline_assets.corpus.nemotron.source_rows import SCAN_SHARD_BYTES, SourceRow, plan_shards, read_shard
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.damage import errors_as_damage
@@ -20,7 +25,8 @@ def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFil
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seeds` has the prompt column and the files of a set. A prompt is text, or the first user message of a
-    list. Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
+    list, in the forms that `standard_row` and `read_text` read. The JSON text of a list is also a prompt as it is.
+    Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
@@ -37,12 +43,19 @@ def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFil
 def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[str, str]]:
     for shard in plan_shards(files, SCAN_SHARD_BYTES):
         for row in read_shard(shard):
-            prompt = row.columns.get(column) if isinstance(row, SourceRow) else None
-            if isinstance(prompt, list):
-                messages = (message for message in prompt if isinstance(message, dict))
-                prompt = next((message.get("content") for message in messages if message.get("role") == "user"), None)
-            if isinstance(prompt, str):
+            value = row.columns.get(column) if isinstance(row, SourceRow) else None
+            prompts = [value] if isinstance(value, str) else []
+            with suppress(RowFault, RecursionError):
+                prompts += _read_first_prompt(standard_row({"messages": value}, Counter()).get("messages"))
+            for prompt in prompts:
                 yield hashlib.sha256(prompt.encode("utf-8")).hexdigest(), prompt
+
+
+def _read_first_prompt(messages: JsonValue) -> list[str]:
+    """Return the text of the first message by the user, if it is text or a list with items."""
+    objects = (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
+    content = next((message.get("content") for message in objects if message.get("role") == "user"), None)
+    return [read_text(content, "user", Counter())] if isinstance(content, str | list) and content != [] else []
 
 
 @contextmanager

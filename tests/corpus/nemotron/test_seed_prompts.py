@@ -80,6 +80,22 @@ def test_rows_without_a_prompt_are_skipped_but_not_all(tmp_path: Path) -> None:
         write_seed_prompts(tmp_path / "found", [("text", [bad])])
 
 
+def test_a_list_is_read_in_every_form_of_messages(tmp_path: Path) -> None:
+    parts = {"role": "user", "content": [{"type": "text", "text": "4 + "}, {"type": "text", "text": "4?"}]}
+    lists = [json.dumps(talk("s", "2 + 2?")), [json.dumps(talk("s", "3 + 3?")[1])], [parts]]
+    texts = ["[1, 2]", '[{"role": "user"}]', "[[", "[" * 9999]  # prompts that are JSON, or begin like it
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]
+    seeds = seed_file(tmp_path / "a.jsonl", [{"text": value} for value in (*lists, *texts, image)])
+
+    write_seed_prompts(tmp_path / "found", [("text", [seeds])])
+
+    with open_seed_prompts(tmp_path / "found") as find_prompt:
+        for prompt in ("2 + 2?", "3 + 3?", "4 + 4?", lists[0], *texts):
+            assert find_prompt(sha256(str(prompt))) == prompt
+        for unknown in ("s", "[]", json.dumps(parts["content"])):
+            assert find_prompt(sha256(unknown)) is None
+
+
 def test_a_file_of_an_interrupted_build_is_written_again(tmp_path: Path) -> None:
     (tmp_path / "found").write_bytes(b"half a database")
 
