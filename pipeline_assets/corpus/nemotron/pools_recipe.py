@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -28,6 +29,7 @@ CAPABILITY_PREFIX = "capability"
 EVERY_POOL = "every_pool"  # key of `quotas`
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID_CHARACTERS = re.compile(r"[^a-z0-9]+")
+_PLAIN_TARGET = re.compile(r"[a-z0-9]+([ _-]+[a-z0-9]+)*")
 
 
 def _check_condition(condition: str) -> str:
@@ -211,4 +213,12 @@ def needed_columns(conditions: Iterable[str]) -> set[str]:
 
 
 def capability_pool(target: str) -> str:
-    return f"{CAPABILITY_PREFIX}_{_INVALID_CHARACTERS.sub('_', target.lower()).strip('_')}"
+    """Return the name of a capability's pool, which depends on no other capability.
+
+    The name has the words of the target. Case, blanks, and `_` or `-` between words make no difference. A target with
+    other characters, such as `C++`, gets a hash, because its words may be those of another target, or none.
+    """
+    text = " ".join(target.lower().split())
+    words = _INVALID_CHARACTERS.sub("_", text).strip("_")
+    code = "" if _PLAIN_TARGET.fullmatch(text) else hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
+    return "_".join(filter(None, (CAPABILITY_PREFIX, words, code)))

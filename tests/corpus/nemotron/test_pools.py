@@ -53,6 +53,28 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
             assert one == MIXED[one["source_row"]]
 
 
+def test_each_capability_has_its_own_pool_whatever_others_occur(tmp_path: Path) -> None:
+    targets = ["C", "c ", "C++", "c++", "C#", "C--", "日本語", "中文", " ", "Tool use", "tool-use", "tool  use", "Q&A"]
+    rows = [row(number, meta_capability_target=target) for number, target in enumerate(targets)]
+    recipe = PoolsRecipe(rules={"tool_use": ("stats_tool_calls > 0",)})
+
+    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe)
+
+    assert ids_in(pools) == {
+        "capability_c": ["row-0", "row-1"],
+        "capability_c_cedb1bac": ["row-2", "row-3"],
+        "capability_c_951a4d36": ["row-4"],
+        "capability_c_29abb69c": ["row-5"],
+        "capability_77710aed": ["row-6"],
+        "capability_72726d88": ["row-7"],
+        "capability_e3b0c442": ["row-8"],
+        "capability_tool_use": ["row-10", "row-11", "row-9"],
+        "capability_q_a_353c23e3": ["row-12"],
+    }
+    alone = pools_of(tmp_path / "alone", {"low": rows_artifact(tmp_path / "alone", rows[2:3])}, recipe)
+    assert ids_in(alone) == {"capability_c_cedb1bac": ["row-2"]}
+
+
 @pytest.mark.parametrize("condition", [condition for rules in DEFAULT_RULES.values() for condition in rules])
 def test_default_conditions_are_valid_since_recipes_take_them_unread(condition: str) -> None:
     assert parse_condition(condition).meta.root_names()
