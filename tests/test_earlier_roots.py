@@ -149,6 +149,12 @@ EXPECTED = {
         ("nemotron/nemotron_v1/training_subsets", 63, "336,268"),
         ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
     ),
+    ("2026-11-28", "nemotron"): Expected(
+        24,
+        "sealed nemotron/nemotron_v1/training_subsets 5 documents 772 tokens 99,838 bytes",
+        ("nemotron/nemotron_v1/training_subsets", 63, "336,326"),
+        ("nemotron/nemotron_v1/training_subsets --row 0", ["nemotron/high_part01.jsonl#610", "asked     1 + 2?"]),
+    ),
 }
 IDENTICAL = "identical according to their manifests; no file was read (`corpusmill verify` reads them)"
 DIFFERENCES = {

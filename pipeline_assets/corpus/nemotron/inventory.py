@@ -92,7 +92,7 @@ def _format_percent(fraction: str) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths % 100 else f"{hundredths // 100} %"
 
 
-INVENTORY_STAGE = StageVersion("nemotron_inventory", 5)
+INVENTORY_STAGE = StageVersion("nemotron_inventory", 6)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
 INVENTORY_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
 _CENSUS_STAGE = "inventory"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-POOLS_STAGE = StageVersion("nemotron_candidate_pools", 2)
+POOLS_STAGE = StageVersion("nemotron_candidate_pools", 3)
 CAPABILITY_PREFIX = "capability"
 EVERY_POOL = "every_pool"  # key of `quotas`
 _PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")

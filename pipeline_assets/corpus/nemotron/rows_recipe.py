@@ -17,7 +17,7 @@ from pipeline_assets.spine.key_types import COMMIT_PATTERN, Share
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
 
-NORMALISE_STAGE = StageVersion("nemotron_normalise", 7)
+NORMALISE_STAGE = StageVersion("nemotron_normalise", 8)
 DEFAULT_SHARD_BYTES = 1 << 27  # source bytes of one Parquet file
 _LOSS_OPTION = Option("Messages in the loss: assistant_all or assistant_last.", "loss", default="assistant_all")
 
