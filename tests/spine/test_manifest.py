@@ -343,9 +343,9 @@ def test_a_manifest_that_could_not_be_read_again_is_not_written(monkeypatch: pyt
     data = manifest.to_bytes()
     file = manifests.MANIFEST_FORMAT
 
-    monkeypatch.setattr(manifests, "MANIFEST_FILE", replace(file, max_bytes=len(data)))
+    monkeypatch.setattr(manifests, "MANIFEST_FORMAT", replace(file, max_bytes=len(data)))
     assert manifest.to_bytes() == data
-    monkeypatch.setattr(manifests, "MANIFEST_FILE", replace(file, max_bytes=len(data) - 1))
+    monkeypatch.setattr(manifests, "MANIFEST_FORMAT", replace(file, max_bytes=len(data) - 1))
     with pytest.raises(InputError) as refused:
         manifest.to_bytes()
 

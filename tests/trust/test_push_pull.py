@@ -109,7 +109,7 @@ def test_a_manifest_that_is_read_otherwise_than_sealed_is_not_pushed(
 ) -> None:
     """A stale cache of a network's disk has an earlier, shorter file."""
     stale = SimpleNamespace(read_raw=lambda path: path.read_bytes()[:-100])
-    monkeypatch.setattr(pushing, "MANIFEST_FILE", stale)
+    monkeypatch.setattr(pushing, "MANIFEST_FORMAT", stale)
 
     with pytest.raises(
         InputError, match=r"manifest\.json: the manifest is not as it was sealed; run `corpusmill verify`"
