@@ -103,9 +103,10 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 
 
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
-    """Yield (listing, entry) of each source file of the artifacts in `folders`.
+    """Yield (manifest, entry) for each source file of the artifacts in `folders`.
 
-    Artifacts of kinds that do not apply the removal list are skipped.
+    The manifest has the entry among its inputs; it belongs to the artifact or to a direct upstream artifact. Artifacts
+    of kinds that do not apply the removal list are skipped.
     """
     lineage = stores.lineage
     for manifest in (lineage.sealed[folder] for folder in folders):

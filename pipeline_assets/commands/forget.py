@@ -73,7 +73,7 @@ def forget(
     if clean:
         content, lines = _clean(stores, affected, apply, keep_history)
     else:
-        commands, next_lines = _list_affected(affected, data)
+        commands, next_lines = _removal_steps(affected, data)
         content, lines = content | {"artifacts": [*affected], "commands": commands}, lines + next_lines
     terminal.print_answer(as_json, content | {"unsearchable": unsearchable}, lines + more)
 
@@ -131,7 +131,7 @@ def _find_values(
     return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
 
 
-def _list_affected(affected: Mapping[Path, RemovalComparison], data: Path) -> tuple[list[str], list[str]]:
+def _removal_steps(affected: Mapping[Path, RemovalComparison], data: Path) -> tuple[list[str], list[str]]:
     """Return the commands that remove listed rows from artifacts, and lines to print."""
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(data)[0], data)
     counts = [count for comparison in affected.values() for count in comparison.rows.values()]

@@ -140,10 +140,10 @@ def hub_source(
 
 
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return patterns, for a recipe, that select `files` from all `listed` files.
+    """Return recipe patterns that select exactly `files` from the paths `listed`.
 
-    Recipes match by fnmatch, whose `*` also matches `/`. If the card's `patterns` select files other than `files` by
-    this rule, return the name of each of `files` instead.
+    `patterns`, from a dataset card, are converted to fnmatch, whose `*` also matches `/`. If they then select anything
+    else, the escaped name of each file is returned.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]

@@ -120,7 +120,7 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
     elif settings.workers > 0:
         start = worker_starter(settings.start_method, work, warm_up, settings.growth_bytes)
         run_missing = Pool[S](lambda: Worker(start()), settings.workers).run
-    return functools.partial(adopt_finished_shards, settings=settings, run_missing=run_missing, work=work)
+    return functools.partial(run_unfinished_shards, settings=settings, run_missing=run_missing, work=work)
 
 
 def _run_here(
@@ -131,7 +131,7 @@ def _run_here(
         yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
 
 
-def adopt_finished_shards(
+def run_unfinished_shards(
     stage: str,
     shards: Sequence[S],
     folder: StagingView,

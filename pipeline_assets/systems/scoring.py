@@ -34,7 +34,7 @@ from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.engine import adopt_finished_shards
+from pipeline_assets.spine.engine import run_unfinished_shards
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.staging import WORK_FOLDER, StagingView
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
@@ -83,7 +83,7 @@ MODEL = Kind(
 
     The files are not copied. Models with their own code, or with weights that can run code, are refused.""",
     formats=frozenset({"huggingface", "file"}),
-    external_inputs=model_pin.read_model_folder,
+    external_inputs=model_pin.restore_model_folder,
     preview=preview_inputs,
     planner=Planner(model_pin.list_model),
     checks=(FILES_CHECK,),
@@ -125,7 +125,7 @@ def _score(job: Job) -> BuildResult:
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
         launcher = opened.enter_context(run.remote_launcher.open_launcher(work, job.staging))
-        run_stage = functools.partial(adopt_finished_shards, settings=run.settings, run_missing=launcher.run)
+        run_stage = functools.partial(run_unfinished_shards, settings=run.settings, run_missing=launcher.run)
         result = score_split(job.staging, files, selection, name, name, recipe, run_stage)
         return replace(result, provenance={**result.provenance, **launcher.provenance()})
 

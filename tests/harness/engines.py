@@ -14,7 +14,7 @@ from unittest import mock
 
 from pipeline_assets.spine import engine as engine_module
 from pipeline_assets.spine import ray_engine, worker
-from pipeline_assets.spine.engine import RunSettings, StageRunner, adopt_finished_shards, stage_runner
+from pipeline_assets.spine.engine import RunSettings, StageRunner, run_unfinished_shards, stage_runner
 from pipeline_assets.spine.futures import FutureEngine
 from pipeline_assets.spine.stage import WarmUp, Work, no_warm_up
 
@@ -64,7 +64,7 @@ def engine_named(name: str) -> Iterator[Engine]:
 def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up) -> StageRunner[Any]:
     engine = FutureEngine(pool.submit, lambda future: future.cancel(), (BrokenProcessPool,))
     return functools.partial(
-        adopt_finished_shards,
+        run_unfinished_shards,
         settings=RunSettings(2),
         run_missing=lambda stage, shards, folder: engine.pool(work, warm_up, 2).run(stage, shards, folder),
     )

@@ -9,7 +9,7 @@ import pytest
 from word_artifact import ENGLISH, Words
 from word_stage import INLINE
 
-from pipeline_assets.spine.engine import adopt_finished_shards
+from pipeline_assets.spine.engine import run_unfinished_shards
 from pipeline_assets.spine.errors import ChangedFileError, InputError
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.verified_reads import (
@@ -111,7 +111,7 @@ def test_a_shard_that_read_a_changed_file_is_refused_even_if_the_file_is_whole_a
 
     with pytest.raises(ChangedFileError, match=f"sha256 is {changed}, sealed with"), verify_reads():
         expect_hash(file, ExpectedHash(hashlib.sha256(b"whole").hexdigest(), "sealed with", "build it"), True)
-        list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, read_while_it_is_changed))
+        list(run_unfinished_shards("write", ENGLISH[:1], building, INLINE, read_while_it_is_changed))
 
 
 def test_a_finished_shard_that_read_another_version_of_a_file_is_run_again(
@@ -131,6 +131,6 @@ def test_a_finished_shard_that_read_another_version_of_a_file_is_run_again(
         file.write_text(name)
         with verify_reads():
             expect_hash(file, ExpectedHash(versions[name], "sealed with", "build it"), True)
-            list(adopt_finished_shards("write", ENGLISH[:1], building, INLINE, partial(read, name)))
+            list(run_unfinished_shards("write", ENGLISH[:1], building, INLINE, partial(read, name)))
 
     assert runs == ["before", "after"]

@@ -252,7 +252,7 @@ def _name_model_in_errors(linked: Path, model: str) -> Iterator[Path]:
         raise
 
 
-def read_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
+def restore_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
     """Return the absolute folder of a sealed model pin; None for a model on a hub."""
     path = folder_path(manifest, root)
     return None if path is None else ModelFolder(path, manifest.identity.stage == TEMPLATE_STAGE)

@@ -197,7 +197,7 @@ class TokenShardRows(TokenRowStore):
     def row_parts(self, row: int) -> Iterator[Part]:
         # positions in the stream of all rows: [begin, end) of the row, [first, stop) of a document's part in the row
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
-        for line in self.shards.lines_of_row(row):
+        for line in self.shards.document_entries_in_row(row):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
             # relative to the row (column), to the document (start), and as a count (tokens)

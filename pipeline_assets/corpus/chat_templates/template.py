@@ -24,7 +24,7 @@ TEMPLATE_FILE, OLD_TEMPLATE_FILE = "chat_template.jinja", "chat_template.json"
 MORE_TEMPLATES_FOLDER = "additional_chat_templates/"
 _WHOLE_MODEL_FIX = "use a folder with all files of the model"
 _SPECIAL_KEYS = [f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")]
-_LOOKS_LIKE_CONTROL = re.compile(r"<\|[^|<>\s]{1,64}\|>")
+_CONTROL_TOKEN_PATTERN = re.compile(r"<\|[^|<>\s]{1,64}\|>")
 
 
 def is_template_file(name: str) -> bool:
@@ -74,7 +74,7 @@ class ChatTemplate:
         """
         source = "".join(self.sources.values())
         written = {token for token in self.tokenizer.added if token in source and not token.isspace()}
-        texts = {*self.tokenizer.special_ids, *written, *_LOOKS_LIKE_CONTROL.findall(source)}
+        texts = {*self.tokenizer.special_ids, *written, *_CONTROL_TOKEN_PATTERN.findall(source)}
         return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
 
     @cached_property

@@ -174,7 +174,10 @@ def _raise_too_slow(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Answer the parent's messages until its pipe closes."""
+    """Load the step, report the result, and answer messages until the pipe closes.
+
+    If the step cannot be loaded, the process ends after the report.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _raise_too_slow)
     descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])

@@ -173,9 +173,9 @@ def parse_condition(condition: str) -> "pl.Expr":
     """Parse an SQL condition on a row into a boolean expression of polars.
 
     Raises:
-        ValueError: The condition is not one expression, is too large, uses no column, an unknown column (the error
-            suggests a known one) or an unsupported operation, compares incompatible values, has an invalid pattern, is
-            not boolean, or depends on files, other rows or the clock.
+        ValueError: The condition is not one expression, or too large. Or it has no column, an unknown column (the error
+            suggests a known one), an unsupported operation or an invalid pattern. Or it compares incompatible values,
+            is not boolean, or depends on files, other rows or the clock.
     """
     import polars as pl
 

@@ -77,7 +77,10 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
-    """Yield a line for each mismatch between a text's tokens and messages in the loss."""
+    """Yield a line for each mismatch of a text's tokens and its counting messages.
+
+    Counting messages are those in the loss.
+    """
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _END_TOKENS)).tolist()

@@ -25,8 +25,8 @@ def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFil
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seeds` has the prompt column and the files of a set. A prompt is text, or the first user message of a
-    list, in the forms that `standard_row` and `read_text` read. The JSON text of a list is also a prompt as it is.
-    Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
+    list, in the forms that `standard_row` and `read_text` read. If a list is stored as JSON text, that text is a
+    prompt, too. Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
@@ -52,7 +52,7 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 
 def _read_first_prompt(messages: JsonValue) -> list[str]:
-    """Return the text of the first message by the user, if it is text or a list with items."""
+    """Return the text of the first user message, if it is text or a non-empty list."""
     objects = (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
     content = next((message.get("content") for message in objects if message.get("role") == "user"), None)
     return [read_text(content, "user", Counter())] if isinstance(content, str | list) and content != [] else []

@@ -8,12 +8,12 @@ from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
-_EQUAL_LINES = 10
+_MIN_EQUAL_LINES = 10
 CHECKS: Final = {
     "undeclared_tool": "a call of a tool that the row does not declare",
     "reply_order": "a reply to a call after a reply to a later call",
     "unanswered_call": "a call without a reply, except calls that end the conversation",
-    "repeated_lines": f"{_EQUAL_LINES} equal lines in a row of a message, not blank",
+    "repeated_lines": f"{_MIN_EQUAL_LINES} equal lines in a row of a message, not blank",
 }
 
 
@@ -36,7 +36,7 @@ def find_failed_checks(parsed: ParsedText, log: CallLog, declared: Container[str
 
 def _has_repeated_lines(lines: Sequence[str]) -> bool:
     # Ten equal lines contain two with numbers that are consecutive multiples of 5, which most texts do not have.
-    sampled = itertools.pairwise(lines[:: _EQUAL_LINES // 2])
+    sampled = itertools.pairwise(lines[:: _MIN_EQUAL_LINES // 2])
     return any(first == second and first.strip() for first, second in sampled) and any(
-        sum(1 for _ in equal) >= _EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip()
+        sum(1 for _ in equal) >= _MIN_EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip()
     )

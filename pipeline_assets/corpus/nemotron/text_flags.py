@@ -1,6 +1,7 @@
 r"""Text checks: unknown channels, control characters and damaged LaTeX words.
 
-JSON reads the start of some LaTeX words, such as `\boxed`, as a control character; such words are restored.
+JSON reads the start of some LaTeX words, such as `\boxed`, as a control character; such words are restored, except in
+tool calls.
 """
 
 import re

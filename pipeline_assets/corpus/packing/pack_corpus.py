@@ -35,7 +35,7 @@ from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encode_c
 from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, read_drawn, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
-from pipeline_assets.corpus.packing.summary import format_share
+from pipeline_assets.corpus.packing.summary import format_ratio
 from pipeline_assets.corpus.tokens.encode import with_oracle_fallback
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
 from pipeline_assets.corpus.tokens.o200k_harmony import Driver
@@ -64,7 +64,7 @@ def manifest_counts(
         "tokens": tokens,
         "rows": recipe.num_seqs,
         "padding_tokens": capacity - tokens,
-        "packing_efficiency": format_share(tokens, capacity),
+        "packing_efficiency": format_ratio(tokens, capacity),
         "by_source": {
             source: {
                 **counts,
@@ -72,8 +72,8 @@ def manifest_counts(
                 "asked_tokens": int(Fraction(weight) * tokens),
                 # A weight of the recipe is a decimal; a computed weight may be a fraction, such as 1/3.
                 "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
-                "share": format_share(counts["packed_tokens"], tokens),
-                "epochs": format_share(counts["packed_tokens"], counts["text_tokens"]),
+                "share": format_ratio(counts["packed_tokens"], tokens),
+                "epochs": format_ratio(counts["packed_tokens"], counts["text_tokens"]),
             }
             for source, counts in documents.counts.items()
             for weight in [recipe.weights[source]]

@@ -27,7 +27,7 @@ def summarize_packed(packed: Artifact) -> dict[str, Any]:
         "seq_len": rules["seq_len"],
         **{name: counts[name] for name in ("documents", "tokens", "padding_tokens", "packing_efficiency")},
         "cut_documents": cut_documents,
-        "cut_share": format_share(cut_documents, counts["documents"]),
+        "cut_share": format_ratio(cut_documents, counts["documents"]),
         "by_source": by_source,
         "license_tokens": dict(sorted(license_tokens.items(), key=lambda item: (-item[1], item[0]))),
         "rejected": identity.ledger.rejected,
@@ -37,10 +37,10 @@ def summarize_packed(packed: Artifact) -> dict[str, Any]:
 
 def _cuts(counts: Mapping[str, Any]) -> dict[str, int | str]:
     cut = counts["cut"] + counts["longer_than_a_row"]
-    return {"cut_documents": cut, "cut_share": format_share(cut, counts["drawn"])}
+    return {"cut_documents": cut, "cut_share": format_ratio(cut, counts["drawn"])}
 
 
-def format_share(part: int, total: int) -> str:
+def format_ratio(part: int, total: int) -> str:
     """Return a quotient with six decimals; a `total` of 0 counts as 1."""
     return f"{part / max(total, 1):.6f}"
 

@@ -86,7 +86,7 @@ class TokenShards:
         """Map one file, and return a view of its rows, shape (rows, seq_len)."""
         return _map_shard(self.folder, self.files[number], self.dtype, self.seq_len)
 
-    def lines_of_row(self, row: int) -> list[dict[str, Any]]:
+    def document_entries_in_row(self, row: int) -> list[dict[str, Any]]:
         """Return the lines of documents.parquet for the documents in a row, in order.
 
         Only row groups with these lines are read.

@@ -25,7 +25,7 @@ from pipeline_assets.build.pins.model_pin import (
     list_model,
     list_uncached,
     model_folder,
-    read_model_folder,
+    restore_model_folder,
 )
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -210,7 +210,7 @@ def test_where_a_folder_lies_changes_no_digest(run: Run, tmp_path: Path) -> None
     below = drive.build(pin_of(path="models/tiny"), replace(run, replace=True)).artifact.manifest
 
     assert there.digest == below.digest
-    assert read_model_folder(below, run.root) == pin_of(path=str(run.root / "models/tiny")).external_inputs
+    assert restore_model_folder(below, run.root) == pin_of(path=str(run.root / "models/tiny")).external_inputs
 
 
 def test_one_file_of_weights_needs_no_index_and_an_index_beside_it_is_left_out(run: Run, tmp_path: Path) -> None:

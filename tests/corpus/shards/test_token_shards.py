@@ -54,7 +54,7 @@ def test_the_documents_of_a_row_are_its_tokens(
         tokens = [token for one in parts for token in ids[one.id][one.start : one.start + one.tokens]]
         assert made[row].tolist() == tokens
         assert [one.column for one in parts] == [sum(one.tokens for one in parts[:n]) for n in range(len(parts))]
-        assert all(line["license_tag"] == license_of(line["doc_id"]) for line in made.lines_of_row(row))
+        assert all(line["license_tag"] == license_of(line["doc_id"]) for line in made.document_entries_in_row(row))
         numbers = [int(one.id.removeprefix("manual-")) for one in parts]
         assert [(one.shard, one.shard_row) for one in parts] == [
             (f"shards/{number // 7:05d}.jsonl.zst", number % 7) for number in numbers
