@@ -74,7 +74,7 @@ def corpusmill(folder: Path, workers: int) -> Report:
         unknown_kind(NORMALIZED.name, stage), "documents", place, {}, partition="documents", is_external=True
     )
     [listing] = evaluation_targets(section, "benchmark", built / "evaluation")
-    content = section.rows_content() | {"sources": ["documents"]}
+    content = section.output_content() | {"sources": ["documents"]}
     target = DECONTAMINATED.target("clean", content, [documents, listing], folder=built / "clean")
     run = Run(folder, RunSettings(workers))
     build(listing, run)

@@ -55,15 +55,15 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
                 yield file, RowKeys(row_id, (text,), *url)
 
 
-def _matching_hashes(listed: Removals, store: RowStore, row: RowKeys) -> set[str]:
+def _matching_hashes(removals: Removals, store: RowStore, row: RowKeys) -> set[str]:
     """Return the hashes of entries that match a row, also by its unnumbered id.
 
     Builds apply the list before they number repeated ids, such as `id#2`; they number ids of conversations, and ids
     that are hashes of texts.
     """
-    hashes, numbered = listed.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
+    hashes, numbered = removals.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
-        hashes |= listed.matching_hashes(RowKeys(numbered[1], ()))
+        hashes |= removals.matching_hashes(RowKeys(numbered[1], ()))
     return hashes
 
 

@@ -119,7 +119,7 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
 
 
 def remove_remnants(remnants: Sequence[Remnant]) -> list[Path]:
-    """Remove remnants, except manual ones; return the folders that cannot be locked."""
+    """Remove remnants that need no user action; return folders that stayed locked."""
     busy = list[Path]()
     for entry in (entry for entry in remnants if not entry.is_manual):
         if entry.is_cached:

@@ -25,7 +25,7 @@ from pipeline_assets.commands.inputs import (
     upstream_targets,
 )
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, Section, SetsKeys, option_finder
+from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys, option_finder
 from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
@@ -102,8 +102,8 @@ class FolderOptions(BuildFlags):
 
 def dedup(
     input: SealedInputs,
-    dedup_keys: Annotated[Content, Section(DedupRecipe)],
-    cap_keys: Annotated[Content, Section(RemovalCaps)],
+    dedup_keys: Annotated[Content, SectionOptions(DedupRecipe)],
+    cap_keys: Annotated[Content, SectionOptions(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
@@ -163,7 +163,7 @@ def _raise_if_keys_set(keys: Content, section: type[RecipeSection], path: str, r
 
 
 def explain(
-    dedup_keys: Annotated[Content, Section(DedupRecipe, _CURVE_KEYS)],
+    dedup_keys: Annotated[Content, SectionOptions(DedupRecipe, _CURVE_KEYS)],
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
@@ -200,7 +200,7 @@ def decontaminate(input: SealedInputs, manifest: RecipeOrSection, build: FolderO
 
 def pack(
     manifest: RecipeOrSection,
-    pack_keys: Annotated[Content, Section(PackSection)],
+    pack_keys: Annotated[Content, SectionOptions(PackSection)],
     build: FolderOptions,
     input: Annotated[
         list[str] | None, typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's.")
@@ -308,7 +308,7 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
     is_joint = corpora[0].partition is None
     names = corpora[0].recipe["sources"] if is_joint else [source.partition for source in corpora]
     evaluation = evaluation_targets(section, folder.name, folder.with_name(f"{folder.name}.evaluation"))
-    content = section.rows_content() | {"sources": list(names)}
+    content = section.output_content() | {"sources": list(names)}
     return replace(stage_a.DECONTAMINATED.target(folder.name, content, (*corpora, *evaluation)), folder=folder)
 
 

@@ -14,7 +14,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify, upstream_targets
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, Section
+from pipeline_assets.commands.options import Content, SectionOptions
 from pipeline_assets.commands.terminal import as_command, echo, print_lines
 from pipeline_assets.corpus.nemotron import dataset_section, sections
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
@@ -33,8 +33,8 @@ Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, 
 
 def inventory(
     dataset: Dataset,
-    dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection, ("revision", "splits"))],
-    scan: Annotated[Content, Section(sections.Scan)],
+    dataset_keys: Annotated[Content, SectionOptions(dataset_section.DatasetSection, ("revision", "splits"))],
+    scan: Annotated[Content, SectionOptions(sections.Scan)],
     build: BuildOptions,
 ) -> None:
     """Describe the rows of each split: files, columns, types, metadata.
@@ -46,9 +46,9 @@ def inventory(
 
 def normalize(
     dataset: Dataset,
-    dataset_keys: Annotated[Content, Section(dataset_section.DatasetSection)],
-    rows: Annotated[Content, Section(RowsRecipe)],
-    layout: Annotated[Content, Section(sections.HubLayoutSection)],
+    dataset_keys: Annotated[Content, SectionOptions(dataset_section.DatasetSection)],
+    rows: Annotated[Content, SectionOptions(RowsRecipe)],
+    layout: Annotated[Content, SectionOptions(sections.HubLayoutSection)],
     *,
     system: Annotated[bool, typer.Option(help="Add gpt-oss's system message, or omit it.")] = True,
     hf_layout: Annotated[

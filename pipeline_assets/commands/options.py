@@ -31,7 +31,7 @@ Content = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Section:
+class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
     The section's keys become options. If an option has no default and is not passed, a list is empty, and a key whose
@@ -52,10 +52,10 @@ class SetsKeys:
 def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     """Build a command from a function, whose parameters become options.
 
-    A parameter annotated with `Section` becomes an option per key; a dataclass becomes an option per field. Options for
-    run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns False.
-    Errors name recipe keys by the options that set them. Retryable and unexpected errors end with the command that
-    continues the build.
+    A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
+    Options for run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns
+    False. Errors name recipe keys by the options that set them. Retryable and unexpected errors end with the command
+    that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}
@@ -64,7 +64,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     parts: dict[str, Callable[[Content], object]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         marks = get_args(hints[name])
-        section = next((mark for mark in marks if isinstance(mark, Section)), None)
+        section = next((mark for mark in marks if isinstance(mark, SectionOptions)), None)
         if section is not None:
             keys = list(_keys(section))
             flat_parameters |= {key.parameter.name: key.parameter for key in keys}
@@ -153,7 +153,7 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _keys(marked: Section) -> Iterator[_Key]:
+def _keys(marked: SectionOptions) -> Iterator[_Key]:
     for path, field, option in _fields(marked.section):
         if marked.keys is None or path in marked.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")

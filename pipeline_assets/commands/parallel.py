@@ -8,7 +8,7 @@ import typer
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
-from pipeline_assets.commands.options import Content, Section
+from pipeline_assets.commands.options import Content, SectionOptions
 from pipeline_assets.commands.terminal import AsJson, Root, align, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
@@ -27,7 +27,7 @@ _DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
-    sample_keys: Annotated[Content, Section(SampleRecipe)],
+    sample_keys: Annotated[Content, SectionOptions(SampleRecipe)],
     dataset: Annotated[
         str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
     ] = "wmt/wmt14",
@@ -58,7 +58,7 @@ def sample(
 
 def encode(
     recipe: ParallelRecipeName,
-    encode_keys: Annotated[Content, Section(EncodeSection)],
+    encode_keys: Annotated[Content, SectionOptions(EncodeSection)],
     spm_model: Annotated[Path | None, typer.Option(help="SentencePiece model. Default: train one.")] = None,
     *,
     build: BuildOptions,

@@ -16,7 +16,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
-from pipeline_assets.commands.options import Content, Section
+from pipeline_assets.commands.options import Content, SectionOptions
 from pipeline_assets.commands.terminal import align, as_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, pooled_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
@@ -44,7 +44,7 @@ ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, 
 def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
     model: Model,
-    scoring: Annotated[Content, Section(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))],
+    scoring: Annotated[Content, SectionOptions(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))],
     *,
     revision: Annotated[str | None, typer.Option(help="Model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of pools on the hub.")] = None,

@@ -18,7 +18,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source, resolve_commit, slugify
-from pipeline_assets.commands.options import Content, Section, SetsKeys
+from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -43,7 +43,7 @@ from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_S
 
 Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
 _HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
-HubKeys = Annotated[Content, Section(HubSource, _HUB_KEYS)]
+HubKeys = Annotated[Content, SectionOptions(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
 RecipeArgument = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _DOCS_PAGE = Path("docs/stage2_mixture.md")

@@ -13,7 +13,7 @@ from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, Section, SetsKeys
+from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, echo, join_first, log_to_stderr, print_answer, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -79,7 +79,8 @@ def hf_stream(
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
     keys: Annotated[
-        Content, Section(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT_KEY))
+        Content,
+        SectionOptions(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT_KEY)),
     ],
     build: BuildOptions,
 ) -> None:
@@ -122,7 +123,9 @@ def ingest_manifest(
     )
 
 
-def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSource)], build: BuildOptions) -> None:
+def ingest_wikipedia(
+    input: Inputs, keys: Annotated[Content, SectionOptions(WikipediaSource)], build: BuildOptions
+) -> None:
     """Read the output of wikiextractor: <doc> elements or JSON lines.
 
     Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
@@ -137,7 +140,7 @@ def ingest_wikipedia(input: Inputs, keys: Annotated[Content, Section(WikipediaSo
 
 
 def ingest_stackexchange(
-    input: Inputs, keys: Annotated[Content, Section(StackExchangeSource)], build: BuildOptions
+    input: Inputs, keys: Annotated[Content, SectionOptions(StackExchangeSource)], build: BuildOptions
 ) -> None:
     """Read Posts.xml files or .7z dumps; each site is one source.
 
@@ -151,7 +154,7 @@ def ingest_stackexchange(
     _build_sources(build, "stackexchange", sections)
 
 
-def normalize(input: Inputs, keys: Annotated[Content, Section(LocalSource)], build: BuildOptions) -> None:
+def normalize(input: Inputs, keys: Annotated[Content, SectionOptions(LocalSource)], build: BuildOptions) -> None:
     """Read local files of rows or texts, compressed or not.
 
     Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
@@ -181,7 +184,7 @@ def _print_normalized(source: Artifact, section: Content) -> None:
 
 def filter(
     filters: Annotated[Path, typer.Option(help="YAML file with the `filters` of a source.")],
-    keys: Annotated[Content, Section(StageARecipe, ("refuse_licences",))],
+    keys: Annotated[Content, SectionOptions(StageARecipe, ("refuse_licences",))],
     build: BuildOptions,
     source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:

@@ -38,7 +38,7 @@ class HealingRecipe(Recipe):
         name, revision = self.snapshot.name, self.snapshot.revision
         return FINEWEB_EDU_SNAPSHOT.target(
             f"{name}_{revision}",
-            self.snapshot.rows_content(),
+            self.snapshot.output_content(),
             folder=Path("corpora", name, revision),
             name_key="snapshot.name",
             intended_use=self._intended_use(),

@@ -81,7 +81,7 @@ class NemotronRecipe(Recipe):
             inventories += inventory
             scored[str(raw.partition)] = raw
             if self.rows is not None:
-                content = section.rows_content(split) | {"rows": self.rows.content_without_tokenizer()}
+                content = section.output_content(split) | {"rows": self.rows.content_without_tokenizer()}
                 sources = [raw, *(self._raw_target(*seeds) for seeds in section.seed_splits())]
                 sources += template_targets(self.name, self.rows.chat_template)
                 named: dict[str, Any] = {"tokenizer": self.rows.tokenizer_content, "checked_against": tuple(inventory)}
@@ -146,7 +146,7 @@ def deduplicated_targets(
         steps = [splits, prompts]
         if decontamination is not None:
             evaluation = evaluation_targets(decontamination, name, Path("nemotron", name, "evaluation"))
-            content = decontamination.rows_content()
+            content = decontamination.output_content()
             clean = [DECONTAMINATED.target(name, content, [p, *evaluation], partition=p.partition) for p in prompts]
             steps.append(clean)
         decided = [] if near is None else [NEAR_DUPLICATES.target(name, {"dedup": near}, steps[-1], partition=scope)]

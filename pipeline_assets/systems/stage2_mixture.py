@@ -125,7 +125,7 @@ class Stage2Recipe(Recipe):
     def _raw_corpus_target(self, source: AnySource) -> Target:
         pinned, folder = source_pin.pinned_content(source, self.shard_text_bytes)
         raw = RAW.target(self.name, pinned, partition=source.source, external_inputs=folder)
-        content = source.rows_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
+        content = source.output_content(self.shard_text_bytes) | {"licences": licence_table().digest()}
         return RAW_CORPUS.target(self.name, content, [raw], partition=source.source)
 
     def _filtered_target(self, source: AnySource) -> Target:

@@ -132,7 +132,7 @@ class StageARecipe(Recipe):
                 targets.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signature_keys()}, corpora))
         if self.decontamination is not None:
             evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
-            content = self.decontamination.rows_content() | names
+            content = self.decontamination.output_content() | names
             corpora = [self._joint_target(DECONTAMINATED, content, [*corpora, *evaluation])]
             targets += corpora
         if self.pack is not None:
@@ -150,7 +150,7 @@ class StageARecipe(Recipe):
     def _normalized_target(self, source: source_kinds.Source) -> Target:
         if isinstance(source, source_kinds.NormalizedSource):
             return self._source_target(NORMALIZED, source, {}, is_external=True)
-        content = source.rows_content(self.shard_text_bytes)
+        content = source.output_content(self.shard_text_bytes)
         is_output = self.outputs is not None and self.outputs.normalized_dir is not None
         columns = getattr(source, "columns", None)
         if isinstance(columns, LicensedColumns) and columns.license is not None:
@@ -313,7 +313,7 @@ DECONTAMINATED = Kind(
 
 def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
     """Return the target of a packed set that draws from all sources of `corpora`."""
-    path, content = section.tokenizer_path, {"pack": section.rows_content()}
+    path, content = section.tokenizer_path, {"pack": section.output_content()}
     external = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
     return PACKED.target(

@@ -151,4 +151,4 @@ def test_evaluation_sets_alone_are_a_section_of_decontamination(keys: dict[str, 
     section = DecontaminationSection.from_mapping({"evaluation": [quiz], **keys}, "recipe.yaml")
 
     assert section.min_item_words == words
-    assert section.rows_content()["decontamination"]["min_item_words"] == words
+    assert section.output_content()["decontamination"]["min_item_words"] == words

@@ -159,7 +159,7 @@ class DecontaminationSection(DecontaminationRecipe):
         reject_duplicates(names, "two evaluation sets are called", "choose unique names")
         return self
 
-    def rows_content(self) -> dict[str, Any]:
+    def output_content(self) -> dict[str, Any]:
         """Return rules and evaluation sets without paths, which do not affect the output."""
         rules = {key: value for key, value in self.content().items() if key != "evaluation"}
         contents = (source.content() for source in self.evaluation)

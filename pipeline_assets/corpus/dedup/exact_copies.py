@@ -25,7 +25,10 @@ _SEEN_ROWS_PER_ROW = 4  # rows of stores are only read: four take the memory of 
 
 @dataclass(frozen=True)
 class ExactCopies:
-    """Runs and bitmap file of exact copies; empty and None if the mode is `near`."""
+    """Exact copies, as sorted runs and as a bitmap file.
+
+    In the mode `near`, `runs` is empty and `bitmap_file` is None.
+    """
 
     runs: Runs = ()
     bitmap_file: Path | None = None

@@ -130,9 +130,9 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
 
 
 def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
-    """Return bounds that divide samples into ranges of at most `range_samples`.
+    """Return bounds of ranges with fewer than 1.5 times `range_samples` samples.
 
-    A range of one frequent key may have more.
+    Only a range of one frequent key may have more.
     """
     firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
     frequent = samples[firsts[:-1][np.diff(firsts) > range_samples // 2]].tolist()

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.harmony.prompt import DeveloperContent, prompt_messa
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.message_text import (
     REASONING_KEYS,
-    THINK_TAGS_COUNT,
+    THINK_TAGS_COUNT_KEY,
     ThinkTags,
     count_think_tags,
     read_reasoning,
@@ -141,7 +141,7 @@ class _MessageReader:
         if reasoning is not None:
             count_think_tags("analysis", reasoning, self.counts)
             if self._requests_tags and "<think>" not in content:
-                self.counts[f"{THINK_TAGS_COUNT}/contradicted"] += 1
+                self.counts[f"{THINK_TAGS_COUNT_KEY}/contradicted"] += 1
             messages.append(Message(Role.ASSISTANT, reasoning, channel="analysis"))
         before, content = self._split_thoughts(content, reasoning)
         messages += before

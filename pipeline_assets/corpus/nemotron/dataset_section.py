@@ -148,7 +148,7 @@ class DatasetSection(SplitSource):
     def rows_domain(self) -> Domain | None:
         return self.domain or known_domain(self.dataset)
 
-    def rows_content(self, split: str) -> dict[str, Any]:
+    def output_content(self, split: str) -> dict[str, Any]:
         """Return the section's settings for the rows of a split, as stored in a recipe."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)

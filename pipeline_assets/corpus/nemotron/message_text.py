@@ -14,9 +14,9 @@ from pipeline_assets.corpus.harmony.message import JsonValue, Message, content_t
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason, has_value
 
 REASONING_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
-AS_JSON_COUNT: Final = "messages_as_json"
-UNREAD_KEYS_COUNT: Final = "unread_message_keys"
-THINK_TAGS_COUNT: Final = "think_tags"
+AS_JSON_COUNT_KEY: Final = "messages_as_json"
+UNREAD_KEYS_COUNT_KEY: Final = "unread_message_keys"
+THINK_TAGS_COUNT_KEY: Final = "think_tags"
 UNPAIRED_TAGS: Final = "unpaired"
 _KEY_CHARACTERS = 80
 _MEDIUM = r"(?:image|audio|video|file|document|media)"
@@ -42,7 +42,7 @@ class ThinkTags(StrEnum):
 def unread_key(owner: str, key: str) -> str:
     """Return the name of the count for an unread key of `owner`, such as a role."""
     short = key[:_KEY_CHARACTERS]
-    return f"{UNREAD_KEYS_COUNT}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
+    return f"{UNREAD_KEYS_COUNT_KEY}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
 
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
@@ -61,7 +61,7 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
             unread = (key for part in parts for key in part if key not in ("type", "text") and has_value(part[key]))
             counts.update(unread_key(f"{role}.content[]", key) for key in unread)
             return "".join(str(part["text"]) for part in parts)
-    counts[AS_JSON_COUNT] += 1
+    counts[AS_JSON_COUNT_KEY] += 1
     return content_text(value)
 
 
@@ -157,9 +157,9 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> None:
     `unpaired`.
     """
     if "<think>" in text or "</think>" in text:
-        counts[f"{THINK_TAGS_COUNT}/{owner}"] += 1
+        counts[f"{THINK_TAGS_COUNT_KEY}/{owner}"] += 1
         if owner == "assistant" and split_think_blocks(text) is None:
-            counts[f"{THINK_TAGS_COUNT}/{UNPAIRED_TAGS}"] += 1
+            counts[f"{THINK_TAGS_COUNT_KEY}/{UNPAIRED_TAGS}"] += 1
 
 
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:

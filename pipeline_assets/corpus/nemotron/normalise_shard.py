@@ -21,7 +21,7 @@ from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
 from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
-from pipeline_assets.corpus.nemotron.message_text import THINK_TAGS_COUNT, UNREAD_KEYS_COUNT
+from pipeline_assets.corpus.nemotron.message_text import THINK_TAGS_COUNT_KEY, UNREAD_KEYS_COUNT_KEY
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID_HARMONY, Encoder, NormalisedRows, normalise_rows
 from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
@@ -41,7 +41,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 # Counts that are nested by name, as `COUNT/NAME`.
-NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT, THINK_TAGS_COUNT)
+NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT_KEY, THINK_TAGS_COUNT_KEY)
 _MAX_NAMES = 64
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
@@ -114,9 +114,9 @@ def normalise_shard(
 
 def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
     """Merge the counts of all but the 64 most frequent unread keys into one count."""
-    rest = f"{UNREAD_KEYS_COUNT}/{OTHERS}"
+    rest = f"{UNREAD_KEYS_COUNT_KEY}/{OTHERS}"
     names = sorted(
-        (name for name in counts if name.startswith(f"{UNREAD_KEYS_COUNT}/") and name != rest),
+        (name for name in counts if name.startswith(f"{UNREAD_KEYS_COUNT_KEY}/") and name != rest),
         key=lambda name: (-counts[name], name),
     )
     rare = frozenset(names[_MAX_NAMES:])

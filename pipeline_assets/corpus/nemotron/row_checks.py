@@ -88,7 +88,7 @@ def span_faults(
         yield f"{len(parsed.messages)} messages have {len(starts)} starts, {len(opened)} bodies, {len(closed)} ends"
         return
     headers = [encoder.decode(encoded.ids[start + 1 : stop]) for start, stop in zip(starts, opened, strict=True)]
-    expected = _loss_messages_by_header(headers, loss_mode)
+    expected = _loss_message_numbers(headers, loss_mode)
     counting = encode.loss_messages(parsed, loss_mode)
     if counting != expected:
         yield f"messages {counting} count in the loss, expected {expected} by their headers"
@@ -100,7 +100,7 @@ def span_faults(
             yield f"the body of message {number} is not the text of its span"
 
 
-def _loss_messages_by_header(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
+def _loss_message_numbers(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
     assistant = [number for number, header in enumerate(headers) if _ASSISTANT_HEADER.match(header)]
     if isinstance(loss_mode, encode.AssistantTurns):
         return [number for number in assistant if number in loss_mode.messages]

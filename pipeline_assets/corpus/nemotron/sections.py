@@ -31,7 +31,7 @@ class Scan(RecipeSection):
 
 
 class HubLayoutSection(RecipeSection):
-    """Section that requests a dataset's splits in one folder, laid out as on a hub."""
+    """Section that requests a dataset's splits in one folder, as on a hub."""
 
     readme: Annotated[bool, Option("Add the dataset's card.", "write-readme")] = False
 

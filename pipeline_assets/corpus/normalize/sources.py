@@ -74,7 +74,7 @@ class SourceSection(RecipeSection):
             check_tag(tag)
         return tag
 
-    def rows_content(self, shard_text_bytes: int) -> dict[str, Any]:
+    def output_content(self, shard_text_bytes: int) -> dict[str, Any]:
         """Return the content on which the source's unfiltered Documents depend."""
         content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
@@ -158,13 +158,13 @@ def to_source_folder(source: FileSource) -> SourceFolder:
     return SourceFolder(source_path(source.path), (*source.files, *licences), getattr(source, "exclude", ()))
 
 
-def parse_source(rows_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Restore a section and shard size from `rows_content`; local files get path "."."""
+def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
+    """Restore section and shard size from `output_content`; local files get path "."."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
-    content = {key: value for key, value in rows_content.items() if key not in added}
+    content = {key: value for key, value in output_content.items() if key not in added}
     section = _KINDS[content["kind"]]
     placeholder = {} if section is HubSource else {"path": "."}
-    return section.from_content(content | placeholder), rows_content["shard_text_bytes"]
+    return section.from_content(content | placeholder), output_content["shard_text_bytes"]
 
 
 def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:

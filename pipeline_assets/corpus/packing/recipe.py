@@ -123,7 +123,7 @@ class PackSection(PackRecipe):
         path = None if self.tokenizer_path is None else root / self.tokenizer_path
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
-    def rows_content(self) -> dict[str, Any]:
+    def output_content(self) -> dict[str, Any]:
         """Return the keys, with values, that the packed set's bytes depend on.
 
         The key `tokenizer` is excluded.

@@ -202,7 +202,7 @@ class Sample:
     pairs: Sequence[SampledPair]
 
     def describe_differences(self, recipe: SampleRecipe, source: SampleSource, files: Sequence[str]) -> list[str]:
-        """List differences between the sample and a request for rows of the named files."""
+        """List how the stored sample differs from `recipe`, `source` and `files`."""
         stored, requested = msgspec.to_builtins(self.meta), msgspec.to_builtins(requested_meta(recipe, source))
         lines = [f"{key} is {stored[key]}, not {value}" for key, value in requested.items() if stored[key] != value]
         splits = [pair.split for pair in self.pairs]

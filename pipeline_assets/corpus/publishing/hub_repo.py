@@ -149,7 +149,8 @@ class HubRepo:
     def commit(self, parent: str, title: str, uploads: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
         """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent even then, before the commit. A local file that differs from its sha256 raises InputError.
+        Large files are sent first, even if nothing is committed. A local file that differs from its sha256 raises
+        InputError.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError

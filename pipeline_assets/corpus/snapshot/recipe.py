@@ -109,11 +109,11 @@ class SnapshotRecipe(HubRows):
     columns: ColumnMap = ColumnMap()
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
 
-    def rows_content(self) -> Mapping[str, Any]:
+    def output_content(self) -> Mapping[str, Any]:
         """Return the recipe without its name; snapshots with equal content are shared."""
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
     def from_rows(cls, content: Mapping[str, Any]) -> Self:
-        """Restore a recipe from `rows_content`, with a placeholder as name."""
+        """Restore a recipe from `output_content`, with a placeholder as name."""
         return cls.from_content({**content, "name": "unnamed"})

@@ -60,7 +60,7 @@ COLUMN_DESCRIPTIONS: Final = {
 _READ_COLUMNS = ["text", "template", "loss_mode", "loss_rule", "source_tools_id"]
 _BATCH_ROWS, _ROW_GROUP_ROWS = 256, 1024
 _catalogue_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
-NOT_HARMONY_COUNT = dropped_key("not_harmony")
+NOT_HARMONY_COUNT_KEY = dropped_key("not_harmony")
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class ChatFile:
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
-    Counts: `rows` (all), `documents` (converted), and `NOT_HARMONY_COUNT` unless 0. Raise InputError if a row's tools
-    are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
+    Counts: `rows` (all), `documents` (converted), and `NOT_HARMONY_COUNT_KEY` unless 0. Raise InputError if a row's
+    tools are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
     """
     with (
         ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output,
@@ -98,7 +98,7 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
         count = rows.metadata.num_rows
     written = output.output(source.path)
     counts = {"rows": count, "documents": written.rows}
-    return Receipt([written], counts | ({NOT_HARMONY_COUNT: count - written.rows} if count > written.rows else {}))
+    return Receipt([written], counts | ({NOT_HARMONY_COUNT_KEY: count - written.rows} if count > written.rows else {}))
 
 
 def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:

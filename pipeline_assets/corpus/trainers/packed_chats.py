@@ -30,7 +30,7 @@ _COLUMNS: Final = {
 COLUMN_DESCRIPTIONS = {name: description for name, (_, description) in _COLUMNS.items()}
 _SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()])
 _IGNORED_LABEL, _BATCH_ROWS, _SEED = -100, 256, 1
-TOO_LONG_COUNT = dropped_key("longer_than_a_row")
+TOO_LONG_COUNT_KEY = dropped_key("longer_than_a_row")
 
 
 def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
@@ -38,13 +38,13 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
 
     Longer conversations are left out; if none fits, no file is written. `tokens` is the subset's folder of token files
     (`subset_tokens`), `path` the new file's path in `folder`, `padding` the id that fills rows. Counts: `rows` (all),
-    `documents` and `tokens` (packed), `TOO_LONG_COUNT`.
+    `documents` and `tokens` (packed), `TOO_LONG_COUNT_KEY`.
     """
     rows = read_columns(tokens / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
     kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
     counts = {"rows": len(rows), "documents": len(kept), "tokens": int(to_numpy(kept["tokens"]).sum())}
-    counts |= {TOO_LONG_COUNT: len(rows) - len(kept)} if len(kept) < len(rows) else {}
+    counts |= {TOO_LONG_COUNT_KEY: len(rows) - len(kept)} if len(kept) < len(rows) else {}
     tables = _pack(tokens, kept, seq_len, padding)
     return Receipt([write_table(folder.path(path), path, tables, _SCHEMA)] if len(kept) else [], counts)
 

@@ -180,12 +180,12 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
     source = LocalSource(kind="local", source="code", path=".", files=("**/*.py",))
     code = source.model_copy(update={"text_endings": (".py",), "license_files": "LICENSE"})
 
-    plain, named = source.rows_content(1), code.rows_content(1)
+    plain, named = source.output_content(1), code.output_content(1)
 
     assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
     assert named["licence_texts"] == licence_texts_fingerprint()
     found, _ = parse_source(named | {"licences": licence_table().fingerprint})
-    assert found.rows_content(1) == named
+    assert found.output_content(1) == named
 
 
 def test_a_licence_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -559,12 +559,12 @@ def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Pa
 def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -> None:
     for source in some(recipe_with(tmp_path).sources):
         assert not isinstance(source, NormalizedSource)
-        content = source.rows_content(1234)
+        content = source.output_content(1234)
 
         found, shard_text_bytes = parse_source(content | {"licences": "of the table"})
 
         assert shard_text_bytes == 1234
-        assert found.rows_content(1234) == content
+        assert found.output_content(1234) == content
         assert {"path", "filters"}.isdisjoint(content)
 
 

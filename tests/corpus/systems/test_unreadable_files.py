@@ -211,7 +211,7 @@ def test_excluded_files_are_no_inputs_and_a_recipe_without_the_key_keeps_its_dig
     plain = LocalSource.model_validate(section)
     excluding = LocalSource.model_validate(section | {"exclude": "bad.*\n"})
 
-    assert "exclude" not in plain.rows_content(1)
+    assert "exclude" not in plain.output_content(1)
     assert [file.name for file in to_source_folder(excluding).files()] == [f"good-{n}.jsonl" for n in range(3)]
     normalized = normalize(recipe_of(section | {"exclude": ["bad.*"]}), tmp_path)
     assert ledger(normalized)["in"] == 120
