@@ -170,6 +170,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "nested.jsonl": b'{"id": "a name", "doc": {"body": {"text": "Deep."}}}',
         "one.py": b"1",
         "table.xlsx": b"PK\x03\x04",
+        "talk.json": b'[{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}]',
         "two.py": b"2",
         "utf16.txt": "A".encode("utf-16"),
         "utf32.txt": "A".encode("utf-32"),
@@ -207,6 +208,7 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "left out: 2 .py files: one.py, two.py (unknown format; to read it as text, add `**/*.py` to `files`, and set "
         "`text_endings: [.py]`)",
         "left out: table.xlsx (convert it: soffice --headless --convert-to csv table.xlsx)",
+        f"left out: talk.json (conversations in `messages`; read them with: {chat.replace('chat ', 'talk ', 1)})",
         "left out: utf16.txt (UTF-16; convert it: iconv -f UTF-16 -t UTF-8 utf16.txt -o utf16.txt.utf8.txt)",
         "left out: utf32.txt (UTF-32; convert it: iconv -f UTF-32 -t UTF-8 utf32.txt -o utf32.txt.utf8.txt)",
         "links are followed: link.html, linked/d.txt",

@@ -131,7 +131,7 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
             "trace: nothing to trace; "
             "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone",
         ),
-        ([train], f"{train}: expected one of --token, --doc-id and --row, got 0; pass exactly one of them"),
+        ([train], f"{train}: expected one of --token, --doc-id and --row, got none; pass exactly one of them"),
         (
             [train, "--token", 1, "--row", 0],
             f"{train}: expected one of --token, --doc-id and --row, got 2; pass exactly one of them",

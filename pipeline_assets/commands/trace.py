@@ -57,7 +57,7 @@ def trace(
         fix = "pass the folder of a split, set or corpus and --token, --doc-id or --row, or --source alone"
         raise UsageError("nothing to trace", "trace", fix)
     if len(selectors) != 1:
-        what = f"expected one of --token, --doc-id and --row, got {len(selectors)}"
+        what = f"expected one of --token, --doc-id and --row, got {len(selectors) or 'none'}"
         raise UsageError(what, folder, "pass exactly one of them")
     root = terminal.data_root(folder, data)
     with forbid_replacement(folder):

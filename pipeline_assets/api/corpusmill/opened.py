@@ -130,7 +130,9 @@ class OpenedArtifact:
         """
         selectors = (row is not None) + (doc_id is not None) + (token is not None)
         if selectors != 1:
-            raise UsageError(f"expected one of row, doc_id and token, got {selectors}", self.folder, "pass one of them")
+            raise UsageError(
+                f"expected one of row, doc_id and token, got {selectors or 'none'}", self.folder, "pass one of them"
+            )
         with self._reading() as rows:
             if token is not None:
                 return Traces([trace_token(rows, token)])

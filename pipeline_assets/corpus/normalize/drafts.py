@@ -237,11 +237,12 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
             letters[path] += sum(map(str.isalpha, text))
     usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_NAMES]
     column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
-    if column not in _TEXT_NAMES and len(rows) == 1 and is_json_value_file(file):
+    turns = next((name for row in rows for name, value in row.items() if _is_conversation(value)), None)
+    if column not in _TEXT_NAMES and turns is None and len(rows) == 1 and is_json_value_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column
-    if turns := next((name for row in rows for name, value in row.items() if _is_conversation(value)), None):
+    if turns is not None:
         options = ["--dataset", str(file.path.parent), "--split", split_from_name(file.name)]
         command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
         what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"

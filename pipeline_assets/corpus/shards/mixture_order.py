@@ -54,8 +54,10 @@ def rank_positions(
         raise ValueError("drop_last and padding exclude each other: drop the last rows, or repeat the first ones")
     if ranks < 1 or not 0 <= rank < ranks:
         raise ValueError(f"rank must be in [0, ranks), got {rank} of {ranks} ranks")
-    if batch < 1 or step < 0:
-        raise ValueError(f"batch must be >= 1 and step >= 0, got batch {batch} and step {step}")
+    if batch < 1:
+        raise ValueError(f"batch must be >= 1, got {batch}")
+    if step < 0:
+        raise ValueError(f"step must be >= 0, got {step}")
     share = ranks * batch if drop_last else ranks
     used = -(-rows // share) * share if padding else rows - rows % share  # a multiple of share, rounded up or down
     if not used:
