@@ -74,7 +74,7 @@ def parallel_text(folder: Path, name: str) -> Recipe:
 
 @pytest.fixture(autouse=True)
 def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_digest, "_program", lambda: "this program")
+    monkeypatch.setattr(task_digest, "_versions_json", lambda: "this program")
 
 
 def proof(make: Callable[[str], Recipe], run: Callable[..., Run], root: Path) -> None:

@@ -129,8 +129,8 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    A corpus that the recipe names as an output is not marked. A corpus whose files the next corpus only links is
-    marked only if the next corpus is. `targets` are upstream first.
+    `targets` are upstream first. A corpus that the recipe names as an output is never marked. If the next corpus merely
+    links to a corpus's files, this corpus is marked only if the next one is marked, too.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.export import card_title, earlier_steps
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.systems import EXPORT_PREFIX
 from pipeline_assets.build.target import Kind
-from pipeline_assets.corpus.chat_templates.marked_text import RULE_VERSION
+from pipeline_assets.corpus.chat_templates.marked_text import SPAN_RULE_VERSION
 from pipeline_assets.corpus.formats.parquet import StoredParquet, read_columns
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe, TokenizerPath, tokenizer_path
 from pipeline_assets.corpus.publishing.dataset_card import (
@@ -116,7 +116,7 @@ def _write_packed(job: Job) -> BuildResult:
         raise UsageError("the training subsets have no token files", source.folder, fix)
     rules = (rule for table in tables for rule in read_columns(source.path(table), ["loss_rule"])["loss_rule"])
     # Padding never counts, and 0 is an id of every chat template's tokenizer.
-    is_chat = str(next(rules, "")).startswith(RULE_VERSION)
+    is_chat = str(next(rules, "")).startswith(SPAN_RULE_VERSION)
     padding = 0 if is_chat else load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
     names = {
         source.path(table).parent: f"subset_{Path(table).parent.name}/train-00000-of-00001.parquet" for table in tables

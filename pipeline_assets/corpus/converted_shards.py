@@ -153,16 +153,16 @@ def gather_rejects(
     the conversion come first.
     """
     receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
-    return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
+    return concatenate_lines(staging, _files_of_rejects(receipts), REJECTS_FILE, zstd_level)
 
 
 def read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """Yield the rejects in the files of receipts, in order."""
-    for file in _reject_files(receipts):
+    for file in _files_of_rejects(receipts):
         yield from read_structs(staging.path(file.path), Reject)
 
 
-def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
+def _files_of_rejects(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
     return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS_FOLDER))
 
 

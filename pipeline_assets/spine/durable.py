@@ -1,9 +1,10 @@
 """File operations that survive a crash.
 
-Every write that must last goes through this module, `file_ranges` or `folder_exchange`. A file appears under its name
-completely or not at all: temporary name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All
-File Systems Are Not Created Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests
-use it to count the operations, and to stop the process before one of them.
+Every write that must last goes through this module, `file_ranges` or `folder_exchange`; only `hub_files` appends to
+partial downloads itself. A file appears under its name completely or not at all: temporary name, write, fsync, rename,
+fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Each operation
+first calls the hook `failpoint`, if it is set: tests use it to count the operations, and to stop the process before one
+of them.
 """
 
 import contextlib

@@ -40,11 +40,11 @@ def task_digest(work: Callable[..., object], shard: object, staging: Path) -> st
         described = json.dumps([_describe(work, staging), _describe(shard, staging)])
     except (_NoDigestError, OSError):
         return None
-    return hashlib.sha256(f"{_program()}{described}".encode()).hexdigest()
+    return hashlib.sha256(f"{_versions_json()}{described}".encode()).hexdigest()
 
 
 @functools.cache
-def _program() -> str:
+def _versions_json() -> str:
     return json.dumps(current_versions(), sort_keys=True)
 
 

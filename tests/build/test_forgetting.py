@@ -29,7 +29,7 @@ from pipeline_assets.trust.rebuild import rebuild
 
 @pytest.fixture(autouse=True)
 def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_digest, "_program", lambda: "this program")
+    monkeypatch.setattr(task_digest, "_versions_json", lambda: "this program")
 
 
 def shards(root: Path, source: str = "notes") -> dict[str, int]:

@@ -125,7 +125,7 @@ CHANGES = [
 @pytest.fixture(autouse=True)
 def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit of a checkout that is being edited may change between two builds."""
-    monkeypatch.setattr(task_digest, "_program", lambda: "this program")
+    monkeypatch.setattr(task_digest, "_versions_json", lambda: "this program")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def first_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the first version, whose work is kept."""
     root = tmp_path_factory.mktemp("first") / "data"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(task_digest, "_program", lambda: "this program")
+        patched.setattr(task_digest, "_versions_json", lambda: "this program")
         build(recipe(content_of(root, "first")), run_in(root, keep_work=True))
     return root
 
@@ -239,7 +239,7 @@ def test_another_program_reuses_nothing(
     first_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     second, run = next_version(first_root, tmp_path / "data", one_more_file)
-    monkeypatch.setattr(task_digest, "_program", lambda: "another program")
+    monkeypatch.setattr(task_digest, "_versions_json", lambda: "another program")
     with caplog.at_level(logging.INFO, "corpusmill"):
         build(second, run)
 

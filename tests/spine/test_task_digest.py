@@ -94,7 +94,7 @@ def test_a_changed_file_changes_the_digest(part: Part) -> None:
 
 def test_another_program_changes_the_digest(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
     before = bound(part)
-    monkeypatch.setattr(task_digest, "_program", lambda: "another")
+    monkeypatch.setattr(task_digest, "_versions_json", lambda: "another")
 
     assert bound(part) != before
 

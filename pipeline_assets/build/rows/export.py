@@ -120,5 +120,5 @@ def card_title(manifest: Manifest) -> str:
 
 
 def earlier_steps(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
-    """Return the manifests of all upstream artifacts, sources first."""
+    """Return the manifests of existing upstream artifacts, the farthest first."""
     return [upstream.manifest for upstream in collect_chain(artifact.folder, lineage.root).artifacts[:0:-1]]

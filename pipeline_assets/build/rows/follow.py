@@ -159,7 +159,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
     An artifact cannot be linked if all its inputs are missing and are of kinds without rows. Artifacts that read
-    sources are skipped, and so are those with a missing input that has rows, which `find_unsearchable` reports.
+    sources are skipped. So are artifacts with a missing input of a kind with rows; `find_unsearchable` reports them.
     """
     lineage = stores.lineage
     for folder, summary in lineage.sealed.items():

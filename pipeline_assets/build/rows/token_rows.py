@@ -135,7 +135,10 @@ class PackedRows(TokenRowStore):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_lines(self, segments: list[Segment]) -> list[DrawnLine]:
-        """Return the row of documents.parquet for each segment, in order."""
+        """Return a row of documents.parquet for the document of each segment, in order.
+
+        If a document was drawn in several epochs, this is the row of its last draw.
+        """
         lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:

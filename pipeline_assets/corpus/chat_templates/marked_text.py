@@ -26,7 +26,7 @@ from pipeline_assets.corpus.tokens.hf_tokenizer import HfTokenizer
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
-TEMPLATE_PREFIX, RULE_VERSION = "chat/", "spans/1"
+TEMPLATE_PREFIX, SPAN_RULE_VERSION = "chat/", "spans/1"
 _MARK = re.compile(
     r"(system|user|assistant|tool)(?:/(analysis|commentary|final))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
     r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
@@ -65,7 +65,7 @@ def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
 
     `counted_messages` has the numbers of the messages that count in the loss.
     """
-    marks = [RULE_VERSION]
+    marks = [SPAN_RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):
         name = message.recipient if message.is_call else message.name
         channel = f"/{message.channel}" if message.role is Role.ASSISTANT else ""
@@ -101,8 +101,8 @@ def parse_text(text: str, template: str | None, loss_rule: str | None) -> Parsed
 
 def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
     version, *marks = rule.split(" ")
-    if version != RULE_VERSION or not marks:
-        raise ValueError(f"loss_rule is {rule!r:.80}, expected {RULE_VERSION} and messages")
+    if version != SPAN_RULE_VERSION or not marks:
+        raise ValueError(f"loss_rule is {rule!r:.80}, expected {SPAN_RULE_VERSION} and messages")
     messages, in_loss, last = list[ParsedMessage](), list[int](), 0
     for number, mark in enumerate(marks):
         match = _MARK.fullmatch(mark)

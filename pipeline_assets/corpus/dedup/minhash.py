@@ -116,7 +116,7 @@ def _sign(
     permutations: NDArray[np.uint32],
     signatures: NDArray[np.uint32],
 ) -> None:
-    """Lower the numbers in `signatures` from `_EMPTY` to those of MinHash signatures."""
+    """Compute MinHash signatures in place; `signatures` must be filled with `_EMPTY`."""
     # A pass takes four shingles, because reading and writing the signature costs as much as one shingle.
     a, b = permutations[0], permutations[1]
     for document in range(len(signatures)):

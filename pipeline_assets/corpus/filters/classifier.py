@@ -22,7 +22,8 @@ from pipeline_assets.spine.errors import InputError
 _HEADER = struct.Struct("<14id3i2q")  # magic, version, 12 settings, `t`; numbers of entries, words, labels; two counts
 _MAGIC, _VERSION, _SOFTMAX, _SUPERVISED, _MAX_WORDS = 793712314, 12, 3, 3, 16
 _FNV_OFFSET, _FNV_PRIME, _LOW, _SIGN = np.uint64(2166136261), np.uint64(16777619), np.uint64(0xFFFFFFFF), np.uint64(31)
-_SIGNED_BYTE, _SIGNED_HASH, _NGRAM_PRIME = np.uint64(0xFFFFFF00), np.uint64(0xFFFFFFFF00000000), np.uint64(116049371)
+_BYTE_SIGN_BITS, _HASH_SIGN_BITS = np.uint64(0xFFFFFF00), np.uint64(0xFFFFFFFF00000000)
+_NGRAM_PRIME = np.uint64(116049371)
 # Hashes of `__label__`, with which labels begin, and of `</s>`, the last word of every text; also its fastText hash.
 _LABEL, _END, _END_STATE = np.uint64(0x7CD68B05C47C1D99), np.uint64(0x7BD4011AD427EA99), np.uint64(0xD79C9359)
 
@@ -94,7 +95,7 @@ def _read_matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 @always_inline
 def _extend_fasttext_hash(state: np.uint64, byte: int) -> np.uint64:
     """Extend a string's hash by a byte, like fastText: 32-bit FNV-1a of signed bytes."""
-    return ((state ^ (np.uint64(byte) | (_SIGNED_BYTE if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
+    return ((state ^ (np.uint64(byte) | (_BYTE_SIGN_BITS if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 
 @compiled_inner
@@ -158,7 +159,7 @@ def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], mod
             row = hashed_words.find_value(model.words, key)
             added += _add_row(row, model, hidden) if row >= 0 else 0
             added += 0 if is_end else _add_characters(text[start : at - 1], model, hidden)
-            state |= _SIGNED_HASH if state >> _SIGN else np.uint64(0)  # fastText extends the sign to 64 bits
+            state |= _HASH_SIGN_BITS if state >> _SIGN else np.uint64(0)  # fastText extends the sign to 64 bits
             # `ngrams[size]` is the hash of the last `size` + 1 words: extend those of one word less, longest first.
             for size in range(min(words, model.max_words - 1), 0, -1):
                 ngrams[size] = ngrams[size - 1] * _NGRAM_PRIME + state

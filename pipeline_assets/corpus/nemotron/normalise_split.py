@@ -79,8 +79,9 @@ def normalise_split(
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again. `template` has the files of the rules' chat template; None if the
-    rules have a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept row.
+    sampled row, tiktoken encodes all rows again. `template` has the files of the model's chat template that `rules`
+    name; None if they name a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept
+    row.
     """
     prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:

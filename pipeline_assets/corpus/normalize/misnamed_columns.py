@@ -1,4 +1,4 @@
-"""Columns that a recipe may name wrongly, as rows lack them or leave them empty."""
+"""Columns of a recipe without values in any row, whose names may be misspelt."""
 
 from collections.abc import Iterable, Mapping
 
