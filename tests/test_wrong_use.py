@@ -62,6 +62,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("peek none --row 0", 2, NO_FOLDER),
         ("push none file:///proc/none --data empty", 2, NO_FOLDER),
         ("run healing_text_v2", 2, f"{NO_RECIPE}; did you mean healing_text_v1?"),
+        ("run healing_text_v1.yaml", 2, f"{NO_RECIPE}; did you mean healing_text_v1, which is "),
         ("plan none", 2, NO_RECIPE),
         ("run mine --data table.parquet", 2, "table.parquet: expected a folder, got a file"),
         ("run mine --data /proc/none", 2, "for a recipe of a data root other than /proc/none, pass --data"),
