@@ -18,10 +18,17 @@ import dagster as dg
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder
+from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
 from pipeline_assets.events import SAMPLE_KEY, AssetView, asset_views, evaluations, materialization, newest_versions
-from pipeline_assets.spine.artifact import CheckResult, check_record_path, open_artifact, read_check_results
+from pipeline_assets.spine.artifact import (
+    CheckResult,
+    check_record_path,
+    open_artifact,
+    read_check_results,
+    size_error,
+)
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
@@ -50,7 +57,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
         sealed = _list_sealed(requested, root, names)
-        fingerprint = _fingerprint(sealed, _failed_runs(context.instance, 1))
+        fingerprint = _fingerprint(sealed, root, _failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
             return dg.SkipReason("nothing was built since the last scan")
@@ -74,8 +81,8 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
-    `target` is None if no recipe requests the artifact. `is_stale` comes from `_find_state`, because no digest shows
-    that local files changed, that the removal list grew, or that files are damaged.
+    `target` is None if no recipe requests the artifact. `is_changed` is set if its local input files changed, or if one
+    of its own files is missing or has another size, which no digest shows.
     """
 
     folder: Path
@@ -83,7 +90,7 @@ class _SealedAsset:
     digest: str
     view: AssetView
     target: Target | None = None
-    is_stale: bool = False
+    is_changed: bool = False
 
 
 _RequestedTargets = Mapping[tuple[Path, str], Sequence[tuple[Target, AssetView]]]
@@ -108,29 +115,30 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
     manifests = lineage.sealed.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(upstream).static_order())}
-    artifacts, states = [], dict[int, str]()
+    artifacts = []
     for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         kind, digest = manifest.kind, manifest.digest
+        is_damaged = any(size_error(folder, file) for file in manifest.storage)
         for target, view in requested.get((folder, kind), ()):
-            is_stale = _find_state(target, root, states) == "stale"
-            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_stale))
+            is_changed = is_damaged or (target.external_inputs is not None and target.state(root)[0] == "stale")
+            artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_changed))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             asset = asset_partition(kind, partition or None, name, names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
-            artifacts.append(_SealedAsset(folder, kind, digest, view))
+            artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
     return artifacts
 
 
-def _fingerprint(sealed: Sequence[_SealedAsset], failed: Sequence[dg.RunRecord]) -> str:
+def _fingerprint(sealed: Sequence[_SealedAsset], root: Path, failed: Sequence[dg.RunRecord]) -> str:
     """Hash everything on which events depend, such as digests and times of checks."""
-    lines = [record.dagster_run.run_id for record in failed]
+    lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed)]
     for entry in sealed:
         checked_at, view = 0, entry.view
         with contextlib.suppress(FileNotFoundError):
             checked_at = check_record_path(entry.folder).stat().st_mtime_ns
         asset = (view.key.to_user_string(), view.partition, view.code_version)
-        values = (*asset, entry.digest, entry.is_stale, checked_at)
+        values = (*asset, entry.digest, entry.is_changed, checked_at)
         lines.append(" ".join(map(str, values)))
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -162,8 +170,9 @@ def _new_materializations(
     for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
+    states = dict[int, str]()
     for entry in sealed:
-        view, is_stale = entry.view, entry.is_stale
+        view, is_stale = entry.view, entry.target is not None and _find_state(entry.target, root, states) == "stale"
         digest, code_version = reported[view.key].get(view.partition, ("", ""))
         is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
         ended = failed_at.get((view.key, view.partition), 0.0)

@@ -287,8 +287,9 @@ def row_text(
         loss = find_loss(parsed, range(len(kept)))
     counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
-    rest = (bool(turns), stalled, failed_checks, tokens)
-    return RowText(loss, parsed, messages, template, is_own_text, counts, None, *rest)
+    return RowText(
+        loss, parsed, messages, template, is_own_text, counts, None, bool(turns), stalled, failed_checks, tokens
+    )
 
 
 def _count_analysis(messages: Sequence[Message]) -> int:
