@@ -20,12 +20,12 @@ def recipe_paths(root: Path) -> dict[str, Path]:
 
 def recipe_path(name: str, root: Path) -> Path:
     """Return the path of a recipe file by path or name; UsageError for unknown names."""
-    known = recipe_paths(root)
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = Path(name)
-        if path.stem in known and not path.exists():
-            raise UsageError("recipe not found", name, f"did you mean {path.stem}, which is {known[path.stem]}?")
+        if not path.exists() and (named := recipe_paths(root).get(path.stem)) is not None:
+            raise UsageError("recipe not found", name, f"did you mean {path.stem}, which is {named}?")
         return path
+    known = recipe_paths(root)
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose another folder, or move the file away")
     if name not in known:

@@ -92,9 +92,9 @@ def _write_tokens(job: Job) -> BuildResult:
 
 def _write_messages(job: Job) -> BuildResult:
     [source], catalogues, files = job.upstream, dict[str, tuple[Path, ...]](), list[chat_rows.ChatFile]()
-    roots = [root for root in (job.run.root, find_data_root(source.folder)) if root is not None]
-    chains = [collect_chain(source.folder, root) for root in roots]
-    chain = next((complete for complete in chains if not complete.missing), chains[-1])
+    chain, own_root = collect_chain(source.folder, job.run.root), find_data_root(source.folder)
+    if chain.missing and own_root is not None and own_root != job.run.root:
+        chain = collect_chain(source.folder, own_root)
     for artifact in chain.artifacts:
         for name in (file.path for file in artifact.manifest.identity.files if file.path.endswith(_CATALOGUE_SUFFIX)):
             split = name.removesuffix(_CATALOGUE_SUFFIX)
