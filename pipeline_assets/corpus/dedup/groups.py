@@ -44,12 +44,11 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
             # Count one for the kept document of each dropped row, if it is in this block.
             positions = np.frombuffer(file.read(), np.int64) - start
             np.add.at(counts, positions[(positions >= 0) & (positions < len(counts))], np.uint32(1))
-        # Groups below the tenth largest count of their block cannot be among the ten largest of all.
-        lowest = np.partition(counts, -_MAX_GROUPS)[-_MAX_GROUPS] if len(counts) > _MAX_GROUPS else 0
-        large = np.flatnonzero(counts > max(int(lowest), 1))
-        large = np.append(
-            large, np.flatnonzero(counts == max(int(lowest), 1))[:_MAX_GROUPS]
-        )  # of equal ones, the first
+        # Groups below the tenth largest count of their block cannot be among the ten largest of all. Of the groups with
+        # this count, which can be millions, only the first ten can.
+        lowest = max(int(np.partition(counts, -_MAX_GROUPS)[-_MAX_GROUPS]), 1) if len(counts) > _MAX_GROUPS else 1
+        ties = np.flatnonzero(counts == lowest)[:_MAX_GROUPS]
+        large = np.append(np.flatnonzero(counts > lowest), ties)
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
         largest = heapq.nsmallest(_MAX_GROUPS, [*largest, *candidates])
     members: dict[int, list[int]] = {number: [] for _, number in largest}
