@@ -130,6 +130,20 @@ def materialization(
     return dg.AssetMaterialization(view.key, partition=view.partition, metadata=metadata, tags=tags)
 
 
+def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
+    """Return the event by which the UI shows a missing or damaged artifact as stale.
+
+    `digest` is the digest that the UI shows, `code_version` one that differs from the asset's.
+    """
+    tags = {
+        _DATA_VERSION_TAG: digest,
+        "dagster/data_version_is_user_provided": "true",
+        _CODE_VERSION_TAG: code_version,
+    }
+    description = f"The artifact is {state}; a run builds it again."
+    return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)
+
+
 def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
     """Return the newest materialization of an asset, then of each of its partitions."""
     latest = instance.event_log_storage.get_latest_storage_id_by_partition(

@@ -2,7 +2,8 @@
 
 Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor reports the
 current version of each artifact, with its check results, to the new instance. An up-to-date artifact whose last run
-failed, such as after a time-out, is reported again, so that the UI does not show it as failed.
+failed, such as after a time-out, is reported again, so that the UI does not show it as failed. An artifact that was
+removed or damaged is shown as stale.
 """
 
 import contextlib
@@ -21,7 +22,15 @@ from pipeline_assets.build.recipe_paths import recipe_names_by_folder
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.target import Target
 from pipeline_assets.compat import PARTITION_TAG
-from pipeline_assets.events import SAMPLE_KEY, AssetView, asset_views, evaluations, materialization, newest_versions
+from pipeline_assets.events import (
+    SAMPLE_KEY,
+    AssetView,
+    asset_views,
+    evaluations,
+    loss_event,
+    materialization,
+    newest_versions,
+)
 from pipeline_assets.spine.artifact import (
     CheckResult,
     check_record_path,
@@ -81,8 +90,9 @@ def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterIns
 class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
-    `target` is None if no recipe requests the artifact. `is_changed` is set if its local input files changed, or if one
-    of its own files is missing or has another size, which no digest shows.
+    `target` is None if no recipe requests the artifact. `digest` is empty if the artifact is missing. `is_changed` is
+    set if its local input files changed, or if one of its own files is missing or has another size, which no digest
+    shows.
     """
 
     folder: Path
@@ -107,7 +117,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
 
 
 def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, once for each recipe that requests it.
+    """List sealed artifacts, upstream first, then the missing ones, once for each recipe that requests it.
 
     An artifact that no recipe requests is listed once.
     """
@@ -127,6 +137,9 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
             asset = asset_partition(kind, partition or None, name, names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
+    for (folder, kind), targets in requested.items():
+        if folder not in lineage.sealed:
+            artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets]
     return artifacts
 
 
@@ -163,17 +176,23 @@ def _new_materializations(
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
     An artifact gets a materialization if its digest or staleness differs from its last materialization, or if a failed
-    run hides that the artifact is up to date. Damaged artifacts are skipped.
+    run hides that the artifact is up to date. A removed or damaged artifact gets one if it is shown as up to date.
     """
-    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed}}
+    known_keys = set(instance.all_asset_keys())
+    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed} & known_keys}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
     for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
     states = dict[int, str]()
     for entry in sealed:
-        view, is_stale = entry.view, entry.target is not None and _find_state(entry.target, root, states) == "stale"
-        digest, code_version = reported[view.key].get(view.partition, ("", ""))
+        view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
+        digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
+        if state in ("missing", "damaged"):
+            if digest and code_version != _OUTDATED:
+                yield loss_event(view, state, digest, _OUTDATED)
+            continue
+        is_stale = state == "stale"
         is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
         ended = failed_at.get((view.key, view.partition), 0.0)
         if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
@@ -187,6 +206,7 @@ def _new_check_results(
     sealed: Sequence[_SealedAsset], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the stored results of checks that the UI lacks, or shows as outdated."""
+    sealed = [entry for entry in sealed if entry.digest]
     kinds = {entry.view.key: SYSTEMS.kinds[entry.kind] for entry in sealed}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.

@@ -21,6 +21,7 @@ import typer
 from pipeline_assets.commands.settings import invalid_settings, misspelled_settings
 from pipeline_assets.commands.terminal import Root, echo, print_lines
 from pipeline_assets.corpus.pages import REPORT_HTML
+from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -68,8 +69,12 @@ def ui(
     from pipeline_assets.instance import instance_home, open_instance
     from pipeline_assets.sealed_sensor import report_sealed
 
-    home = instance_home(data)
-    with _lock_home(data, home), serve_reports(data.absolute(), port + 1) as pages, _serve_demo_hub(data) as hub:
+    home, address = instance_home(data), f"http://127.0.0.1:{port}"
+    with (
+        _lock_home(data, home, address),
+        serve_reports(data.absolute(), port + 1) as pages,
+        _serve_demo_hub(data) as hub,
+    ):
         os.environ.update(pages)
         with open_instance(data) as instance:
             report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
@@ -98,7 +103,7 @@ def ui(
             try:
                 if not has_answered and _accepts_connections(port):
                     has_answered = True
-                    echo(f"Dagster UI: http://127.0.0.1:{port}  (data root {data.absolute()}; Ctrl-C stops it)")
+                    echo(f"Dagster UI: {address}  (data root {data.absolute()}; Ctrl-C stops it)")
                 status = process.wait(None if has_answered else _POLL_S)
             except subprocess.TimeoutExpired:
                 pass
@@ -118,13 +123,19 @@ def _accepts_connections(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def _lock_home(root: Path, home: Path) -> Iterator[None]:
-    """Lock a Dagster home; two daemons would start each scheduled run twice."""
+def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
+    """Lock a Dagster home, and store the UI's address in it.
+
+    Without the lock, two daemons would start each scheduled run twice.
+    """
+    address_file = home / "ui.address"
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(locked(home / "ui"))
         except BuilderBusy:
-            raise InputError("another UI serves this data root", root, "open its address, or stop it first") from None
+            other = address_file.read_text(encoding="utf-8") if address_file.is_file() else "its address"
+            raise InputError("another UI serves this data root", root, f"open {other}, or stop it first") from None
+        durable.write_durably(address_file, address.encode())
         yield
 
 

@@ -310,6 +310,32 @@ def test_what_is_made_from_damaged_files_is_shown_as_stale(
     assert staleness(root, instance)["stage_a/filtered/notes"] == "STALE"
 
 
+def remove_folder(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def shorten_a_shard(folder: Path) -> None:
+    shard = next((folder / "shards").iterdir())
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("lose", [remove_folder, shorten_a_shard])
+def test_what_is_lost_is_stale_until_it_is_built_again(
+    lose: Callable[[Path], None], look: Look, instance: dg.DagsterInstance, root: Path
+) -> None:
+    look()
+
+    lose(root / "stage_a/mixed/filtered/notes")
+    looks = [look(), look()]
+    lost = {role for role, state in staleness(root, instance).items() if state == "STALE"}
+    run_kinds(root)
+    look()
+
+    assert "stage_a/filtered/notes" in lost
+    assert looks[1] == "nothing was built since the last scan"
+    assert both(root, instance) == (set(), set())
+
+
 def test_what_is_stale_when_first_seen_is_stale_to_both(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
     edit_source_filter(root)
 

@@ -26,7 +26,7 @@ def started(root: Path, port: int) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
-def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
+def test_its_address_is_printed_when_it_answers_and_to_a_second_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
     port = free_port()
     with started(tmp_path, port) as ui:
         try:
@@ -37,6 +37,7 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
             foreign = urllib.request.Request(f"http://127.0.0.1:{port}/server_info", headers={"Host": "evil.example"})
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 urllib.request.urlopen(foreign, timeout=60)
+            second = corpusmill("ui", "--data", tmp_path, "--port", free_port())
         finally:
             ui.terminate()
         rest = ui.stdout.read()
@@ -44,6 +45,8 @@ def test_its_address_is_said_once_it_answers(tmp_path: Path) -> None:
     assert said == f"Dagster UI: http://127.0.0.1:{port}  (data root {tmp_path}; Ctrl-C stops it)\n"
     assert (status, ui.returncode) == (200, 0)
     assert "Dagster UI" not in rest
+    refusal = f"another UI serves this data root; open http://127.0.0.1:{port}, or stop it first"
+    assert (second.returncode, only_line(second)) == (1, f"{tmp_path}: {refusal}")
 
 
 def test_wrong_settings_are_named_before_it_starts(corpusmill: Corpusmill, tmp_path: Path) -> None:
