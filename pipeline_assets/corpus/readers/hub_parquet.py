@@ -112,15 +112,15 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
 def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) -> list[RowGroup]:
     """List the row groups of a file, in order."""
     groups, first_row = [], 0
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
+    for number, group in enumerate(map(metadata.row_group, range(metadata.num_row_groups))):
         chunks = [group.column(column) for column in range(group.num_columns)]
-        # A chunk begins with its first data page, or with a dictionary page, whose offset is 0 or missing without one.
+        # A chunk begins with its first data page, or with a dictionary page; without rows, it may have neither.
         offsets = ((chunk.data_page_offset, chunk.dictionary_page_offset) for chunk in chunks)
-        starts = [min(filter(None, pair)) for pair in offsets]
+        starts = [min(filter(None, pair), default=0) for pair in offsets]
         text_bytes = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == text_column)
         stop = max(start + chunk.total_compressed_size for start, chunk in zip(starts, chunks, strict=True))
-        groups.append(RowGroup(file, number, first_row, group.num_rows, min(starts), stop, text_bytes))
+        start = min(filter(None, starts), default=0)
+        groups.append(RowGroup(file, number, first_row, group.num_rows, start, stop, text_bytes))
         first_row += group.num_rows
     return groups
 

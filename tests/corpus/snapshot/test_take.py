@@ -1,9 +1,11 @@
 """A snapshot as a whole: the ledger adds up, bad input stops it with a reason, workers and shards change no content."""
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faulty_hub import FaultyHub
 from refusals import refusal
@@ -68,6 +70,19 @@ def test_rejects_above_the_limit_stop_the_build_and_the_first_five_are_shown(tak
 )
 def test_a_snapshot_of_no_document_is_an_error(take: Take, table: pa.Table, words: str) -> None:
     assert refusal(lambda: take({"a.parquet": table}, rules=["int_score >= 5"])) == f"maker/pages: {words}"
+
+
+def test_a_row_group_without_rows_and_without_pages_adds_nothing(take: Take, documents_of: Read) -> None:
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, pages(2).schema, use_dictionary=["id"]) as writer:
+        for rows in (0, 2, 0):  # of rows that do not exist, only the column `id` has a page
+            writer.write_table(pages(2).slice(0, rows))
+
+    snapshot = take({"a.parquet": file.getvalue()}, amount={"files": 1})
+
+    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0", "page-1"]
+    groups = snapshot.manifest.identity.inputs[0]["row_groups"]
+    assert [(group["rows"], group["start"] < group["stop"]) for group in groups] == [(0, True), (2, True), (0, True)]
 
 
 def test_a_limit_of_documents_counts_source_rows_and_cuts_the_last_row_group(take: Take, documents_of: Read) -> None:
