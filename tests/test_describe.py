@@ -13,7 +13,7 @@ from stage_a_build import build, local_source, recipe_of
 
 from pipeline_assets.build.rows.row_facts import url_domain
 from pipeline_assets.corpus.publishing.description import Description, Fact, chain_facts
-from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
+from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, render_standard
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Chain, Lineage
@@ -61,7 +61,7 @@ def form_items(form: str, description: Description) -> dict[str, list[list[str]]
 def test_croissant_has_the_facts_and_their_origins(folder: Path, description: Description) -> None:
     shard, *_ = [file for file in open_artifact(folder).manifest.storage if file.path.startswith("shards/")]
 
-    text = standard_json("croissant", description)
+    text = render_standard("croissant", description)
 
     content = json.loads(text)
     assert croissant_warnings(text) == {"citeAs", "version"}
@@ -99,7 +99,7 @@ def test_croissant_has_the_facts_and_their_origins(folder: Path, description: De
 
 
 def test_spdx_has_a_dataset_its_licences_and_an_annotation_of_each_property(description: Description) -> None:
-    text = standard_json("spdx", description)
+    text = render_standard("spdx", description)
 
     assert spdx_elements(text) == {
         "Annotation": 12,
@@ -130,13 +130,13 @@ def json_pairs(value: object) -> Iterator[tuple[str, object]]:
 
 def test_spdx_needs_a_date_and_takes_none_from_the_clock(description: Description) -> None:
     with pytest.raises(UsageError, match="SPDX requires a date, which the manifest lacks"):
-        standard_json("spdx", Description(description.manifest, description.files, {}))
+        render_standard("spdx", Description(description.manifest, description.files, {}))
 
 
 def test_an_in_toto_statement_has_all_files_and_inputs(folder: Path, description: Description) -> None:
     manifest = open_artifact(folder).manifest
 
-    statement = json.loads(standard_json("in-toto", description))
+    statement = json.loads(render_standard("in-toto", description))
 
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     assert subjects.items() >= {file.path: file.sha256 for file in manifest.storage}.items()

@@ -1,4 +1,4 @@
-"""Builds of targets, written to a staging directory and then sealed."""
+"""Builds of targets, which seal an artifact or only its manifest."""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -227,7 +227,8 @@ def pack(
 def _read_section(content: Content, file: Path, name: str) -> Content:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    A recipe without the section results in {}. Raise UsageError if another file lacks it, or has other keys.
+    For a recipe without the section, return {}. If the file is no recipe, the section must be its only key; raise
+    UsageError otherwise.
     """
     section = content.get(name)
     if section is None and "system" in content:

@@ -29,7 +29,7 @@ def describe(
     """
     from pipeline_assets.build.rows.row_facts import row_facts
     from pipeline_assets.corpus.publishing.description import Description, chain_facts, merge_sources, stored_files
-    from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, standard_json
+    from pipeline_assets.corpus.publishing.forms import form_lines, load_disclosures, read_answers, render_standard
 
     require_manifest(folder)
     if form == "answers":
@@ -49,5 +49,5 @@ def describe(
                 "sources": merge_sources(facts.get("sources", ()), stated_by_rows["sources"]),
             }
         description = Description(manifest, [*stored_files(folder)], facts, known)
-    lines = form_lines(form, description) if is_law else [standard_json(form, description)]
+    lines = form_lines(form, description) if is_law else [render_standard(form, description)]
     print_lines((line,) for line in lines)

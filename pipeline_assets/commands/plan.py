@@ -27,7 +27,7 @@ _UNITS_BY_FIGURE = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows
 def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
     """Predict what a recipe's build fetches, reads and writes.
 
-    Only file listings and Parquet footers are fetched. Exit status 1: the build does not fit on the disk.
+    Fetch only file listings, Parquet footers and dataset cards. Exit status 1: the build does not fit on the disk.
 
     Example: corpusmill plan healing_text_v1
     """

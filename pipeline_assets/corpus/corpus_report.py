@@ -233,14 +233,14 @@ def build_report(
             tag: size | {"licence": msgspec.to_builtins(licences[tag])}
             for tag, size in _size_by(profile, "license_tag").items()
         },
-        "groups": [asdict(group) | profile_size(counts, has_lengths=True) for group, counts in profile.items()],
+        "groups": [asdict(group) | profile_size(counts, with_lengths=True) for group, counts in profile.items()],
         "ledgers": ledgers,
         "attribution": attribution,
     }
 
 
 def _size_by(profile: Profile, field: str) -> dict[str, Any]:
-    return {name: profile_size(counts, has_lengths=True) for name, counts in sum_by(profile, field).items()}
+    return {name: profile_size(counts, with_lengths=True) for name, counts in sum_by(profile, field).items()}
 
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:

@@ -50,7 +50,9 @@ class Removals:
 
     def matches(self, row: RowKeys) -> bool:
         """Check whether an entry matches a row."""
-        return any(keyed_hash(self.secret, *value) in self.entries for value in _values(row, self._selectors))
+        return any(
+            keyed_hash(self.secret, *value) in self.entries for value in _selectable_values(row, self._selectors)
+        )
 
     def matches_value(self, selector: Selector, value: str) -> bool:
         """Check whether an entry matches a value."""
@@ -58,7 +60,9 @@ class Removals:
 
     def matching_hashes(self, row: RowKeys) -> set[str]:
         """Return the hashes of all entries that match a row."""
-        return {keyed_hash(self.secret, *value) for value in _values(row, self._selectors)} & self.entries.keys()
+        return {
+            keyed_hash(self.secret, *value) for value in _selectable_values(row, self._selectors)
+        } & self.entries.keys()
 
     def count_at(self, position: str | None) -> int:
         """Return the number of entries before a position; 0 if it is not in `positions`."""
@@ -92,7 +96,7 @@ def normalize_value(selector: Selector, value: str) -> str:
     return (host if selector == "host" else host + rest) if host else value
 
 
-def _values(row: RowKeys, selectors: frozenset[Selector]) -> Iterator[tuple[Selector, str]]:
+def _selectable_values(row: RowKeys, selectors: frozenset[Selector]) -> Iterator[tuple[Selector, str]]:
     if "id" in selectors:
         yield "id", row.id
     if "text" in selectors:

@@ -22,13 +22,13 @@ _SCALED_TEXT = (
 )
 
 
-def profile_size(counts: Counts, has_lengths: bool = False) -> dict[str, Any]:
+def profile_size(counts: Counts, with_lengths: bool = False) -> dict[str, Any]:
     """Return counts as an entry of a report, optionally with the bins of lengths.
 
     Keys of estimates begin with `estimated_`. If no tokens were counted, tokens and lengths are omitted.
     """
     size = {name: getattr(counts, name) for name in ("documents", "characters", "utf8_bytes")}
-    measured = () if counts.tokens is None else ("tokens", "lengths") if has_lengths else ("tokens",)
+    measured = () if counts.tokens is None else ("tokens", "lengths") if with_lengths else ("tokens",)
     return size | {f"{'' if counts.is_exact else 'estimated_'}{name}": getattr(counts, name) for name in measured}
 
 

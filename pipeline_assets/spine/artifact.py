@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.damage import damaged_file_error
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import file_sha256
@@ -92,11 +93,13 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
 
-    Raise InputError if the artifact's manifest file is damaged, RetryableError if it changed after it was opened.
+    Raise InputError if the artifact's manifest file is damaged, RetryableError if it was replaced after it was opened.
     """
     path = artifact.folder / MANIFEST_FILE
     data = MANIFEST_FORMAT.read_raw(path)
-    if Manifest.from_bytes(data, path).digest != artifact.manifest.digest or not is_seal_intact(data):
+    if not is_seal_intact(data):
+        raise damaged_file_error(_BROKEN_SEAL, path)
+    if Manifest.from_bytes(data, path).digest != artifact.manifest.digest:
         what = f"the file is not the manifest that was opened, of {artifact.manifest.digest}"
         raise RetryableError(what, path, "run the same command again")
     if not copy.exists() or copy.read_bytes() != data:

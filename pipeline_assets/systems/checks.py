@@ -17,8 +17,8 @@ def documents_have_licences(corpus: Artifact) -> Verdict:
     """Check that the licence of every document is known.
 
     A corpus without any known licence fails; a corpus with some unknown licences gets a warning. If the recipe sets
-    `license_tag: unknown` and names no licence column or file, the check only warns, because no tokenizer or token
-    shards use such a source.
+    `license_tag: unknown` and names no licence column or file, the check only warns: the recipe of a tokenizer or of
+    token shards decides whether it may use the source.
     """
     recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
     by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")

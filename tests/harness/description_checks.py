@@ -9,7 +9,7 @@ from spdx_python_model import v3_0_1 as spdx_model
 
 from pipeline_assets.build.rows.row_facts import row_facts
 from pipeline_assets.corpus.publishing.description import Description, chain_facts, stored_files
-from pipeline_assets.corpus.publishing.forms import standard_json
+from pipeline_assets.corpus.publishing.forms import render_standard
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.systems.registry import SYSTEMS
@@ -43,9 +43,9 @@ def spdx_elements(text: str) -> dict[str, int]:
 
 def check_standards(description: Description) -> None:
     """Check that the descriptions of a dataset are valid in each standard."""
-    assert croissant_warnings(standard_json("croissant", description)) <= {"citeAs", "version", "datePublished"}
-    assert spdx_elements(standard_json("spdx", description))["dataset_DatasetPackage"] == 1
-    statement = json.loads(standard_json("in-toto", description))
+    assert croissant_warnings(render_standard("croissant", description)) <= {"citeAs", "version", "datePublished"}
+    assert spdx_elements(render_standard("spdx", description))["dataset_DatasetPackage"] == 1
+    statement = json.loads(render_standard("in-toto", description))
     assert {subject["name"] for subject in statement["subject"]} == {file.path for file in description.files}
     assert len(statement["predicate"]["buildDefinition"]["resolvedDependencies"]) == len(
         description.manifest.identity.inputs

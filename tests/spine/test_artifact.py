@@ -12,7 +12,7 @@ from refusals import refusal
 from word_artifact import build_words
 
 from pipeline_assets.spine.artifact import Artifact, Damage, copy_manifest, open_artifact, read_manifest, verify
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -233,3 +233,4 @@ def test_a_manifest_that_is_not_the_one_that_was_opened_is_not_copied(tmp_path: 
         copy_manifest(artifact, copy)
 
     assert (refused.value.where, copy.exists()) == (str(file), False)
+    assert isinstance(refused.value, RetryableError) == (read == "former")

@@ -47,7 +47,7 @@ class _StepCountInserter(NodeTransformer):
             what = f"line {node.lineno}: a chat template cannot include, import or extend another file"
             raise SecurityError(what)
         if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
-            node.body.insert(0, nodes.ExprStmt(_call_node("count_steps", nodes.Const(1))).set_lineno(node.lineno))
+            node.body.insert(0, nodes.ExprStmt(_call_node("charge_steps", nodes.Const(1))).set_lineno(node.lineno))
         is_new = isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) and getattr(node, "ctx", "load") == "load"
         is_variadic = isinstance(node, nodes.Name) and node.name in ("varargs", "kwargs")
         return _call_node("charge_parts", node) if is_new or is_variadic else node
@@ -124,8 +124,8 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         with _limit_memory():
             return template.render(values)
 
-    def count_steps(self, steps: int) -> None:
-        """Count steps; raise SecurityError for too many, InputError for too much time."""
+    def charge_steps(self, steps: int) -> None:
+        """Charge steps; raise SecurityError for too many, InputError for too much time."""
         self._steps -= steps
         if self._steps < 0:
             raise SecurityError("the template takes too many steps")
@@ -133,13 +133,13 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             raise _limit_error(f"{_MAX_SECONDS:.0f} s")
 
     def charge_parts(self, value: Any) -> Any:
-        self.count_steps(_count_parts(value, self._steps))
+        self.charge_steps(_count_parts(value, self._steps))
         return value
 
     def _count_calls(self, function: Any) -> Callable[..., Any]:
         @functools.wraps(function)  # which keeps the mark of functions that take the environment
         def counted(*values: Any, **named: Any) -> Any:
-            self.count_steps(1)
+            self.charge_steps(1)
             return function(*values, **named)
 
         return counted

@@ -44,10 +44,10 @@ class Scratch(NamedTuple):
     A word is its index in `WordSpans`. Each array has room for more entries than a document needs.
 
     Attributes:
-        grams: Number of the n-gram that begins at each word: the word at which its first occurrence begins. -1 if the
-            n-gram occurs once.
-        counts: Occurrences of each n-gram, at the index of its number.
-        keys: Hash of each word, line or paragraph; or for an n-gram, its mixed pair of numbers.
+        grams: For each word, the id of the n-gram that begins there: the word at which this n-gram first occurs. -1 if
+            the n-gram occurs only once.
+        counts: Occurrences of each n-gram, at the index of its id.
+        keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
         repeated: Words at which an n-gram begins that occurs at least twice, ascending.
         repeated_before: For each word, how many words before it occur at least twice; then the total.

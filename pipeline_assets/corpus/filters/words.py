@@ -92,10 +92,10 @@ def find_words(
 ) -> None:
     """Find the words, lines and paragraphs of a document, and fill its `counts`.
 
-    The document has `size` bytes from `begin` on. `counts`, shape (len(TextCount),), must be 0, except for phrases that
-    were counted before. The loop writes a possible start and end into `words` at every character, and increases the
-    index only where a word starts or ends. So no branch depends on word lengths, which processors cannot predict: a
-    wrong guess costs more than a write.
+    The document has `size` bytes from `begin` on. `counts`, shape (len(TextCount),), must be 0, except for the entries
+    of phrases, which are counted before. The loop writes a possible start and end into `words` at every character, and
+    increases the index only where a word starts or ends. So no branch depends on word lengths, which processors cannot
+    predict: a wrong guess costs more than a write.
     """
     starts, ends, characters = words.starts, words.ends, words.characters
     at = started = ended = 0  # byte in the document, words that started, words that ended

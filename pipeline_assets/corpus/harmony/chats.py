@@ -1,7 +1,8 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
-Analysis begins a chat message as its `thinking`, and the text and calls that follow join it. Calls become `tool_calls`
-with arguments as JSON text. The instructions of a developer message become a system message.
+A message of the analysis channel starts a new chat message and becomes its `thinking`. The text and calls that follow
+are added to the same chat message. Calls become `tool_calls` with arguments as JSON text. The instructions of a
+developer message become a system message.
 """
 
 from collections.abc import Iterable, Mapping

@@ -182,9 +182,10 @@ def _source_fact(manifest: Manifest) -> Fact:
 
 
 def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
-    """Return facts on an artifact's licences: as counted, or else as recipes state.
+    """Return facts on an artifact's licences, from the token counts in its manifest.
 
-    The list is empty if a recipe states no licence, or leaves it to the rows of its source.
+    Without such counts they come from `license_tag` in the recipes of the sources. The list is then empty if one of
+    these recipes states no licence, or reads licences from a column.
     """
     counts, tokens = manifest.identity.counts, Counter[str]()
     for part in (counts, *counts.get("by_source", {}).values()):

@@ -54,7 +54,7 @@ def read_answers(path: Path) -> dict[str, str]:
     return answers
 
 
-def standard_json(form: str, description: Description) -> str:
+def render_standard(form: str, description: Description) -> str:
     """Return a standard's JSON template, filled; UsageError if SPDX has no date."""
     import jinja2
 

@@ -35,7 +35,7 @@ from pipeline_assets.corpus.publishing.description import (
     dataset_fact,
     licence_fact,
 )
-from pipeline_assets.corpus.publishing.forms import standard_json
+from pipeline_assets.corpus.publishing.forms import render_standard
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -180,7 +180,7 @@ def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile
         "sources": [dataset_fact(source.dataset, source.revision, "rows: dataset") for source in card.sources],
     }
     stored = [StoredFile(file.path, file.size, file.sha256) for file in files]
-    return standard_json("croissant", Description(manifest, stored, facts)) + "\n"
+    return render_standard("croissant", Description(manifest, stored, facts)) + "\n"
 
 
 def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:

@@ -94,7 +94,7 @@ def _partial_name(start: int, stop: int) -> str:
 def count_missing_bytes(folder: Path, start: int, stop: int) -> int:
     """Count the bytes of [start, stop) that the cache lacks.
 
-    A span or an interrupted download saves bytes only if it has exactly these bounds. Only names and sizes are
+    A cached span, or its interrupted download, counts only if it has exactly these bounds. Only names and sizes are
     compared; damage is found when the bytes are used.
     """
     missing, partial = stop - start, _partial_name(start, stop)

@@ -1,4 +1,4 @@
-"""HTTP client of a hub with limits on time, size and recipients.
+"""HTTP client of a hub with limits on time and size; only this hub gets the token.
 
 Importing this module loads the HTTP client: import it only to make requests.
 """

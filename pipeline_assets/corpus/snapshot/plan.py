@@ -107,7 +107,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List matching files by path; raise UsageError if none match or formats differ."""
+    """List the files that match `files`; raise UsageError if none, or formats differ."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"
