@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pipeline_assets.build.rows.row_stores import row_store_for
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.target import Kinds
+from pipeline_assets.corpus.dedup.sorted_runs import is_first_in_group
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact, member_digests, open_artifact
 from pipeline_assets.spine.changed_keys import changed_keys
@@ -29,7 +30,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
 
 MAX_EXAMPLES = 5
-PART_DOCUMENTS = 4_000_000  # sorted together: about 400 MB with the sort's copies
+PART_DOCUMENTS = 4_000_000  # sorted together: about 500 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
 _RECORD_DTYPE = np.dtype(
@@ -235,7 +236,7 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: 
         for number in range(parts):
             paths = (Path(folder, f"{side}.{number}") for side in "ab")
             hashes_a, hashes_b = [np.fromfile(path, _RECORD_DTYPE) if path.exists() else empty for path in paths]
-            matches_a, matches_b = _match_ids(hashes_a, hashes_b)
+            matches_a, matches_b = _match_rows(hashes_a, hashes_b)
             both_a, both_b = hashes_a[matches_a], hashes_b[matches_b]
             is_changed = (both_a["text_high"] != both_b["text_high"]) | (both_a["text_low"] != both_b["text_low"])
             groups = {
@@ -267,12 +268,27 @@ def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None
             file.write(records[number == part].tobytes())
 
 
-def _match_ids(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of the common ids, in A and in B, in the same order of ids."""
+def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices of rows with equal ids, in A and in B, in the same order.
+
+    An id may be in several sources of a corpus: then rows with equal contents match first, and the others in order.
+    """
+    matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
+    others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))
+    changed_a, changed_b = _match_keys(a[others_a], b[others_b], ("high", "low"))
+    matches.append((others_a[changed_a], others_b[changed_b]))
+    in_a, in_b = map(np.concatenate, zip(*matches, strict=True))
+    return in_a, in_b
+
+
+def _match_keys(a: _Records, b: _Records, key: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Match the first row of A that has a key with the first one of B, the second with the second, and so on."""
     # Records 0 … len(a) - 1 are A's, the following ones B's.
-    high, low = np.concatenate([a["high"], b["high"]]), np.concatenate([a["low"], b["low"]])
-    order = np.lexsort((low, high))  # by `high`, then `low`; stable, so of equal ids A's comes first
-    # Ids of rows are unique in a sealed artifact, so equal neighbours are one record of A, followed by one of B.
-    same = (high[order[1:]] == high[order[:-1]]) & (low[order[1:]] == low[order[:-1]])
-    pairs = np.flatnonzero(same)
-    return order[pairs], order[pairs + 1] - len(a)
+    columns = [np.concatenate([a[name], b[name]]) for name in key]
+    order = np.lexsort(columns)  # stable; so of equal keys A's come first
+    groups = np.cumsum(is_first_in_group(*(column[order] for column in columns))) - 1
+    is_b = order >= len(a)
+    counts_a, counts_b = (np.bincount(groups[mask], minlength=len(order)) for mask in (~is_b, is_b))
+    ranks = np.arange(len(order)) - np.searchsorted(groups, groups) - np.where(is_b, counts_a[groups], 0)
+    is_matched = ranks < np.where(is_b, counts_a[groups], counts_b[groups])
+    return order[is_matched & ~is_b], order[is_matched & is_b] - len(a)

@@ -1,21 +1,32 @@
 """Documents of filtered, deduplicated and decontaminated corpora."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from pipeline_assets.build.rows.documents import OTHER_PROPERTIES, DocumentRows
 from pipeline_assets.build.rows.store import DisplayNames, Fate, Part, reject_summary
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.dedup.decision import read_decisions
+from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, resolve_filters
 from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_document
 from pipeline_assets.spine.errors import InputError
+
+_Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
+
+
+def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
+    """Return the entry on an upstream document; None if missing.
+
+    The place decides, because another source, or an earlier corpus with a signature store, may have the id too.
+    """
+    place = part.id, part.source, part.shard, part.shard_row
+    return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)
 
 
 class DerivedRows(DocumentRows):
@@ -83,7 +94,7 @@ class DeduplicatedRows(DerivedRows):
     display_names = DisplayNames("deduplicated", "deduplicated", other_properties=OTHER_PROPERTIES)
 
     def fate(self, part: Part) -> Fate | None:
-        decision = next((entry for entry in read_decisions(self.artifact) if entry.doc_id == part.id), None)
+        decision = _find_entry(read_decisions(self.artifact), part)
         if decision is None:
             return None
         word = decision.decision.replace("_", " ")
@@ -107,7 +118,7 @@ class DecontaminatedRows(DerivedRows):
     display_names = DisplayNames("decontaminated", "decontaminated", other_properties=OTHER_PROPERTIES)
 
     def fate(self, part: Part) -> Fate | None:
-        evidence = recipe.find_evidence(self.artifact, part.id)
+        evidence = _find_entry(recipe.read_contaminated(self.artifact), part)
         details = {"evidence": msgspec.to_builtins(evidence)}
         if evidence is None:
             return self._kept_fate(part, ["kept: contains no item of an evaluation set"], details)

@@ -1,0 +1,75 @@
+"""Ids that two sources of a corpus have, or two corpora of which one was deduplicated against the other."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_results import Corpusmill
+from document_corpus import numbered
+from stage_a_build import build, local_source, recipe_of, step
+from stage_a_sources import with_decontamination, with_dedup
+
+from pipeline_assets.spine.errors import InputError
+
+
+def decontaminated(root: Path, item: str) -> Path:
+    """Decontaminate two sources that have the same ids; the report, which is built last, refuses them."""
+    (root / "quiz").mkdir(parents=True)
+    (root / "quiz" / "test.jsonl").write_text(json.dumps({"id": "q", "question": item}) + "\n")
+    sources = [
+        local_source(root, name, [{"text": numbered(first + 100 * key, 40), "key": str(key)} for key in range(3)])
+        for name, first in (("notes", 0), ("pages", 1000))
+    ]
+    content: dict[str, Any] = {}
+    with_decontamination(content, str(root / "quiz"))
+    content["decontamination"] |= {"action": "drop", "cut": None}
+    with contextlib.suppress(InputError):
+        build(recipe_of(*sources, **content), root)
+    return step(root, "decontaminated", "mixed")
+
+
+@pytest.mark.parametrize(("first", "fates"), [(100, ["dropped", "kept"]), (1100, ["kept", "dropped"])])
+def test_an_evaluation_item_in_one_source_is_no_evidence_against_the_id_in_another(
+    corpusmill: Corpusmill, tmp_path: Path, first: int, fates: list[str]
+) -> None:
+    decontaminated(tmp_path, numbered(first, 15))
+
+    found = json.loads(corpusmill("why", "1", "--data", tmp_path, "--json").stdout)
+
+    assert [entry["decontaminated"][0]["outcome"] for entry in found] == fates
+
+
+def test_two_corpora_of_such_ids_are_compared_row_by_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    a, b = (decontaminated(tmp_path / str(first), numbered(first, 15)) for first in (100, 1200))
+
+    [found] = json.loads(corpusmill("diff", a, b, "--json").stdout)["documents"]
+
+    # A lacks row 1 of the notes, B row 2 of the pages.
+    assert (found["only_in_a"], found["only_in_b"]) == (
+        {"documents": 1, "examples": ["2"]},
+        {"documents": 1, "examples": ["1"]},
+    )
+    assert found["in_both"] == {"documents": 4, "examples": ["0", "2", "0", "1"]}
+    assert found["changed"]["documents"] == 0
+
+
+def test_rows_of_an_earlier_corpus_are_not_in_the_one_that_was_compared_with_it(
+    corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    for month, seen in (("may", []), ("june", ["stage_a/may/signatures/may"])):
+        rows = [{"text": numbered(len(month) * 1000 + 100 * key, 40), "key": str(key)} for key in range(2)]
+        outputs = {"normalized_dir": f"stage_a/{month}/normalized", "signatures": True}
+        source = local_source(tmp_path / month, "notes", rows)
+        build(recipe_of(source, **content | {"name": month, "outputs": outputs, "seen": seen}), tmp_path)
+
+    found = json.loads(corpusmill("why", "1", "--data", tmp_path, "--json").stdout)
+
+    folders = {
+        Path(entry["folder"]).parts[-3]: [Path(fate["folder"]).name for fate in entry["deduplicated"]]
+        for entry in found
+    }
+    assert folders == {"may": ["may"], "june": ["june"]}
