@@ -1,10 +1,12 @@
 """Documents of a group of duplicates, as `dedup show` prints them."""
 
+import shutil
 from pathlib import Path
 
+import pytest
 from command_results import Corpusmill
 from document_corpus import numbered
-from stage_a_build import NO_COMMIT, build, local_source
+from stage_a_build import NO_COMMIT, build, local_source, step
 from stage_a_sources import recipe_content, with_dedup
 
 from pipeline_assets.systems.stage_a import StageARecipe
@@ -21,3 +23,48 @@ def test_the_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path,
 
     shown = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
     assert shown[:3] == ["kept  note-0", "near duplicate  note-7", "near duplicate  note-1"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with a text, its two near duplicates of the same words, one with an odd id, and a text of its own."""
+    root = tmp_path_factory.mktemp("groups")
+    texts = {"kept": numbered(0, 40), "two\nlines": f"{numbered(0, 40)} end", "copy": f"{numbered(0, 40)} End!"}
+    rows = [{"text": text, "key": key} for key, text in (texts | {"alone": numbered(900, 40)}).items()]
+    content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", rows)]}
+    with_dedup(content)
+    build(StageARecipe.model_validate(content), root)
+    return root
+
+
+def test_an_id_of_two_lines_is_shown_in_one(root: Path, corpusmill: Corpusmill) -> None:
+    lines = corpusmill("dedup", "show", "copy", "--data", root).stdout.splitlines()
+
+    assert "  same words as two⏎lines" in lines
+
+
+def test_a_document_without_duplicates_is_not_called_one(root: Path, corpusmill: Corpusmill) -> None:
+    lines = corpusmill("dedup", "show", "alone", "--data", root).stdout.splitlines()
+
+    assert lines[0] == f"{step(root, 'deduplicated', 'mixed')}: kept, without duplicates"
+
+
+def test_a_group_is_shown_though_a_source_is_missing(root: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+    shutil.copytree(root / "stage_a", tmp_path / "stage_a")
+    shutil.rmtree(step(tmp_path, "filtered", "notes"))
+
+    result = corpusmill("dedup", "show", "copy", "--data", tmp_path)
+
+    lines = result.stdout.splitlines()
+    assert (result.returncode, lines[:2], lines[3:5]) == (
+        0,
+        [
+            f"{step(tmp_path, 'deduplicated', 'mixed')}: 3 duplicates, one is kept",
+            "kept  kept  (notes, shards/00000.jsonl.zst row 0)",
+        ],
+        [
+            "near duplicate  copy  (notes, shards/00000.jsonl.zst row 2)",
+            "  similarity 0.9744, 97.4% of its shingles are in the kept one",
+        ],
+    )
+    assert lines[2].startswith("  (its text is missing: no artifact with digest sha256:")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pipeline_assets.build.rows.search import FoundRow
     from pipeline_assets.build.rows.store import TextSource
     from pipeline_assets.corpus.dedup.decision import DocumentGroup, GroupMember
-    from pipeline_assets.corpus.document import Document
 
 _EXCERPT_CHARACTERS = 300
 _MAX_SHOWN_DUPLICATES = 5
@@ -151,47 +150,53 @@ def _group_json(group: "DocumentGroup") -> dict[str, Any]:
 
 
 def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all: bool) -> Iterator[str]:
-    from pipeline_assets.corpus.dedup.decision import read_document, word_diff
+    from pipeline_assets.corpus.dedup.decision import word_diff
 
-    yield f"{group.corpus.folder}: {1 + len(group.dropped):,} duplicates, one is kept"
+    duplicates = f"{1 + len(group.dropped):,} duplicates, one is kept" if group.dropped else "kept, without duplicates"
+    yield f"{group.corpus.folder}: {duplicates}"
     kept = None
     if group.kept is None:
         where = f"its corpus is not in {lineage.root}"
-        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})"
+        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})".translate(IN_ONE_LINE)
     else:
-        document = read_document(lineage, group.kept)
-        kept = document.text
+        heading, kept, excerpt = _read_member(lineage, group.kept)
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
-        yield f"kept  {_member_line(lineage, group.kept, document)}{seen}"
-        yield _excerpt(kept)
+        yield f"kept  {heading}{seen}"
+        yield excerpt
     dropped = sorted(group.dropped, key=lambda member: member.decision.doc_id != doc_id)
     shown = dropped if show_all else dropped[:_MAX_SHOWN_DUPLICATES]
     for member in shown:
-        decision, document = member.decision, read_document(lineage, member)
-        yield f"{decision.decision.replace('_', ' ')}  {_member_line(lineage, member, document)}"
+        decision, (heading, text, excerpt) = member.decision, _read_member(lineage, member)
+        yield f"{decision.decision.replace('_', ' ')}  {heading}"
         yield f"  similarity {decision.similarity:.4f}, {decision.containment:.1%} of its shingles are in the kept one"
         if decision.copy_of is not None and decision.copy_of != group.kept_id:
-            yield f"  same words as {decision.copy_of}"
-        if kept is None:
-            yield _excerpt(document.text)
+            yield f"  same words as {decision.copy_of}".translate(IN_ONE_LINE)
+        if kept is None or text is None:
+            yield excerpt
         else:
-            yield "  " + " ".join(word_diff(kept, document.text)).translate(VISIBLE)
+            yield "  " + " ".join(word_diff(kept, text)).translate(VISIBLE)
     if len(shown) < len(dropped):
         yield f"and {len(dropped) - len(shown):,} more (--all)"
 
 
-def _excerpt(text: str) -> str:
-    return f"  {text[:_EXCERPT_CHARACTERS].translate(IN_ONE_LINE)}"
+def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
+    """Return a line on a document's place, its text, and the beginning of the text.
 
-
-def _member_line(lineage: Lineage, member: "GroupMember", document: "Document") -> str:
+    If its source is missing, the text is None, and a line that says so takes the place of the beginning.
+    """
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place
+    from pipeline_assets.corpus.dedup.decision import read_document
 
-    decision, meta = member.decision, document.meta
+    decision, text = member.decision, None
+    place, excerpt = f"{decision.shard} row {decision.row:,}", ""
     try:
+        document = read_document(lineage, member)
+        text, meta = document.text, document.meta
         row = find_listing(lineage, member.corpus, decision.source).row(meta.source_file, meta.source_row)
         place = f"{row.file} {format_place(row)}"
-    except InputError:  # an input of the corpus is missing
-        place = f"{decision.shard} row {decision.row:,}"
-    return f"{decision.doc_id}  ({decision.source}, {place})".translate(IN_ONE_LINE)
+    except InputError as error:  # an input of the corpus is missing
+        excerpt = f"(its text is missing: {error.what})"
+    excerpt = excerpt if text is None else text[:_EXCERPT_CHARACTERS]
+    heading = f"{decision.doc_id}  ({decision.source}, {place})"
+    return heading.translate(IN_ONE_LINE), text, f"  {excerpt}".translate(IN_ONE_LINE)

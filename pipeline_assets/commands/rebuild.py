@@ -160,7 +160,8 @@ def diff(
     with forbid_replacement(a), forbid_replacement(b):
         first, second = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
         comparison = compare(first, second, SYSTEMS.kinds)
-    terminal.print_answer(as_json, _diff_json(comparison), _diff_lines(comparison))
+    lines = (line.translate(IN_ONE_LINE) for line in _diff_lines(comparison))
+    terminal.print_answer(as_json, _diff_json(comparison), lines)
     return comparison.is_identical
 
 
