@@ -165,7 +165,7 @@ def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.Re
 def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """Return the mapping for pairs of upstream and downstream partitions.
 
-    None stands for Dagster's default: one of the assets has no partitions, or partitions of equal names are paired.
+    Return None if Dagster's default is right: one of the assets has no partitions, or all pairs have equal names.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in pairs:

@@ -85,7 +85,8 @@ def repin(
 ) -> Iterator[Event]:
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
-    Yield events that the UI lacks. Failures are raised as in `build_all`, errors of unreadable heads after the build.
+    Yield events that the UI lacks. Failures are raised as in `build_all`. If the head of a dataset could not be read,
+    the error is raised after the build.
     Without an error, artifacts of all but the newest `keep_versions` versions (if set) are deleted last.
     """
     version = version_for(

@@ -117,9 +117,9 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
 
 
 def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, then the missing ones, once for each recipe that requests it.
+    """List sealed artifacts, upstream first, then missing ones.
 
-    An artifact that no recipe requests is listed once.
+    An artifact is listed once for each recipe that requests it, or once if no recipe does.
     """
     lineage = Lineage(root)
     manifests = lineage.sealed.values()

@@ -188,10 +188,10 @@ def _nemotron_files() -> Files:
 def _stage2_files() -> Files:
     """Yield files of five datasets of pages and two of Python modules.
 
-    Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 also
-    has four pages that quote one other page each (three of FineWeb, one of C4), and a near duplicate of the quoted page
-    of C4. codeparrot has two modules
-    that are not under the MIT licence, and one module twice; starcoderdata contains this module too.
+    Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 also has four
+    pages that quote one other page each (three of FineWeb, one of C4), and a near duplicate of the quoted page of C4.
+    codeparrot has two modules that are not under the MIT licence, and one module twice; starcoderdata contains this
+    module too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
     web, articles, crawl, sample, mixed = (
