@@ -1,6 +1,6 @@
-"""HTTP client of a hub with limits on time and size; only this hub gets the token.
+"""HTTP client of a hub, with limits on time and size.
 
-Importing this module loads the HTTP client: import it only to make requests.
+Credentials are sent only to the hub. Importing this module loads the HTTP client: import it only to make requests.
 """
 
 import functools
