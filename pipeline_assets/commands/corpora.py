@@ -227,7 +227,7 @@ def pack(
 def _read_section(content: Content, file: Path, name: str) -> Content:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    For a recipe without the section, return {}. If the file is no recipe, the section must be its only key; raise
+    For a recipe without the section, return {}. If the file is not a recipe, the section must be its only key; raise
     UsageError otherwise.
     """
     section = content.get(name)

@@ -131,7 +131,7 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
 
 
 def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, offset: int) -> Page | Fault:
-    """Parse header and body of a `<doc>` page; raise InputError if `</doc>` is missing."""
+    """Parse a `<doc>` page; raise InputError if its `</doc>` is missing."""
     closed = body.rstrip()
     is_closed = closed == _END or closed.endswith(b"\n" + _END)
     content = closed.removesuffix(_END) if is_closed else body
