@@ -117,7 +117,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
 
 
 def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, then missing ones.
+    """List sealed artifacts, upstream first, then missing ones, except those of versions.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does.
     """
@@ -139,7 +139,8 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
     for (folder, kind), targets in requested.items():
         if folder not in lineage.sealed:
-            artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets]
+            # Retention removes the artifacts of old versions, and no run is to build them again.
+            artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
     return artifacts
 
 
