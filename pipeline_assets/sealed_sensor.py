@@ -117,9 +117,10 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
 
 
 def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, then missing ones, except those of versions.
+    """List sealed artifacts, upstream first, then missing ones.
 
-    An artifact is listed once for each recipe that requests it, or once if no recipe does.
+    An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
+    versions are omitted.
     """
     lineage = Lineage(root)
     manifests = lineage.sealed.values()

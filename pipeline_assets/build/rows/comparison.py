@@ -282,7 +282,10 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_keys(a: _Records, b: _Records, key: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Match the first row of A that has a key with the first one of B, the second with the second, and so on."""
+    """Match rows of A and B with equal keys, in order; return their indices.
+
+    Of the rows with one key, the first of A is matched with the first of B, the second with the second, and so on.
+    """
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     columns = [np.concatenate([a[name], b[name]]) for name in key]
     order = np.lexsort(columns)  # stable; so of equal keys A's come first
