@@ -26,7 +26,7 @@ _MAX_EXPERTS = 10_000  # per layer; the largest models have fewer than 1,000
 
 @contextmanager
 def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
-    """Convert any library error in the block to an InputError with `what` and `fix`."""
+    """Convert exceptions in the block, except InputErrors, to an InputError."""
     try:
         yield
     except InputError:
@@ -37,7 +37,11 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError for damaged files, or impossible sizes, layers or experts."""
+    """Raise InputError for damaged files, or an impossible number in config.json.
+
+    Sizes must be at least 1. The weights must have at least as many tensors as the config states layers, and a layer
+    may have up to 10,000 experts.
+    """
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())
         if not isinstance(config, dict):
@@ -75,7 +79,7 @@ def _numbers(value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _count_tensors(folder: Path) -> int:
-    """Count the tensors of all weights in a folder, reading only file headers."""
+    """Count the tensors of all safetensors files in a folder, reading only headers."""
     count = 0
     for path in folder.rglob("*.safetensors"):
         fix = "fetch or copy the model again"

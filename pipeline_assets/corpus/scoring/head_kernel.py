@@ -1,4 +1,4 @@
-"""GPU kernel that adds logits of the LM head to a log-sum-exp, reading each once."""
+"""GPU kernel that adds logits of the LM head to log-sum-exps, in one pass."""
 
 import torch
 import triton

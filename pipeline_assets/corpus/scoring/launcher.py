@@ -65,7 +65,7 @@ class Launcher(Protocol):
     """Runner of scoring jobs, one per score shard of a split, on other machines."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Run jobs; yield their receipts in job order, committed under the name `stage`."""
+        """Run jobs, store their receipts under `stage`, and yield these in job order."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return facts about the machines, for the provenance in a manifest."""

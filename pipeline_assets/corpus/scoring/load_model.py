@@ -164,7 +164,7 @@ def _find_head(network: Any, folder: Path) -> LmHead:
 
 
 def _logit_scale(config: Any) -> float:
-    """Return the factor of a model's logits: 1, except for Cohere and Granite."""
+    """Return the factor of a model's logits; only Cohere and Granite configs set one."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
 

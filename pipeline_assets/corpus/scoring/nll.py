@@ -32,10 +32,10 @@ def plan_batches(
 ) -> list[list[int]]:
     """Group rows into batches of at most `batch_tokens` tokens, padding included.
 
-    Each batch is a list of indexes in `lengths`, the tokens of each row, shape (rows,). A row with more tokens is a
-    batch of its own. Batches depend only on lengths, so equal rows give equal batches. If `is_packed`, rows keep their
-    order; otherwise they are sorted by length, longest first, and padded, so that the share of padding in a batch is
-    below `MAX_PADDING_SHARE`. `batch_rows` limits the rows of a batch, unless None.
+    `lengths` has the number of tokens of each row, shape (rows,). Each batch is a list of row numbers: indexes in
+    `lengths`. A row with more than `batch_tokens` tokens is a batch of its own. If `is_packed`, rows keep their order;
+    otherwise they are sorted by length, longest first, and padded, and the share of padding in a batch is below
+    `MAX_PADDING_SHARE`. `batch_rows` limits the rows of a batch, unless None.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
@@ -68,7 +68,10 @@ class LmHead:
     logit_cap: float | None = None
 
     def logits(self, hidden: torch.Tensor, first: int, stop: int) -> torch.Tensor:
-        """Compute float32 logits of ids [first, stop), shape (positions, stop - first)."""
+        """Compute float32 logits of the ids in [first, stop), shape (positions, ids).
+
+        A `stop` beyond the vocabulary means its end.
+        """
         block = self.weight[first:stop].T
         if block.dtype == torch.float32 or not (block.is_cuda and _HAS_FLOAT32_SUMS):
             logits = hidden.float() @ block.float()

@@ -26,8 +26,8 @@ class Selection:
 
     Attributes:
         rows: Row numbers by pool file, ascending, shape (rows,).
-        counts: `rows` counts all rows of the pool files; `dropped/repeated_id` (pools overlap) and
-            `dropped/not_sampled` count rows that are not scored.
+        counts: `rows` counts all rows of the pool files. `dropped/repeated_id` (pools overlap) and
+            `dropped/not_sampled` count rows that are not scored; they are omitted if 0.
     """
 
     rows: Mapping[str, NDArray[np.int64]]
@@ -38,7 +38,7 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the bytes of the rows' texts from footers; `files` has paths by name."""
+        """Estimate the bytes of the rows' texts from the footers of `files` (by name)."""
         total = 0.0
         for name, rows in self.rows.items():
             with StoredParquet(files[name]) as file:
@@ -64,7 +64,7 @@ def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
     `files` has paths by name. `max_rows` limits the selection to the rows with the lowest hashes of ids, unless None.
-    Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is no valid pool, or all are empty.
+    Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is not a valid pool, or all files are empty.
     """
     by_file = {name: _hash_ids(path) for name, path in files.items()}
     hashes = np.concatenate([np.empty(0, f"V{_HASH_BYTES}"), *by_file.values()])
@@ -88,7 +88,7 @@ def check_pool_file(path: Path) -> None:
 
 
 def _open_pool(path: Path) -> pq.ParquetFile:
-    """Open a pool file; raise InputError if it is unreadable or lacks a column."""
+    """Open a pool file; raise InputError if the file or a column is unusable."""
     try:
         opened = open_parquet(path)
     except (OSError, ValueError) as error:

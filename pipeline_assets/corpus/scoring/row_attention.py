@@ -30,14 +30,15 @@ def attend_by_rows(
 ) -> tuple[Tensor, None]:
     """Compute attention within each of many rows concatenated without padding.
 
-    `query`, `key` and `value` have the shape (1, heads, tokens, head size), the result (1, tokens, heads, head size);
-    `key` and `value` may have fewer heads. `cu_seq_lens_q` has the bounds of the rows, int32 (rows + 1,): 0 first,
-    the number of tokens last. `max_length_q`, the length of the longest row, is an argument because reading it from a
-    GPU is slow. A GPU runs PyTorch's variable-length kernel, a CPU one call per row.
+    `query`, `key` and `value` have the shape (1, heads, tokens, head size); `key` and `value` may have fewer heads. The
+    first result has the shape (1, tokens, heads, head size), the second is always None. `cu_seq_lens_q` has the bounds
+    of the rows, int32 (rows + 1,): 0 first, the number of tokens last. `max_length_q`, the length of the longest row,
+    is an argument because reading it from a GPU is slow. A GPU runs PyTorch's variable-length kernel, a CPU one call
+    per row.
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
-    a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits without a value.
-    Capped logits and masks raise ValueError.
+    a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits that enlarge the
+    softmax's divisor but have no value vector. Capped logits and masks raise ValueError.
     """
     if softcap is not None or attention_mask is not None:
         raise ValueError("capped logits and attention masks are not supported")

@@ -1,8 +1,8 @@
 """Choice of the rows of each subset among scored rows.
 
-A rule that may not select all of its candidates selects the candidates with the lowest ranks. A rank depends only on
-seed, rule, split and the row's id, and not on the order of splits, on workers or on other rows. So a larger `max_rows`
-only adds rows to a subset.
+A rule whose number of rows is limited selects the candidates with the lowest ranks (in each stratum, if it balances
+strata). A rank depends only on seed, rule, split and the row's id, and not on the order of splits, on workers or on
+other rows. So a larger `max_rows` of a rule only adds rows to the rule's subset.
 """
 
 import hashlib
@@ -31,10 +31,10 @@ def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDA
 def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return a mask of the candidates that a rule selects, shape (candidates,).
 
-    If the rule balances strata, they take turns: each contributes its next row, and a stratum without rows left is
-    skipped. The turns end after `max_rows` rows or, without `max_rows`, when the smallest stratum has no rows left. So
-    if `max_rows` grows by one, at most one row is added, and none is removed. `ranks` are the candidates'
-    `selection_ranks`, `strata` the numbers of their strata, both with the shape (candidates,).
+    If the rule balances strata, they take turns: each contributes its next row, and a stratum that has no more rows is
+    skipped. The turns end after `max_rows` rows. So if `max_rows` grows by one, at most one row is added, and none is
+    removed. Without `max_rows`, each stratum contributes as many rows as the smallest one has. `ranks` are the
+    candidates' `selection_ranks`, `strata` the numbers of their strata, both with the shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)
@@ -80,11 +80,11 @@ def choose_rows(
 def is_near_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the rows whose NLL is within an error bar of a band's boundary.
+    """Return a mask of the rows whose NLL is within an error bar of a boundary.
 
-    The band is the rule's range of percentiles. Each boundary is halfway between the outermost NLL in the band and the
-    nearest NLL outside; a side of the band without rows outside has no boundary. `nll` and `percentile` have the values
-    of all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
+    The boundaries are the NLLs at the lowest and the highest percentile of the rule, each halfway between the nearest
+    rows on both sides. A percentile with no row on one side has no boundary. `nll` and `percentile` have the values of
+    all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
     low, high = rule.band
     is_near = np.zeros(len(nll), bool)

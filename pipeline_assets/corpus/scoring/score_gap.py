@@ -93,7 +93,7 @@ class ScoreGap:
 def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
     """Compare two models on their common rows, joined by split, id and byte count.
 
-    One split is in memory at a time. An interval extends 1.96 standard errors of a ratio of sums to either side.
+    One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
     """
     first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
     sums, left_out = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()

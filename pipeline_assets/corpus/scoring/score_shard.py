@@ -46,8 +46,8 @@ class Scorer:
     """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model_digest: Digest of the files in `folder`. Scorers with equal digest, recipe and vocabulary share a model.
-        folder: Folder with the files of the model.
+        model_digest: Digest of the files in `folder`.
+        folder: Folder with the files of the model. Scorers that differ only in `folder` or `gpu_locks` share a model.
         vocabulary: File of the o200k tokenizer; None for the built-in file.
         gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
         is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
@@ -170,7 +170,7 @@ def _count_gpus(recipe: ScoringRecipe) -> int:
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
-def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", has_tokens: bool) -> dict[str, Any]:
+def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", with_tokens: bool) -> dict[str, Any]:
     count = int(row.tokens.in_loss.sum())
     columns = {
         "truncated": row.tokens_lost > 0,
@@ -186,7 +186,7 @@ def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", has_token
         return columns | {"reason": OUT_OF_MEMORY if score.nll_sum is None else NOT_FINITE}
     mean = score.nll_sum / count
     return columns | {
-        "token_nll": score.token_nll.tolist() if has_tokens else None,
+        "token_nll": score.token_nll.tolist() if with_tokens else None,
         "nll_sum": score.nll_sum,
         "nll_mean": mean,
         "ppl": math.exp(mean) if mean < 700 else math.inf,

@@ -37,7 +37,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a runner that scores on this machine; UsageError if the GPU is missing."""
+    """Return a runner that scores on this machine; UsageError if a GPU is missing."""
     workers = _count_parallel_shards(scorer.recipe, settings)
     local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)

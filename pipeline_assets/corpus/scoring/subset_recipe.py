@@ -103,7 +103,7 @@ class SubsetsRecipe(RecipeSection):
             manifests sort keys.
         disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from
             selecting a row, a later rule may select the row.
-        seed: Seed of the choice if a rule may not select all rows.
+        seed: Seed of the choice of a rule that selects only some of its candidates.
         tokens: Whether token files are written; see `subset_tokens`.
         terminators: Whether terminators count in loss masks; see `ControlTokenMask`.
         headers: Whether headers count in loss masks; see `ControlTokenMask`.

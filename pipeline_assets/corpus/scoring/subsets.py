@@ -3,7 +3,7 @@
     subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet   rows, `SUBSET_SCHEMA`, in the order of the scores
     tokens/<rule>/…                                          the same rows as tokens, see `subset_tokens`
 
-A first pass reads scores and the columns that conditions use, and keeps a few numbers per row. A second pass reads the
+A first pass reads scores and the columns that the rules use, and keeps a few numbers per row. A second pass reads the
 chosen rows of each rule with all columns; its memory is a row group of a pool and a file of the subset.
 """
 
@@ -105,7 +105,7 @@ def choose_subsets(
 
 
 class _ScoredRows:
-    """Result of the first pass: figures of every scored row, in the order of splits.
+    """Result of the first pass: figures of each row of the scores, in split order.
 
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
