@@ -174,5 +174,5 @@ class DrawnLine:
 
 
 def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
-    """Yield, in order, all lines of documents.parquet with one of `doc_ids`."""
+    """Yield, in order, all rows of documents.parquet with one of `doc_ids`."""
     return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS_FILE), "doc_id", doc_ids))

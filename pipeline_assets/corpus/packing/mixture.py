@@ -97,7 +97,7 @@ class Mixture:
         return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
     def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
-        """Return document lengths in tokens, in an epoch's order; cache the last epoch."""
+        """Return document lengths in an epoch's order; cache each source's last epoch."""
         if self._cached_lengths.get(source, (None,))[0] != epoch:
             self._cached_lengths.pop(source, None)  # release 4 bytes per document before the next array is built
             self._cached_lengths[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
@@ -123,7 +123,7 @@ class Mixture:
     def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
         """Draw the whole epochs of a source that fit in `tokens`, then part of the next.
 
-        That part is the longest prefix of the epoch that fits in the remaining tokens. `number` is the source's.
+        That part is the longest prefix of the epoch that fits in the remaining tokens. `number` is the source number.
         """
         source = self.sources[number]
         epochs, remaining = divmod(tokens, source.tokens)

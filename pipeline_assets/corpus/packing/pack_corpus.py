@@ -205,7 +205,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise UsageError if rows exceed the disk, RetryableError if only its free space."""
+    """Raise UsageError if new rows exceed the disk, RetryableError for its free space."""
     path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
@@ -217,7 +217,7 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
 
 
 def _concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
-    """Join staged `.jsonl.zst` files as separate zstd frames in one file of this name.
+    """Join staged `.jsonl.zst` files as separate zstd frames in the file `name`.
 
     Nothing is compressed again, and a line can be read without decompressing the files before it.
     """

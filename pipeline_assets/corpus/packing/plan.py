@@ -72,7 +72,7 @@ def packed_order(drawn: NumberedDraws, seed: int) -> NDArray[np.uint32]:
 
 
 def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Replace draws, in place, with the numbers of their documents in the corpus."""
+    """Replace draw numbers, in place, with the documents' numbers in the corpus."""
     first_draws = np.array([source.first_draw for source in drawn.sources])
     first_numbers = np.array([source.first_document for source in drawn.sources])
     documents = np.array([source.documents for source in drawn.sources])
@@ -150,7 +150,7 @@ def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
 def _resolve(
     shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested: PackRecipe
 ) -> tuple[Mixture, ResolvedPack]:
-    """Return the mixture, and the recipe with computed weights and number of rows."""
+    """Return the mixture, and the recipe with weights and number of rows filled in."""
     sources: list[MixtureSource] = []
     stop = 0
     for name, source_shards in itertools.groupby(shards, lambda shard: shard.source):

@@ -52,8 +52,8 @@ class PackRecipe(RecipeSection):
     Attributes:
         seq_len: Tokens in a row.
         num_seqs: Number of rows; None for as many as weights and caps allow.
-        strategy: `sequential` cuts documents at the ends of rows and needs no padding; `best_fit` cuts only documents
-            that are longer than a row, and pads.
+        strategy: `sequential` cuts documents at the ends of rows and needs no padding. `best_fit` pads rows; it cuts
+            only documents that are longer than a row, and the last draw where the token budget ends.
         seed: Seed of the order of draws and rows.
         weights: Share of each source in the tokens, or ratios; None for shares in proportion to the tokens that each
             source's cap allows.

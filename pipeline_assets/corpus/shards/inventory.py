@@ -38,8 +38,8 @@ class Difference:
 class Inventory:
     """Content of corpora of token shards, and differences between files and manifests.
 
-    `corpora` maps each corpus name to the digest and some decisions and counts of its manifest; to `shards`, with file,
-    rows and sha256 of each shard; and to `lost_text`, which is empty for a lossless tokenizer, and None if the
+    `corpora` has a mapping for each corpus: the digest, and some decisions and counts, of its manifest; `shards`, with
+    file, rows and sha256 of each shard; and `lost_text`, which is empty for a lossless tokenizer, and None if the
     shards were built before losses were counted. A corpus with an unreadable manifest is only in `differences`.
     """
 

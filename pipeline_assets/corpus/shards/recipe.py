@@ -119,8 +119,10 @@ _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each d
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield an error for each source of a recipe for which no licence is set."""
-    # An explicit `unknown` suffices for a source that trains nothing.
+    """Yield an error for each source whose licence is not set, or must be known.
+
+    The licence must be known if the tokenizer or the shards use the source; otherwise, an explicit `unknown` suffices.
+    """
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):
         columns, tag = section_at(section, "columns"), section.get("license_tag")

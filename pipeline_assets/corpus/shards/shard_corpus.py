@@ -68,8 +68,8 @@ def shard_corpus(
     tiktoken encode a text differently, tiktoken encodes everything again.
 
     Raises:
-        UsageError: The vocabulary does not fit into uint16 (raised before a text is encoded), the text is too short for
-            one row, or the tokenizer lacks the end-of-document token.
+        UsageError: The vocabulary does not fit into the recipe's uint16 (raised before a text is encoded), the text is
+            too short for one row, or the tokenizer lacks the end-of-document token.
         InputError: A shard or the tokenizer file is damaged, or the tokenizer returns an id beyond its vocabulary.
     """
     dtype = recipe.dtype_for(load_tokenizer(tokenizer).vocabulary_size)

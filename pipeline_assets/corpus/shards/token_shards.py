@@ -87,12 +87,12 @@ class TokenShards:
         return _map_shard(self.folder, self.files[number], self.dtype, self.seq_len)
 
     def document_entries_in_row(self, row: int) -> list[dict[str, Any]]:
-        """Return the lines of documents.parquet for the documents in a row, in order.
+        """Return the entries of documents.parquet on the documents in a row, in order.
 
-        Only row groups with these lines are read.
+        Only row groups with these entries are read.
 
         Raises:
-            InputError: A part of the row belongs to no line of documents.parquet, or this file is damaged.
+            InputError: A part of the row belongs to no entry of documents.parquet, or this file is damaged.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
@@ -105,7 +105,7 @@ class TokenShards:
 
     @cached_property
     def _group_starts(self) -> NDArray[np.int64]:
-        """Value of `start` in the first line of each row group of documents.parquet."""
+        """Value of `start` in the first entry of each row group of documents.parquet."""
         from pipeline_assets.corpus.formats.parquet import StoredParquet
 
         with StoredParquet(self.folder / DOCUMENTS_FILE) as file:
@@ -200,7 +200,7 @@ def _map_shard(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int
 
 
 def _lines_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
-    """Return the lines of documents with tokens in [begin, end) of the stream."""
+    """Return the entries on documents with tokens in [begin, end) of the stream."""
     from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 
     starts = to_numpy(documents["start"])
