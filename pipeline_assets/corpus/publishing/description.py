@@ -58,7 +58,7 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> list[Fact]:
-        """Return the publisher's answer to a property, or else its facts from manifests.
+        """Return the publisher's answer on a property, or else the property's facts.
 
         Without an answer or facts, return a single fact with the value NOT_ANSWERED.
         """
@@ -154,7 +154,7 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
 
 
 def merge_sources(stated: Iterable[Fact], named: Iterable[Fact]) -> list[Fact]:
-    """Return the source facts in `stated`, then those in `named` on other sources.
+    """Return the facts in `stated`, then the facts in `named` about other sources.
 
     `stated` comes from manifests, `named` from rows.
     """

@@ -55,7 +55,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def render_standard(form: str, description: Description) -> str:
-    """Return a standard's JSON template, filled; UsageError if SPDX has no date."""
+    """Fill a standard's template, and return JSON; UsageError if SPDX lacks a date."""
     import jinja2
 
     if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

@@ -62,11 +62,11 @@ def hub_licence(licence: str | None) -> str:
 
 
 def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """Return the licence keys of a card's YAML, given the rows of each stated licence.
+    """Return the licence keys of a card's YAML; `licences` counts rows by licence.
 
     Rows without a licence are counted under None. `license` is an identifier, or a list sorted by descending rows. If
-    the hub has no identifier for one licence, `license_name` names it, and `license_link` has its URL if the table of
-    licences has one. If several licences lack an identifier, `license_name` refers to the table on the card.
+    exactly one licence has no identifier on the hub, `license_name` names it, and `license_link` has its URL if the
+    table of licences has one. If several licences lack an identifier, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in licences.items():

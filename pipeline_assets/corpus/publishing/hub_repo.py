@@ -82,7 +82,7 @@ class HubRepo:
         return cls(name, replace(hub, token=token))
 
     def limit_requests(self) -> AbstractContextManager[None]:
-        """Limit the time, size and recipients of requests inside the context."""
+        """Limit requests inside the context in time and size; only the hub gets the token."""
         from pipeline_assets.corpus.readers.hub_library import limited_session
 
         return limited_session(self.hub.client().address, self.hub.progress_s)
@@ -92,7 +92,10 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the token's user and organisations; RetryableError if it cannot write."""
+        """Return the token's user and organisations; RetryableError for a useless token.
+
+        A token is useless if the hub rejects it, or if it is read-only.
+        """
         from huggingface_hub.errors import HfHubHTTPError
 
         def send() -> list[str]:

@@ -80,7 +80,7 @@ def append_card_hash(text: str) -> str:
 
 
 def is_edited(card: str) -> bool:
-    """Check whether a card lacks or mismatches its sha256; False for an empty card."""
+    """Check whether a card's hash line is missing or wrong; False for an empty card."""
     text, _, _ = card.rpartition("<!-- sha256 of this card above: ")
     return bool(card) and append_card_hash(text) != card
 

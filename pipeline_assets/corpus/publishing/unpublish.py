@@ -112,7 +112,7 @@ def unpublish(
 def _merge(removal: Removal, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
-    Objects of refs that belong to others are left out; `remaining` and `unread` are replaced.
+    `objects` gets large files of branches and tags only; `remaining` and `unread` are replaced.
     """
     for ref, reached in result.commits.items():
         removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))

@@ -28,7 +28,7 @@ class HubStore:
     """
 
     url: str
-    repo: HubRepo  # for a bucket, only its name is used
+    repo: HubRepo  # for a bucket, only its name and hub are used
     prefix: str  # empty, or a folder with a `/` at its end
     is_bucket: bool
 

@@ -29,7 +29,10 @@ _CACHED_PATH = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
-    """Return the folder of a source's files; for a URL, the folder of the copies."""
+    """Return the folder of a source's files; for a URL, the folder of the copies.
+
+    The folder of copies is relative to the data root.
+    """
     match = _URL.fullmatch(path)
     return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
 
@@ -72,8 +75,8 @@ def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
 def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[str, Any]:
     """Copy the current versions of matching objects; return their provenance.
 
-    Copies of objects that the store no longer has are removed, as they would match the patterns. Raise InputError if an
-    object changes during the copy, or its name is not valid for a file.
+    Copies of objects that the store no longer has are removed, because the readers would read them. Raise InputError if
+    an object changes during the copy, or its name is not valid for a file.
     """
     objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
