@@ -61,7 +61,7 @@ def uids(file: TranslationFile, **options: object) -> frozenset[str]:
 def count_passing(file: TranslationFile) -> int:
     """Count the rows that pass the filters, without sampling."""
     return sum(
-        FILTERS.rejection_reason(canonical_text(row.src), canonical_text(row.tgt)) is None
+        FILTERS.drop_reason(canonical_text(row.src), canonical_text(row.tgt)) is None
         for _, row in read_pairs(file, FR_EN)
     )
 

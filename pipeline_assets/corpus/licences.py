@@ -70,7 +70,7 @@ class LicenceTable:
         return tag in self._by_tag
 
     def match_tag(self, value: str) -> str | None:
-        """Return the tag for any spelling of a licence (`CC BY-SA 4.0`); None if unknown."""
+        """Return the tag of a licence in any spelling (`CC BY-SA 4.0`); None if not found."""
         return self._by_spelling.get(_normalize(value))
 
     def require_tag(self, value: str, where: object) -> str:
@@ -164,7 +164,7 @@ def tag_or_unknown(licence: str | None) -> str:
 
 
 def check_tag(tag: str) -> str:
-    """Return the tag of a recipe's licence; if it is unknown, raise ValueError."""
+    """Return the tag of a recipe's licence; ValueError if it is not in the table."""
     known = licence_table().match_tag(tag)
     if known is None:
         raise ValueError(f"unknown licence {tag!r}: {licence_table().suggest_tag(tag)}")

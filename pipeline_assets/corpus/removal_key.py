@@ -32,7 +32,7 @@ def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
 
 
 def create_key(list_path: Path) -> None:
-    """Write a new secret for a list without entries, unless it has one."""
+    """Write a new secret for a list without entries, unless the list has a secret."""
     if not (file := _secret_file(list_path)).exists():
         durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)
 

@@ -63,7 +63,7 @@ class SampleSums(NamedTuple):
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
-        """Return half the 95 % confidence interval of the tokens, divided by the estimate.
+        """Return half the width of the tokens' 95 % interval, divided by the estimate.
 
         Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """

@@ -38,8 +38,8 @@ class EncodeSection(EncodeRecipe):
     """Recipe section of a token cache, with the path of an external model.
 
     Attributes:
-        model: Path, absolute or relative to the data root. It does not identify the model; `model_sha256` does.
-        max_unknown_fraction: Largest share of a side's characters that the model may lose. It changes no file.
+        model: Path, absolute or relative to the data root. It changes no byte: `model_sha256` identifies the model.
+        max_unknown_fraction: Largest share of a side's characters that the model may lose; changes no byte.
     """
 
     model: str | None = None

@@ -48,7 +48,7 @@ class PairFilters(RecipeSection):
     max_chars: Annotated[int, Option("Maximum characters per side.")] = pydantic.Field(default=256, ge=1)
     letters: bool = True
 
-    def rejection_reason(self, src: str, tgt: str) -> str | None:
+    def drop_reason(self, src: str, tgt: str) -> str | None:
         """Return the reason code for dropping a pair of canonical texts; None to keep it."""
         shorter, longer = (len(src), len(tgt)) if len(src) < len(tgt) else (len(tgt), len(src))
         if not shorter:

@@ -127,7 +127,7 @@ class SampleRecipe(RecipeSection):
         if not (isinstance(row.src, str) and isinstance(row.tgt, str)):
             return "missing_language"
         src, tgt = canonical_text(row.src), canonical_text(row.tgt)
-        if self.filters is not None and (reason := self.filters.rejection_reason(src, tgt)):
+        if self.filters is not None and (reason := self.filters.drop_reason(src, tgt)):
             return reason
         if self.weight is None:
             return 1.0

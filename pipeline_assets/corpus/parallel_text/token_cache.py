@@ -108,7 +108,7 @@ META_FORMAT: MetadataFile[EncodeMeta] = MetadataFile("description of a token cac
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """Open the token cache in a folder, and check the hash of its model, not its ids.
+    """Open a token cache, and check its sizes and the hash of its model, not its ids.
 
     Args:
         folder: Folder of the cache.

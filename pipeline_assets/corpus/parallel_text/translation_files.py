@@ -93,7 +93,7 @@ def read_pairs(
     Raises:
         UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of
             another file.
-        InputError: A file that is not Parquet has rows, but none of the first 100 can be read.
+        InputError: A Parquet file is damaged, or another file has rows, but none of the first 100 can be read.
     """
     path = file.fetch()
     source = SourceFile(path, file.name, path.stat().st_size)

@@ -125,7 +125,7 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
         raise InputError(f"the tools of row {row['id']} are not in the data root", source.path, fix)
     own_system = next(iter(parsed.conversation), None) if row["template"] == Template.HARMONY_1 else None
     system = own_system.content if own_system is not None and own_system.role is Role.SYSTEM else None
-    messages, loss = chat_messages(parsed, in_loss, has_tools=declared is not None, skips_system=system is not None)
+    messages, loss = chat_messages(parsed, in_loss, omits_tools=declared is not None, skips_system=system is not None)
     if not messages:
         return None
     tools_json = None if declared is None else bytes(declared).decode()
@@ -134,14 +134,15 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
 
 
 def chat_messages(
-    parsed: ParsedText, in_loss: frozenset[int], has_tools: bool, skips_system: bool
+    parsed: ParsedText, in_loss: frozenset[int], omits_tools: bool, skips_system: bool
 ) -> tuple[list[Chat], list[Chat]]:
     """Return a text's chat messages, and for each the parts that count in the loss.
 
-    `in_loss` has the numbers of the Harmony messages that count. If `has_tools`, developer messages omit their tools;
-    if `skips_system`, the first message is omitted. The second list has a boolean for each of `_PARTS`, by name.
+    `in_loss` has the numbers of the Harmony messages that count. If `omits_tools`, developer messages omit their tools;
+    if `skips_system`, the first message is omitted. The second list has, for each chat message, a boolean for each of
+    `_PARTS`, by name.
     """
-    chats, parts = to_chat_messages(parsed.conversation[skips_system:], has_tools)
+    chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
     flags = [{part: number + skips_system in in_loss for part, number in numbers.items()} for numbers in parts]
     return complete, [{part: counts.get(part, False) for part in _PARTS} for counts in flags]

@@ -109,7 +109,7 @@ def test_replies_name_their_calls_in_order_for_each_tool() -> None:
     [source] = normalised({"uuid": "a", "messages": messages}).batch.to_pylist()
     parsed = parse_harmony(source["text"])
 
-    chats, _ = chat_messages(parsed, frozenset(), has_tools=False, skips_system=False)
+    chats, _ = chat_messages(parsed, frozenset(), omits_tools=False, skips_system=False)
 
     assert chats[1]["tool_calls"] == calls('{"word": "a"}', '{"word": "b"}')
     assert [chat["tool_call_id"] for chat in chats] == [None, None, "call_0", "call_1", None]
@@ -128,7 +128,7 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
     parsed = parse_harmony(text)
     counting = frozenset(loss_messages(parsed, row_loss_mode(None, "assistant_all/1 analysis=false calls=true")))
 
-    chats, loss = chat_messages(parsed, counting, has_tools=False, skips_system=False)
+    chats, loss = chat_messages(parsed, counting, omits_tools=False, skips_system=False)
 
     call = {"id": "call_0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     parts = [(chat["thinking"], chat["content"], chat["tool_calls"]) for chat in chats[1:]]
