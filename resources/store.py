@@ -2,7 +2,8 @@
 
 A setting that is missing in the config comes from its CORPUSMILL_* variable, otherwise from its default.
 
-Values are checked when a step uses a resource: Dagster runs a job two more times if a resource cannot be created.
+Values are checked when a step uses a resource, because Dagster runs a job two more times if a resource cannot be
+created.
 """
 
 from pathlib import Path

@@ -242,7 +242,7 @@ def _read_section(content: Content, file: Path, name: str) -> Content:
 
 
 def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """List the sources with documents in `corpora`; if empty, all of the recipe."""
+    """List sources with documents in `corpora`; without corpora, all of the recipe."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}

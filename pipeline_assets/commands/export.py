@@ -89,7 +89,7 @@ def export(
 
 
 def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError if commands look for artifacts in this folder."""
+    """Raise UsageError if commands would find artifacts in the folder `out`."""
     if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", out, fix)

@@ -104,7 +104,7 @@ def _why_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Return a row's place in its source file; only the row number without inputs."""
+    """Return a row's place in its source file; without inputs, only its row number."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 

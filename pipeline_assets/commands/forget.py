@@ -58,8 +58,8 @@ def forget(
     stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
     if has_rows:
         patterns = [pattern for pattern in url or () if "*" in pattern]
-        values = [*_read_values(ids, source or (), url or (), text or (), stores)]
-        values, content, lines = _find_values(values, patterns, stores)
+        values = [*_selector_values(ids, source or (), url or (), text or (), stores)]
+        values, content, lines = _find_matching_rows(values, patterns, stores)
         if not apply:
             counted = terminal.pluralize(len(values), "value")
             advice = f"; to put {counted} on the list, add --reason and --apply" if values else ""
@@ -97,7 +97,7 @@ def _check_options(
         raise UsageError("missing", "--reason", "state why, such as the number of the request")
 
 
-def _read_values(
+def _selector_values(
     ids: Path | None, sources: Iterable[str], urls: Iterable[str], texts: Iterable[Path], stores: "RowStores"
 ) -> "Iterator[SelectorValue]":
     """Yield (selector, value) for ids, texts, URLs and source rows; skip URL patterns."""
@@ -109,12 +109,12 @@ def _read_values(
         yield from _source_values(source, stores)
 
 
-def _find_values(
+def _find_matching_rows(
     values: "Sequence[SelectorValue]", patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return three parts: `values` and the values of these rows, the output of the command as JSON, the output as lines.
+    Return three parts: `values` with the values of these rows, then the command's output, as JSON and as lines.
     """
     from pipeline_assets.build import forgetting
 

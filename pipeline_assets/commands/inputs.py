@@ -58,7 +58,7 @@ def folder_or_commit(
 ) -> Content:
     """Return a recipe key and its value: `path` of a folder, or `revision` of a repo.
 
-    The error for an empty name contains `option`, the error for a folder with a revision `revision_option`. A
+    The error for an empty name names `option`; the error for a folder with a revision names `revision_option`. A
     `revision` of None stands for `main`.
     """
     path = local_folder(name, option)
@@ -142,8 +142,8 @@ def hub_source(
 def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
     """Return recipe patterns that select exactly `files` from the paths `listed`.
 
-    `patterns`, from a dataset card, are converted to fnmatch, whose `*` also matches `/`. If they then select anything
-    else, the escaped name of each file is returned.
+    `patterns`, from a dataset card, are converted to fnmatch, whose `*` also matches `/`. If the converted patterns
+    select other files, the escaped name of each file is returned.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
     matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
@@ -166,7 +166,7 @@ def slugify(text: str) -> str:
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     """List folders of sealed artifacts in the order of the patterns, then of paths.
 
-    Raise UsageError if a pattern matches no artifact, or repeats the folders of earlier patterns.
+    Raise UsageError if a pattern matches no artifact, or only folders that earlier patterns match.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:

@@ -182,7 +182,7 @@ def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals, each with the deviation of the planned total from it.
+    """Format real totals, each with the deviation of the planned from the real total.
 
     Figures without a planned or a real value do not count.
     """

@@ -208,7 +208,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     """Return the recipe section of external pools, with file patterns for each split.
 
     `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains, or two
-    names would become one split, and InputError if a local file does not belong to a pool.
+    names would become one split, and InputError if a local file is not a valid pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None

@@ -33,7 +33,7 @@ _PUSH_FIX = "delete the object, and push the artifact again from a data root tha
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
-    """Return the pointer `name`; if None, `default` or the only pointer of the store.
+    """Return the pointer `name`; without a name, `default` or the only pointer.
 
     If the store has no such pointer, raise UsageError with the names that it has.
     """
