@@ -1,8 +1,7 @@
 """Filter by lists of domains, URLs and words.
 
 A list has one entry per line; lines that begin with `#` are comments. A listed domain also matches all its subdomains.
-URLs are compared without scheme, user, fragment, port 80 or 443, and slashes at the end of the path, with hosts in
-lower case and in IDNA. Words are compared case-folded, see `hashed_words`.
+URLs are compared after `split_url` has normalized them. Words are compared case-folded, see `hashed_words`.
 """
 
 import re
@@ -29,7 +28,10 @@ def _url_keys(url: str) -> list[str]:
 
 
 def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
-    """Return line numbers and normalized entries of a list; InputError if unusable."""
+    """Return line numbers and normalized entries of a list.
+
+    Raise InputError if the list is not UTF-8 or has no entry.
+    """
     try:
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
@@ -62,7 +64,10 @@ def _raise_if_invalid(path: Path, numbers: Iterable[int], are_valid: Iterable[ob
 
 
 class BlocklistFilter(Filter):
-    """Filter by lists of hosts, URLs and words; InputError if a list is not usable."""
+    """Filter by lists of hosts, URLs and words.
+
+    The constructor raises InputError for an unusable list.
+    """
 
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column
@@ -75,22 +80,26 @@ class BlocklistFilter(Filter):
         self._words = [(f"blocklist_word:{name}", _build_word_table(Path(file.path))) for name, file in words]
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents that match a list; the reason names the first such list."""
+        """Drop documents that match a list; the reason names the first matching list."""
         for reason, entries in self._find_entries(candidates):
             for candidate, entry in zip(candidates, entries, strict=True):
                 if entry is not None:
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield a measurement of each list: its first entry in the document, or None."""
+        """Yield a measurement of each list.
+
+        The value is the entry that the document matches, or None. If several match, it is the most specific domain, or
+        the phrase that begins first in the text.
+        """
         return (
             Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find_entries([candidate])
         )
 
     def _find_entries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield each list's reason code, and its first entry (or None) in each document.
+        """Yield each list's reason code, and each document's matching entry or None.
 
-        Documents that lists of hosts and URLs cannot check are counted as `WITHOUT_URL`.
+        If the recipe has lists of domains or URLs, documents without a URL count as `WITHOUT_URL`.
         """
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):

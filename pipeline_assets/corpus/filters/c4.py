@@ -1,16 +1,19 @@
 """C4 filters of lines and documents.
 
 Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. The paper keeps lines that end in a terminal punctuation mark
-("a period, exclamation mark, question mark, or end quotation mark") and have at least 5 words, removes lines with the
-word Javascript and lines with six phrases about policies and cookies, removes citation markers, and discards pages with
-fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a bad word. (Its first version on arXiv has 3
-words and 5 sentences, as datatrove still does.)
+("a period, exclamation mark, question mark, or end quotation mark") and have at least 5 words. It removes lines with
+the word Javascript, lines with one of six phrases about policies and cookies, and citation markers. It discards pages
+with fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a bad word. (Its first version on arXiv
+has 3 words and 5 sentences, as datatrove still does.)
 
 Where the paper differs from its code or from datatrove, this module follows the paper: a line that ends in an ellipsis
-ends in a period and is kept, and a phrase anywhere discards the page, even in a line that is removed. The paper has no
-rule for sentences; its code uses NLTK's trained Punkt. Here a sentence ends at terminal punctuation before whitespace
-or the line's end, with closing quotation marks and brackets allowed between them; at any terminal punctuation that is
-not ASCII (。！？), whatever follows; and at the end of a line that ends with terminal punctuation.
+ends in a period and is kept, and "lorem ipsum", a curly bracket or a bad word discards the page even if its line is
+removed. The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal punctuation
+other than a closing quotation mark or bracket. A sentence ends:
+
+- at a mark before whitespace or the line's end; closing quotation marks and brackets may stand between them;
+- at a mark that is not ASCII (。！？), whatever follows;
+- at the end of a line whose last character is terminal punctuation of any kind.
 """
 
 import re
@@ -55,8 +58,8 @@ class KeptLines(NamedTuple):
     """Kept lines of a batch of documents.
 
     Attributes:
-        text: Kept lines, stripped of whitespace at both ends and joined by line feeds.
-        offsets: First byte of each document in `text`, and the end of the last; shape (documents + 1,).
+        text: Kept lines, stripped of whitespace at both ends. Line feeds join the lines of a document.
+        offsets: Position in `text` of each document's first byte, then the end of `text`; shape (documents + 1,).
         lines: Number of lines with a word in each document, kept or not; shape (documents,).
         removed: Number of removed lines by reason, shape (documents, reasons).
         sentences: Number of sentences in the kept lines of each document, shape (documents,).
@@ -95,8 +98,8 @@ class _Line(NamedTuple):
 def _measure_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `at` of a document that ends at `stop`.
 
-    In a run of terminal marks, closing quotes or brackets, and whitespace, a sentence ends at most once: at whitespace
-    or the line's end after a mark, or at a mark that is not ASCII.
+    The module's docstring defines the end of a sentence. At most one sentence ends in a run of marks, closing quotation
+    marks, brackets and whitespace.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state, is_space = at, at, _NO_MARK, 1  # the line's start counts as whitespace: a word may begin there
@@ -144,9 +147,10 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
 def _keep_lines(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], phrase_positions: NDArray[np.int64], rules: LineRules
 ) -> KeptLines:
-    """Copy the kept lines of each document, and count all lines with words.
+    """Copy the kept lines of each document; count lines, removals and sentences.
 
-    `phrase_positions`, ascending, has the position of one byte in each line with a phrase of `remove_lines_with`.
+    `phrase_positions` has, in ascending order, the position of one byte in each line that contains a phrase of
+    `remove_lines_with`.
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
@@ -241,7 +245,10 @@ class C4Filter(Filter):
 
 
 class _RuleResult(NamedTuple):
-    """Result of a rule for each document; `values` are counts or indices in `phrases`."""
+    """Results of one rule for a batch of documents.
+
+    `values` has a count for each document; or, if `phrases` is set, the index in `phrases` of a phrase in the document.
+    """
 
     reason: str
     values: NDArray[np.integer]

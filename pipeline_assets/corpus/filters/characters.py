@@ -64,7 +64,7 @@ def to_int64(number: np.integer | bool) -> int:
 
 @compiled_inner
 def to_index(number: int | np.integer) -> int:
-    """Convert an index to uint64, which saves compiled code a test of its sign."""
+    """Convert an index to uint64, so that compiled code need not test its sign."""
     return np.uint64(number)  # type: ignore[return-value]
 
 
@@ -95,7 +95,7 @@ def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]
 
 @compiled_inner
 def previous_character(text: NDArray[np.uint8], at: int) -> int:
-    """Return the position of the character before position `at`, which is above 0."""
+    """Return the position of the character before `at`, which must be above 0."""
     at -= 1
     while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         at -= 1

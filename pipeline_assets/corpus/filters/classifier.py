@@ -1,8 +1,8 @@
 """Probabilities of labels from a fastText classifier, read from its `.bin` file.
 
-The file is mapped, so that all workers share one copy of its vectors. Sums are float64, so that every processor gives
-the same six digits; fastText sums in float32. Only classifiers with softmax and without quantisation, like DCLM's, are
-supported. A text is read as one line, as fastText reads it with spaces instead of line feeds.
+The file is mapped, so that all workers share one copy of its vectors. Sums are float64 (fastText's are float32), so
+that scores with six digits are equal on all processors. Only classifiers with softmax and without quantisation, like
+DCLM's, are supported. A text is read as one line, as fastText reads it after line feeds are replaced with spaces.
 """
 
 import mmap
@@ -37,7 +37,7 @@ class Classifier(NamedTuple):
         outputs: Vectors of labels, shape (labels, dimension).
         word_count: Number of words.
         max_words: Maximum words in an n-gram of words.
-        ngram_characters: Minimum and maximum characters in an n-gram inside words; if the maximum is 0, none are used.
+        ngram_characters: Minimum and maximum characters in an n-gram of characters; a maximum of 0 disables these.
     """
 
     words: hashed_words.HashedWords
@@ -52,7 +52,7 @@ def load_classifier(path: Path) -> tuple[list[str], Classifier]:
     """Map a classifier into memory; return its labels, in order, and the classifier.
 
     Raises:
-        InputError: The file is not a classifier of the supported form.
+        InputError: The file cannot be read, or is not a classifier of the supported form.
     """
     try:
         with open(path, "rb") as file:
@@ -94,7 +94,10 @@ def _read_matrix(data: mmap.mmap, at: int) -> tuple[NDArray[np.float32], int]:
 
 @always_inline
 def _extend_fasttext_hash(state: np.uint64, byte: int) -> np.uint64:
-    """Extend a string's hash by a byte, like fastText: 32-bit FNV-1a of signed bytes."""
+    """Return the fastText hash of a string with `byte` appended; `state` is its hash.
+
+    The hash is 32-bit FNV-1a of signed bytes.
+    """
     return ((state ^ (np.uint64(byte) | (_BYTE_SIGN_BITS if byte >= 0x80 else np.uint64(0)))) * _FNV_PRIME) & _LOW
 
 
@@ -136,7 +139,7 @@ def _add_characters(word: NDArray[np.uint8], model: Classifier, hidden: NDArray[
 def label_probabilities(text: NDArray[np.uint8], offsets: NDArray[np.int64], model: Classifier) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    All probabilities of a text without a known word or n-gram are 0.
+    All probabilities are 0 for a text that has neither a word of the dictionary nor an n-gram.
     """
     probabilities = np.zeros((len(offsets) - 1, len(model.outputs)))
     hidden, ngrams = np.empty(model.inputs.shape[1]), np.zeros(_MAX_WORDS, np.uint64)

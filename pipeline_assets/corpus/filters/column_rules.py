@@ -29,9 +29,9 @@ _TEXT_TYPES = ("str", "string", "large_string", "string_view")
 
 @dataclass(frozen=True)
 class ColumnRule:
-    """Comparison of a source column with a constant; a null column fails it.
+    """Comparison of a source column with a constant; a null value fails the rule.
 
-    `text` is the rule as written, such as `int_score >= 3`, and the reason code of the rows that it drops.
+    `text` is the rule with single spaces, such as `int_score >= 3`; it is the reason code of rows that fail.
     """
 
     text: str
@@ -41,7 +41,7 @@ class ColumnRule:
 
     @classmethod
     def parse(cls, text: str) -> "ColumnRule":
-        """Parse a rule such as `int_score >= 3`; raise ValueError if it is not a rule."""
+        """Parse a rule such as `int_score >= 3`; raise ValueError if it is malformed."""
         match = _RULE.match(text)
         if match is None:
             raise ValueError(f'{text!r} is not a rule; write `column >= 3` or `column == "en"`')
@@ -54,7 +54,7 @@ class ColumnRule:
         Arrow compares the values, because the batch may still have rows with invalid UTF-8.
 
         Raises:
-            UsageError: The column is missing, or has values that cannot be compared with the constant.
+            UsageError: The column is missing, or its type cannot be compared with the constant.
         """
         import pyarrow.compute as pc
 
@@ -104,7 +104,7 @@ ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.
 
 
 def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """Return the index of the first rule that each row fails, or -1; shape (rows,)."""
+    """Return the index of the first rule that each row fails, else -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.keeps(batch)] = number

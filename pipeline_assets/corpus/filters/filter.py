@@ -10,14 +10,15 @@ MeasuredValue = int | float | str | bool | None
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measurement of one filter on a document, such as `ascii_ratio 0.43 < 0.8`.
+    """Measurement of a document by one rule, such as `ascii_ratio 0.43 < 0.8`.
 
     Attributes:
-        reason: Reason code of documents that the filter drops.
-        value: Number, value of a column, language, license tag, or phrase in the document; None if the column is null
-            or the document has no such phrase.
-        limit: Limit on the value; None if the value alone drops the document, such as a phrase, or has no limit.
-        is_failed: Whether the filter drops the document.
+        reason: Reason code of documents that fail the rule.
+        value: Measured number, value of a column, language, license tag, or the phrase or list entry that the document
+            matches; None if the column is null or nothing matches.
+        limit: Limit on the value, or for a language, the kept ones; None for a rule without a limit, such as one that
+            drops every document with a phrase.
+        is_failed: Whether the document fails the rule and so is dropped.
         is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
 
@@ -42,7 +43,10 @@ class Measurement:
 
 
 def _format_near_limit(value: float, limit: float) -> str:
-    """Format a number to three digits, or to more if these would equal the limit."""
+    """Format a number: an integer in full, a float with three significant digits.
+
+    A float gets more digits if three would show it as equal to the limit.
+    """
     short = (f"{value:.{digits}g}" for digits in range(3, 17))
     return str(value) if isinstance(value, int) else next((text for text in short if float(text) != limit), str(value))
 
@@ -53,11 +57,11 @@ class Candidate:
 
     Attributes:
         text: UTF-8 text after the earlier filters.
-        meta: Columns of the document's meta.
-        failure: Measurement because of which a filter dropped the document; None if no filter has.
-        changes: Number of removed or masked items by kind, such as `masked/email` and `removed_lines/few_words`; 1 for
-            each field that a custom step changed, and as `without_url` if lists of hosts and URLs cannot check the
-            document.
+        meta: Columns of the document's meta; empty if no filter reads them.
+        failure: Measurement by which a filter dropped the document; None if no filter has dropped it.
+        changes: Counts by name: removed or masked items, such as `masked/email` and `removed_lines/few_words`; 1 for
+            each field that a custom step changed, such as `python/text`; 1 for `without_url` if the recipe has lists of
+            domains or URLs and the document has no URL.
         scores: Columns that filters add to the document's meta.
     """
 
@@ -68,11 +72,11 @@ class Candidate:
     scores: dict[str, float] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
-        """Drop the document because of a measurement, unless it is already dropped."""
+        """Record the measurement that drops the document; a second one changes nothing."""
         self.failure = self.failure or measurement
 
     def count(self, name: str, changes: int) -> None:
-        """Set an entry of `changes`, unless the number is 0."""
+        """Set an entry of `changes`, unless the count is 0."""
         if changes:
             self.changes[name] = changes
 
@@ -88,6 +92,6 @@ class Filter(ABC):
         """
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Drop documents by setting `failure`, or change their texts."""
+        """Set the `failure` of documents that fail a rule; a filter may also change texts."""
         for candidate in candidates:
             candidate.failure = next((result for result in self.measure(candidate) if result.is_failed), None)

@@ -52,15 +52,19 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Before any filter, documents with a license tag in `refused_licences` are dropped. If the recipe has `windows`, so
-    are the rows in `repeating`; its values are the shares of a row's passages that earlier kept documents contain, see
-    `WindowRecipe`. If no document is dropped or changed, the kept documents are a link to the shard.
+    Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
+    the rows in `repeating` are dropped then, too. The values of `repeating` are the shares of each row's windows that
+    earlier kept documents contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link
+    to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
-    the recipe's custom step rejects. Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed`
-    documents; documents `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not;
-    kept documents without a URL as `WITHOUT_URL`; and the changes in kept documents: `masked/email`, `masked/ip`,
-    `removed_lines/<reason>`, `removed/<kind>` and `python/<field>`. The note `STEP_SECONDS` has the time of the step.
+    the recipe's custom step rejects.
+
+    Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents
+    `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not; and the sum of each
+    entry in the `changes` of kept documents, see `Candidate`.
+
+    Notes: `STEP_SECONDS`, the time that the custom step took; missing without a custom step.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -168,14 +172,14 @@ def filter_corpus(
 ) -> BuildResult:
     """Filter a corpus shard by shard; the shards keep their names.
 
-    If the recipe has `windows`, the documents that repeat earlier ones are found first. If no rule can drop or change a
-    document, the shards are linked without being decoded, with the counts of the corpus.
+    If the recipe has `windows`, the documents that repeat earlier ones are found first. If the recipe has no filter, no
+    licence is refused and the corpus's manifest has all counts, the shards are linked without being decoded.
 
     Raises:
         UsageError: A document lacks the column of a rule, or the column cannot be compared with the rule's constant;
-            the language detector is not installed; the classifier lacks the label of `score`, or a document has a
-            column of its name; lists of domains or URLs are set, and no kept document has a URL; a package is not the
-            version that the custom step pins.
+            the language detector is not installed; the classifier lacks the label of `score`, or a document already has
+            the column that `score` adds; lists of domains or URLs are set, and no kept document has a URL; a package is
+            not the version that the custom step pins.
         InputError: No document is kept (the message has the most frequent reasons), a document is too long, a line is
             not a Document, a list or the classifier is not usable, or the recipe's custom step is invalid or rejects
             too many documents.
@@ -237,7 +241,7 @@ def filter_corpus(
 
 
 def _score_histogram(counts: Mapping[str, int], column: str) -> list[int]:
-    """Return the numbers of documents by score, in bins of equal width from 0 to 1."""
+    """Count documents by score, in `SCORE_BINS` bins of equal width from 0 to 1."""
     return [counts.get(f"{SCORED_PREFIX}{column}/{number:02}", 0) for number in range(SCORE_BINS)]
 
 

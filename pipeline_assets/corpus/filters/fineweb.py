@@ -1,8 +1,9 @@
 """Filter by the quality rules that FineWeb adds to those of C4 and Gopher.
 
 Source: Penedo et al. 2024 (FineWeb, arXiv 2406.17557), section 3.5. The measures are those of datatrove's
-FineWebQualityFilter: lines without text do not count; a line is short if it has at most `short_line_characters`;
-the characters of copies of an earlier line are divided by all characters except line feeds. CRLF is a line feed.
+FineWebQualityFilter. Lines without text do not count. A line is short if it has at most `short_line_characters`. The
+characters in lines that copy an earlier line are divided by all characters except line feeds. CRLF counts as one line
+feed.
 """
 
 from collections.abc import Iterator
@@ -12,14 +13,17 @@ from pipeline_assets.corpus.filters.recipe import FineWebQualityRecipe
 
 
 class FineWebFilter(Filter):
-    """Filter by the ends and lengths of lines, and by the share of repeated lines."""
+    """Filter by the ends and lengths of lines, and by the share of copied characters."""
 
     def __init__(self, recipe: FineWebQualityRecipe) -> None:
         self._recipe = recipe
         self._terminal = frozenset(recipe.terminal_punctuation or "")
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Measure the shares of terminated lines, short lines and copied characters."""
+        """Measure the shares that the recipe limits.
+
+        These are the shares of lines that end with terminal punctuation, of short lines, and of copied characters.
+        """
         recipe, text = self._recipe, candidate.text.decode().replace("\r\n", "\n")
         lines = [line for line in text.split("\n") if line and not line.isspace()]
         line_count = len(lines) or 1

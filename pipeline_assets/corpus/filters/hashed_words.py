@@ -1,11 +1,11 @@
 """Flat tables of hashed words and phrases, for searches in compiled kernels.
 
-A table has 12 bytes per entry, where a set of strings has about 100. Hashes have 64 bits (FNV-1a): a word that is not
-in a table of a million entries seems to be in it with a chance of 1 in 10**13.
+A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 64 bits (FNV-1a): a word outside a table
+of a million entries has the hash of one of them with a probability below 1 in 10**13.
 
 A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
-character with its marks is a word, so that a listed word is found inside a run. Anything may separate the words of a
-phrase if they are separated in the list.
+character with its marks is a word, so that a listed word is found inside a run. If two words of a phrase are separated
+in the list, any characters may separate them in a text; if they are joined in the list, they must be joined in a text.
 """
 
 import functools
@@ -67,7 +67,10 @@ def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray
 
 @functools.cache
 def word_classes() -> NDArray[np.uint16]:
-    """Build the table of `character_classes`, but with marks as parts of words."""
+    """Build the table of `character_classes`, changed to the words of this module.
+
+    Marks are parts of words, and characters of scripts without spaces get the bit `_ALONE`.
+    """
     classes = character_classes()
     classes[[code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]] |= WORD | _MARK
     for start, stop in _WITHOUT_BLANKS:
@@ -127,8 +130,8 @@ def find_first_phrases(
 ) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Start and end are positions in `text`, or -1 for a text without a listed phrase. `phrases` is a table of results of
-    `hash_phrases`.
+    Start and end are positions in `text`, or -1 for a text without a listed phrase. Of phrases that begin at the same
+    word, the shortest is returned. `phrases` is the table of the first two results of `hash_phrases`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

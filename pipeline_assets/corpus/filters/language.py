@@ -43,7 +43,7 @@ class LanguageRecipe(RecipeSection):
 
     Attributes:
         keep: ISO 639-1 codes.
-        threshold: Minimum score; None for the detector's default, the highest that keeps 99.8 % of English documents.
+        threshold: Minimum score; None for the detector's default, see `DetectorPackage`.
     """
 
     detector: DetectorName = "py3langid"
@@ -56,7 +56,7 @@ class LanguageRecipe(RecipeSection):
         return DETECTOR_PACKAGES[self.detector].default_threshold if self.threshold is None else self.threshold
 
     def keeps(self, language: Language) -> bool:
-        """Check whether a text is kept, by the code and the score of its language."""
+        """Check whether a text in this language, with this score, is kept."""
         return language.code in self.keep and language.score >= float(self.min_score)
 
     def check_codes(self) -> None:
@@ -67,7 +67,7 @@ class LanguageRecipe(RecipeSection):
             raise UsageError(f"{self.detector} detects no language {unknown[0]}", RecipeKey("filters.language"), fix)
 
     def detection_settings(self) -> dict[str, str]:
-        """Return detector, version and minimum score, which determine the verdicts."""
+        """Return the detector's name and version and the minimum score, for the manifest."""
         version = load_detector(self.detector).version
         return {"detector": self.detector, "version": version, "threshold": self.min_score}
 
@@ -76,7 +76,7 @@ class LanguageRecipe(RecipeSection):
 class Detector:
     """Language detector: version of a package, and its function from text to language.
 
-    `codes` are those of all languages that it detects.
+    `codes` has the codes of all languages that the package detects.
     """
 
     version: str
@@ -86,7 +86,8 @@ class Detector:
     def detect(self, text: str) -> Language:
         """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
 
-        Whitespace becomes single spaces, and lone surrogates become `?`.
+        The package gets these characters with single spaces as whitespace, and with `?` for lone surrogates. A text
+        without letters is undetermined.
         """
         beginning = " ".join(text[:MAX_DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED
@@ -164,7 +165,7 @@ class DetectorPackage(NamedTuple):
 
     Attributes:
         extra: Optional dependency of corpusmill that installs the package.
-        default_threshold: Default minimum score: the highest that keeps 99.8 % of English documents.
+        default_threshold: Default minimum score: the highest that keeps 99.8 % of a sample of English documents.
     """
 
     extra: str

@@ -17,7 +17,7 @@ class LanguageTables(NamedTuple):
         move_rows: Row of each state in `moves`, shape (states,).
         features: Index of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
-        counts: Scratch, zero between calls, shape (features,). A call holds the GIL, so threads can share it.
+        counts: Scratch, zero between calls, shape (features,). Threads can share it, because a call holds the GIL.
     """
 
     moves: NDArray[np.uint32]
@@ -29,11 +29,10 @@ class LanguageTables(NamedTuple):
 
 @compiled
 def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: NDArray[np.float64]) -> int:
-    """Add a text's feature weights to `scores`, shape (languages,).
+    """Add a text's feature weights to `scores`; return the count of distinct features.
 
-    The weights of a feature that occurs n times are multiplied by log(1 + n). Return the number of distinct features.
-    The sums are float64 and in the order of the text, so that every processor
-    gives the same four digits.
+    `scores` has the shape (languages,). The weights of a feature that occurs n times are multiplied by log(1 + n).
+    Sums are float64 and in the order of the text, so that scores with four digits are equal on all processors.
     """
     moves, rows, features, weights, counts = tables
     visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence

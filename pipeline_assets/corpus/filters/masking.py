@@ -2,10 +2,11 @@
 
 The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address is a dot-atom of RFC
 5322 that begins at a word boundary, `@`, and a domain of two or more labels or an address in brackets. An IP address is
-four decimal octets of a public address, even inside longer numbers. RE2 finds them in time linear in the text.
+four decimal octets of a public address, even inside longer numbers. RE2 finds IP addresses and the domains of e-mail
+addresses in time linear in the text.
 
-The masks are FineWeb's. They alternate, and each document begins with the first mask, so that a document's text does
-not depend on earlier documents (in datatrove it does).
+The masks are FineWeb's. Addresses get the masks in turn. Each document begins with the first mask, so that its text
+does not depend on earlier documents (in datatrove it does).
 """
 
 import ipaddress
@@ -98,9 +99,9 @@ def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _address_start(text: bytes, searched: int, at: int) -> int | None:
-    """Return the start of the dot-atom before the `@` at `at`, or None.
+    """Return the start of the dot-atom before the `@` at `at`; None if missing.
 
-    It begins at a word boundary, and not before `searched`, because earlier bytes may belong to another address.
+    The dot-atom begins at a word boundary, and not before `searched`: earlier bytes may belong to another address.
     """
     # Find the longest run of dot-atom bytes before the `@`. A dot-atom cannot contain `..`, so it begins after the last
     # `..` of the run.
@@ -120,8 +121,11 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
 
 
 def _documents_with_dotted_numbers(batch: TextBatch) -> NDArray[np.int64]:
-    """Return the indices of documents with three dots that may belong to an address."""
-    # Only these can have an address. The search takes a tenth of the time that RE2 needs to find none.
+    """Return the indices of documents in which an IP address is possible.
+
+    Every document with three dots that are between digits and close together is among them.
+    """
+    # This search takes a tenth of the time in which RE2 finds that a text has no address.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1
     # uint8 wraps around, so bytes below "0" become large numbers and one comparison is enough.
     digits = [batch.text[dots + offset] - np.uint8(_ZERO) <= 9 for offset in (-1, 1)]

@@ -1,7 +1,7 @@
 """Recipe section of a custom step: a Python function in a file next to the recipe.
 
-The section has the text of the file and the versions of the packages that it imports, so that a manifest alone is
-enough to rebuild the documents. The main process parses the file, but never imports it.
+The section stores the text of the file and the versions of the packages that it needs, so that a rebuild reads the step
+from the manifest, not from the file. The main process parses the file, but never imports it.
 """
 
 import ast
@@ -33,16 +33,16 @@ _packages_by_module = functools.cache(metadata.packages_distributions)
 
 
 class PythonStep(RecipeSection):
-    """User's function of a Document, which returns a Document, None or a reason code.
+    """Custom step: a user's function that keeps, changes or drops each document.
 
-    None and a reason code drop the document.
+    The function gets a Document. It returns a Document to keep, or None or a reason code to drop the document.
 
     Attributes:
-        seconds: Maximum CPU seconds for one document.
+        seconds: Maximum CPU seconds of one call of the function.
         memory_mib: Maximum address space of the process, in MiB.
         max_reject_fraction: Share of rejected documents above which the build stops.
         code: Text of the file, read with the recipe.
-        pins: The sha256 of the file, and the versions of Python and of all packages that it needs.
+        pins: Sha256 of the file, and versions of Python and of all packages that the file needs, by name.
     """
 
     file: Annotated[str, text_rule(re.compile(r"[A-Za-z_]\w*\.py").fullmatch, _FILE_RULE)]
@@ -113,8 +113,10 @@ def _parse(code: str, file: str) -> ast.Module:
 def _find_pins(code: str, file: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
-    Packages are pinned if the file, or a pinned package, requires them. Raise UsageError if an imported module is in no
-    installed package, such as another file of the user.
+    The packages are the imports of the file, and the installed requirements of every pinned package.
+
+    Raise UsageError if the file is not valid Python, or imports a module that is neither in the standard library nor in
+    an installed package, such as another file of the user.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
     pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
@@ -136,7 +138,7 @@ def _find_pins(code: str, file: str) -> dict[str, str]:
 
 
 def _packages_with(module: str, location: str) -> list[str]:
-    """Return the installed packages that contain a module; UsageError if none does."""
+    """Return the installed packages with a module; raise UsageError if none has it."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # such as a relative import

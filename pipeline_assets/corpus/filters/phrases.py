@@ -1,6 +1,7 @@
 """Search for many phrases in one pass, with an automaton (Aho and Corasick 1975).
 
-Upper and lower case match each other. Nothing else is normalized: one space in a phrase matches exactly one space.
+A character of a phrase matches itself, its lower case and its upper case. Nothing else is normalized: one space in a
+phrase matches exactly one space.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,10 +31,11 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). In entry 256 × index + byte, for index
-            0 to 3, bit n is set if a phrase whose number is n modulo 64 may have this byte there, or ends before it.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Entry 256 × i + b, for i from 0 to 3, has
+            a bit for each phrase, which is bit p modulo 64 for the phrase with index p. The bit is set if byte i of the
+            phrase may be b, or if the phrase may have at most i bytes.
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
-        matches: Numbers of the phrases that end in each state, state after state.
+        matches: Indices of the phrases that end in each state, state after state.
         characters: Number of characters of each phrase, shape (phrases,).
         scopes: `PhraseScope` of each phrase, shape (phrases,).
     """
@@ -49,7 +51,7 @@ class Automaton(NamedTuple):
 class _Node(NamedTuple):
     """Position in a phrase: a byte of a spelling of a character, or the end.
 
-    At the end, `character` is the number of characters.
+    All fields are indices. At the end, `character` is the number of characters.
     """
 
     phrase: int
@@ -72,7 +74,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add the nodes that follow `nodes` to `targets`, by the byte that leads to them."""
+        """Add the successors of `nodes` to `targets`, by the byte that leads to each."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -88,7 +90,7 @@ class _PhraseGraph:
 
 
 def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
-    """Build the automaton of phrases, which must not be empty or contain line feeds."""
+    """Build the automaton of phrases; none may be empty or contain a line feed."""
     graph = _PhraseGraph([phrase for phrase, _ in phrases])
     # A state is the set of nodes that phrases in progress have reached. A phrase may begin at any byte, so every
     # target includes the first steps. `pending` grows while the loop reads it, until no state is new.
@@ -143,7 +145,10 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 
 @always_inline
 def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]) -> bool:
-    """Check whether a phrase may begin with the four bytes at `at`."""
+    """Check whether the four bytes at `at` may begin a phrase.
+
+    If the result is False, no phrase begins at `at`; if it is True, perhaps none does.
+    """
     # The AND keeps the bits of phrases that may have each of the four bytes at its index. Phrases share bits, so a bit
     # may remain where no phrase begins; the automaton decides.
     first, second = prefix_bits[to_index(text[to_index(at)])], prefix_bits[256 + text[to_index(at + 1)]]
@@ -153,9 +158,9 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 
 @always_inline
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
-    """Read until a phrase ends; return the position after it and the state.
+    """Read until a phrase ends; return the position after it, and the state there.
 
-    If no phrase ends before `end`, the state is 0.
+    If no phrase ends up to `end`, the state is 0.
     """
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:
@@ -180,9 +185,9 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check whether a phrase of the document `text[start:end]` is in its scope.
+    """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`.
 
-    `after` is the position of the byte after the phrase.
+    The document is `text[start:end]`. `after` is the position of the byte after the occurrence.
     """
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
@@ -217,8 +222,8 @@ class PhraseHits(NamedTuple):
 
     Attributes:
         counts: For each document, the number of distinct phrases, or of lines with a phrase, up to its `max_counts`.
-        first: Index of the phrase that ends first in each document; of several that end at one byte, the lowest. -1
-            if the document has no phrase.
+        first: Index of the phrase that ends first in each document; of several phrases that end at the same byte, the
+            lowest index. -1 if no phrase is found.
         line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
     """
 
@@ -239,7 +244,8 @@ def find_phrases(
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
     `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
-    (documents,), has the count at which the search of each document stops. `counts_lines` counts lines, not phrases.
+    (documents,), has the count at which the search of each document stops. Lines are counted if `counts_lines`, else
+    phrases. An occurrence that does not fit the scope of its phrase does not count.
     """
     counts = np.zeros(len(max_counts), np.int64)
     firsts = np.full(len(max_counts), -1, np.int32)

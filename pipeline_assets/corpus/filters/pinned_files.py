@@ -22,7 +22,8 @@ class PinnedFile(RecipeSection):
     """File that a filter reads.
 
     Attributes:
-        path: Path, absolute or relative to the data root; not part of `content`, because it changes no byte.
+        path: Absolute path, or path relative to the data root; not part of the recipe's `content`, because a moved
+            file changes no byte of the output.
         sha256: Hash of the file. If empty, the build fails with an error that contains the actual hash.
     """
 
@@ -32,9 +33,9 @@ class PinnedFile(RecipeSection):
 
 @dataclass(frozen=True)
 class FilterFiles:
-    """Hashes of the files that filters read, by path.
+    """Sha256 hashes of the files that filters read, by path.
 
-    Paths are absolute or relative to the data root.
+    Paths are absolute, or relative to the data root.
     """
 
     hashes: Mapping[str, str]
@@ -47,21 +48,22 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the files in the manifest of a filtered corpus; None if it lists none.
+        """Return the hashes of the files that a filtered corpus was built with.
 
-        The result has absolute paths; `root` is the data root.
+        None if the manifest lists no files. Paths become absolute; `root` is the data root.
         """
         files = manifest.provenance.get(_FILTER_FILES)
         return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
 
     def provenance(self, root: Path) -> dict[str, Any]:
-        """Return hashes, sizes and modification times of the files, for provenance."""
+        """Return the sha256, size and modification time of each file, for provenance."""
         return {_FILTER_FILES: {path: _file_record(root / path, sha256) for path, sha256 in self.hashes.items()}}
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the first file whose hash differs from its pin; None if all match.
 
-        Missing files are skipped. A file is hashed only if its size or time differs from the manifest.
+        Files that cannot be read are skipped. A file is hashed only if its pin, size or modification time differs from
+        the provenance in the manifest.
         """
         recorded = manifest.provenance.get(_FILTER_FILES, {}).values()
         for path, sha256 in self.hashes.items():
@@ -72,12 +74,12 @@ class FilterFiles:
         return None
 
     def resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        """Return the recipe content of filters with a `path` next to each `sha256`.
+        """Compare all files with their pins, and return `content` with their paths.
 
-        The paths are absolute. First, all files are compared with their hashes.
+        `content` is the recipe content of filters; the result has an absolute `path` next to each `sha256`.
 
         Raises:
-            InputError: A file cannot be read, or its hash is not the pinned one.
+            InputError: A file cannot be read, is not pinned, or has another hash than its pin.
         """
         for path, sha256 in self.hashes.items():
             try:
@@ -94,7 +96,11 @@ class FilterFiles:
 
 
 def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
-    """Yield errors for unpinned files in the section at `keys`, with hashes to add."""
+    """Yield an error with the hash to add for each unpinned file in a section.
+
+    `keys` are the keys of the section in its recipe.
+    A file that is missing or cannot be read is skipped; the build reports it.
+    """
     if not isinstance(section, Mapping):
         return
     path = section.get("path")

@@ -1,7 +1,7 @@
 """Recipe sections of the filters for one source.
 
-Every threshold is optional, because none suits all languages and sources: an English ratio of ASCII characters would
-empty a Japanese source, and so would any minimum number of words between spaces.
+No filter runs by default, because no threshold suits all languages and sources: an English ratio of ASCII characters
+would empty a Japanese source, and so would a minimum number of words between spaces.
 """
 
 import re
@@ -33,8 +33,8 @@ class WindowRecipe(RecipeSection):
     Attributes:
         window_bytes: UTF-8 bytes of a window; shorter shared passages are not found.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
-            bytes is found more often than not, and a passage twice as long nearly always.
-        max_share: Maximum share of a document's compared windows that earlier documents contain.
+            bytes is found with a probability of about 63 %; with the defaults, one twice as long with over 99 %.
+        max_share: Maximum share of a document's compared windows that earlier kept documents contain.
     """
 
     window_bytes: int = pydantic.Field(256, ge=1, le=1 << 20)
@@ -85,8 +85,8 @@ class GopherQualityRecipe(_Limits):
     The limits on the number of words are in `length`.
 
     Attributes:
-        min_mean_word_length: Minimum mean of characters per word.
-        max_mean_word_length: Maximum mean of characters per word.
+        min_mean_word_length: Minimum mean number of characters per word.
+        max_mean_word_length: Maximum mean number of characters per word.
         max_hash_ratio: Maximum ratio of hash symbols to words.
         max_ellipsis_ratio: Maximum ratio of ellipses, `...` or `…`, to words.
         max_bullet_lines: Maximum share of lines that begin with a bullet point.
@@ -115,7 +115,10 @@ class GopherQualityRecipe(_Limits):
 
 
 class RepetitionRecipe(_Limits):
-    """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1."""
+    """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1.
+
+    The module `repetition` defines the shares.
+    """
 
     max_duplicate_lines: Share | None = None
     max_duplicate_line_characters: Share | None = None
@@ -136,9 +139,9 @@ class BoilerplateRecipe(RecipeSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: Phrases; a line that contains one of them, in upper or lower case, is boilerplate.
-        lines: Whole lines that are boilerplate, in upper or lower case.
-        max_line_fraction: Maximum share of lines that are boilerplate.
+        phrases: Phrases that make a line boilerplate if the line contains one of them, in upper or lower case.
+        lines: Texts that make a line boilerplate if they are the whole line, in upper or lower case.
+        max_line_fraction: Maximum share of a document's lines that are boilerplate.
     """
 
     phrases: Phrases
@@ -152,8 +155,8 @@ class C4Recipe(RecipeSection):
     Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in upper and lower case.
 
     Attributes:
-        remove_lines: Remove blank lines and lines that violate a rule, and whitespace at the ends of the others; if
-            false, keep all, but do not count the sentences of lines that violate a rule.
+        remove_lines: Whether to remove blank lines and lines that violate a rule, and to strip the other lines. If
+            false, all lines are kept. Sentences in lines that violate a rule do not count in either case.
         terminal_punctuation: Characters, such as `.!?`, that may end a line; None accepts every end.
         min_words_per_line: Minimum number of words in a line.
         max_word_characters: Maximum number of characters of a word in a line.
@@ -182,12 +185,12 @@ class C4Recipe(RecipeSection):
 
 
 class BlocklistRecipe(_Limits):
-    """Lists, by name, of entries that drop a document; see `blocklist`.
+    """Named lists of domains, URLs and words that drop a document; see `blocklist`.
 
     Attributes:
-        domains: Hosts, with all their subdomains.
-        urls: Whole URLs.
-        words: Words and phrases in the text, in upper or lower case.
+        domains: Lists of hosts; an entry also drops documents of its subdomains.
+        urls: Lists of whole URLs.
+        words: Lists of words and phrases in the text, in upper or lower case.
         url_column: Column with the URL of a document.
     """
 
@@ -215,11 +218,11 @@ _PUBLISHED_FINEWEB_RULES = {
 class FineWebQualityRecipe(_Limits):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
 
-    Without any key, the thresholds are those of the paper.
+    An empty section sets the thresholds of the paper. A section with keys sets only these.
 
     Attributes:
-        terminal_punctuation: Characters that end a line.
-        min_terminal_lines: Minimum share of lines that end with `terminal_punctuation`.
+        terminal_punctuation: Characters of terminal punctuation.
+        min_terminal_lines: Minimum share of lines that end with a character of `terminal_punctuation`.
         max_short_lines: Maximum share of lines with at most `short_line_characters`.
         max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
     """
@@ -244,10 +247,10 @@ class FineWebQualityRecipe(_Limits):
 
 
 class ScoreRecipe(RecipeSection):
-    """Score of a fastText classifier, which becomes a column of each document.
+    """Score of a fastText classifier, which is added to each document as a column.
 
     Attributes:
-        model: The classifier: a `.bin` file, see `classifier`.
+        model: File of the classifier, `.bin`; see `classifier`.
         label: Label whose probability is the score, such as `__label__hq`.
         column: Name of the column.
         min_score: Minimum score; None keeps every document.
@@ -274,7 +277,7 @@ class WikipediaFilterRecipe(RecipeSection):
 
     Attributes:
         min_running_lines: Minimum number of remaining lines of running text, which have a sentence end or are long.
-            Redirects, disambiguations and lists of links have no such lines. None sets no minimum.
+            Redirects, disambiguations and lists of links rarely have such lines. None sets no minimum.
     """
 
     min_running_lines: Natural | None = 1
@@ -293,9 +296,9 @@ class WikipediaFilterRecipe(RecipeSection):
 class FilterRecipe(RecipeSection):
     """Filters of one source, in the order in which they apply; None omits a filter.
 
-    Filters after `wikipedia` measure the text that `wikipedia` returns; filters after `c4`, the text that `c4` returns.
-    `rules` are comparisons that the columns in a document's meta must pass, such as `score >= 3`, see `Meta.columns`.
-    `python` gets the documents that all other filters keep.
+    `wikipedia`, `c4`, `masking` and `python` may change texts, and later filters measure the changed texts. `rules` are
+    comparisons, such as `score >= 3`, that a document's columns must pass; for the columns see `Meta.columns`. `python`
+    gets only the documents that all other filters keep.
     """
 
     LATER_KEYS = frozenset({"windows", "language", "python", "blocklist", "fineweb_quality", "score"})
@@ -330,15 +333,18 @@ class FilterRecipe(RecipeSection):
 
     @property
     def reads_meta(self) -> bool:
-        """True if a filter reads columns of a document's meta."""
+        """True if a filter other than `python` reads columns of a document's meta."""
         return bool(self.rules or self.wikipedia or self.blocklist or self.score)
 
 
 def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root: Path) -> FilterRecipe:
-    """Parse a filter recipe with resolved file paths; InputError if a hash differs."""
+    """Parse the recipe content of filters, with the absolute paths of pinned files.
+
+    Raise InputError if `FilterFiles.resolve` refuses a file.
+    """
     return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:
-    """Check whether filters have no rule, and so keep every document unchanged."""
+    """Check whether every document is kept unchanged: no filter, no refused licence."""
     return recipe == FilterRecipe() and not refused_licences

@@ -1,13 +1,15 @@
-"""Share of a text that is repetition.
+"""Repetition in a text: duplicate lines, paragraphs and n-grams.
 
 The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures, for lines
 and paragraphs, the fraction that are duplicates and the fraction of characters in them; for n-grams of 2 to 4 words,
 the fraction of characters in the most frequent n-gram; for n-grams of 5 to 10 words, the fraction of characters in all
 duplicates, where a character in overlapping duplicates counts once. Where the paper is silent, these rules apply:
 
-- Characters are those of words: whitespace is neither compared nor counted, so all fractions have one denominator.
+- Characters are those of words. Whitespace is neither compared nor counted, so all fractions of characters have one
+  denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
-- All occurrences of the most frequent n-gram count. It must occur twice; of equally frequent n-grams, the first counts.
+- All occurrences of the most frequent n-gram count, if it occurs at least twice. Of equally frequent n-grams, only the
+  first counts.
 - Words compare exactly, case and punctuation included.
 
 datatrove 0.10 uses spaCy's tokens as words, counts spaces in top n-grams and in the whole text but not in duplicate
@@ -50,7 +52,7 @@ class Scratch(NamedTuple):
         keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
         repeated: Words at which an n-gram begins that occurs at least twice, ascending.
-        repeated_before: For each word, how many words before it occur at least twice; then the total.
+        repeated_before: For each word, the number of words before it that occur at least twice; then the total.
     """
 
     grams: NDArray[np.int32]
@@ -73,7 +75,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Set the repetition counts in `counts`, after `find_words` has set the others.
+    """Set the repetition counts in `counts`, which has the counts of `find_words`.
 
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
@@ -130,9 +132,9 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Store the first equal word of each word in `grams`, and count equal words.
+    """Number words: set `grams` of each word to the first word that is equal to it.
 
-    `counts` has the occurrences of a word at its first one. `repeated` becomes the list of all words.
+    `counts` gets the occurrences of each distinct word, at the index of the first. `repeated` gets all words.
     """
     starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
     mask = _clear_slots(scratch.slots, word_count)
@@ -165,7 +167,8 @@ def _is_same(
 ) -> bool:
     """Check whether two words are equal.
 
-    `last` is the offset of the last eight bytes of `word`; `own_bytes` masks its bytes among the first eight.
+    `last` is the offset of the last eight bytes of `word`. `own_bytes` is the mask of the bytes of `word` among its
+    first eight.
     """
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
@@ -283,7 +286,9 @@ def _number_grams(n: int, repeated_count: int, words: WordSpans, scratch: Scratc
 
 @compiled_inner
 def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Keep in `repeated` the words whose n-gram repeats; set `grams` of others to -1.
+    """Keep in `repeated` the words at which a repeated n-gram begins.
+
+    Set `grams` of the other words in `repeated` to -1.
 
     Returns:
         Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `repeated_count` is 0.

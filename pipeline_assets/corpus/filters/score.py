@@ -27,7 +27,10 @@ class ScoreFilter(Filter):
         self._min_score = None if recipe.min_score is None else float(recipe.min_score)
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Add scores, drop documents below the minimum; UsageError if the column exists."""
+        """Add scores to documents, and drop documents below the minimum score.
+
+        Raise UsageError if a document already has the column of the score.
+        """
         batch = text_batch([candidate.text for candidate in candidates])
         scores = label_probabilities(*batch, self._classifier)[:, self._label].tolist()
         for candidate, score in zip(candidates, scores, strict=True):
@@ -39,7 +42,7 @@ class ScoreFilter(Filter):
                 candidate.fail(measured)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Return a measurement of the score, and add the score to the candidate."""
+        """Add the score to a candidate, as `apply` does, and return its measurement."""
         self.apply([candidate])
         return [self._measure(candidate)]
 

@@ -1,7 +1,8 @@
 """Process that runs the function of a custom step on one document after another.
 
-An audit hook refuses sockets, subprocesses, writes, and files outside the folders of Python. The process has a network
-namespace of its own if the kernel allows that. Both guard against accidents; they are not a sandbox.
+An audit hook refuses sockets, subprocesses, writes, and reads outside the folders of Python and of the system. The
+process has a network namespace of its own if the kernel allows that. Both guard against accidents; they are not a
+sandbox.
 """
 
 import contextlib
@@ -44,10 +45,11 @@ class StepAnswer(msgspec.Struct, frozen=True):
     """Outcome of a document, or of loading the step.
 
     Attributes:
-        reason: Reason code of a dropped or rejected document; for a refused step, its fault as text.
+        outcome: Fate of the document; `refused` stops the build because the step itself is wrong.
+        reason: Reason code of a dropped or rejected document; for a refused step, a description of its fault.
         detail: Detail of a reject; for a refused step, how to correct it.
         line: Changed document as a JSON line.
-        changes: Changed fields of the document.
+        changes: Changed fields of the document: `text`, `meta` or both.
     """
 
     outcome: Literal["kept", "changed", "dropped", "rejected", "refused"]
@@ -58,7 +60,10 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class _TooSlow(BaseException):
-    """Error if a document takes more CPU seconds than allowed."""
+    """Error of a document that took more CPU seconds than allowed.
+
+    It derives from BaseException, so that `except Exception` in a step does not catch it.
+    """
 
 
 class _Step:
@@ -71,7 +76,10 @@ class _Step:
         self._function: Callable[[Document], object] = vars(module)[function]
 
     def answer(self, line: bytes, is_repeated: bool) -> StepAnswer:
-        """Run the function on an encoded document; if `is_repeated`, twice, to compare."""
+        """Run the function on an encoded document.
+
+        If `is_repeated`, run it twice; different results are refused.
+        """
         first = self._run(line)
         if is_repeated and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
@@ -137,7 +145,10 @@ def _message(error: BaseException) -> str:
 
 
 def _isolate(parent: int, memory_mib: int) -> None:
-    """Disable the network, limit memory, add the audit hook, and die with the parent."""
+    """Disable the network, limit memory, add the audit hook, and die with the parent.
+
+    On systems other than Linux, only the audit hook disables the network, and the process does not die.
+    """
     with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
         libc = ctypes.CDLL(None)
         if libc.unshare(_CLONE_NEWNET) != 0:

@@ -1,7 +1,7 @@
-"""Processes of a recipe's custom steps: a fresh interpreter for each shard.
+"""Process that runs a recipe's custom step: a fresh interpreter for each shard.
 
-A process per shard makes the results independent of the number of workers. The hash seed of processes is fixed, because
-the order of sets depends on it.
+A process per shard makes the results independent of the number of workers. The hash seed of the process is fixed,
+because the order of sets depends on it.
 """
 
 import os
@@ -42,7 +42,7 @@ class StepProcess:
     """Process of a custom step, restarted after a document that kills it.
 
     Attributes:
-        seconds: Time that all documents took, including starts of the process.
+        seconds: Seconds that all documents took, including starts of the process.
     """
 
     def __init__(self, step: PythonStep) -> None:
@@ -59,10 +59,10 @@ class StepProcess:
         long.
 
         Raises:
-            UsageError: Python or an installed package is not the pinned version.
+            UsageError: Python or a package is not the pinned version, or a package is not installed.
             InputError: The step cannot be loaded, is not deterministic, returns a value of a wrong type, or changes
                 the id or another fixed field.
-            RetryableError: Too many documents of the shard killed or stopped the process.
+            RetryableError: More than `_MAX_KILLS` documents of the shard killed or stopped the process.
         """
         started = time.perf_counter()
         message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line
@@ -95,7 +95,10 @@ class StepProcess:
         self._process = self._connection = None
 
     def _request(self, message: bytes) -> StepAnswer | None:
-        """Return the answer, a `TOO_SLOW` reject, or None if the process died."""
+        """Send a message, and return the answer; None if the process died.
+
+        If no answer arrives in time, stop the process and return a `TOO_SLOW` reject.
+        """
         limit = self._step.seconds * _WALL_S_PER_CPU_S
         try:
             connection = self._connection or self._start()
@@ -133,6 +136,6 @@ class StepProcess:
 def _wait_for_message(connection: Connection, seconds: int) -> bool:
     """Wait for a message, and return whether it arrived within `seconds`.
 
-    A time in which this process is stopped, as by Ctrl-Z, counts as one second at most.
+    Time during which this process is stopped, as by Ctrl-Z, counts as one second at most.
     """
     return any(connection.poll(1) for _ in range(seconds))

@@ -17,7 +17,7 @@ class TextBatch(NamedTuple):
 
     Attributes:
         text: Bytes, with eight zeros after the last document.
-        offsets: First byte of each document, and the end of the last; shape (documents + 1,).
+        offsets: Position of each document's first byte, then the end of the last; shape (documents + 1,).
     """
 
     text: NDArray[np.uint8]
@@ -25,7 +25,7 @@ class TextBatch(NamedTuple):
 
 
 def text_batch(texts: Sequence[bytes]) -> TextBatch:
-    """Join documents into a batch; raise InputError if a document is too long."""
+    """Join texts into a batch; raise InputError if one exceeds `MAX_TEXT_BYTES`."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     if len(lengths) and lengths.max() > MAX_TEXT_BYTES:
         what = f"the text has {lengths.max():,} bytes, at most {MAX_TEXT_BYTES:,} are supported"

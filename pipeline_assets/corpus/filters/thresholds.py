@@ -26,7 +26,7 @@ class Threshold:
         reason: Reason code of dropped documents.
         numerator: Count to compare with the limit.
         denominator: Count to divide by; None for no ratio. The ratio is 0 if this count is 0.
-        dropped_side: Side of the limit on which documents are dropped.
+        dropped_side: `<` drops documents below the limit, `>` documents above it.
     """
 
     reason: str
@@ -158,7 +158,8 @@ def _fill_text_counts(
 ) -> None:
     """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    A document that violates a limit of `before_repetition` is dropped anyway, so it is not searched for repetition.
+    Repetition is counted if `counts_repetition`, but not in a document that violates a limit of `before_repetition`,
+    because that document is dropped anyway.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
@@ -169,7 +170,7 @@ def _fill_text_counts(
 
 @compiled
 def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Return the `first_violation` of each document, a row of `counts`."""
+    """Return the `first_violation` of each document; each has a row of `counts`."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)
@@ -210,7 +211,7 @@ class ThresholdFilter(Filter):
             candidates[document].fail(self._thresholds[failed[document]].measure(counts[document]))
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Measure a document for each threshold of the recipe."""
+        """Measure a document by each threshold of the recipe."""
         batch = text_batch([candidate.text])
         counts = self._count_batch(batch, threshold_limits([]))
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))

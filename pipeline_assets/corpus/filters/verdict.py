@@ -27,10 +27,10 @@ class FilterVerdict:
     """Verdict of all filters, except `windows` and `python`, on a document.
 
     Attributes:
-        reason: Reason code of the first filter that drops the document; None if it is kept.
+        reason: Reason code of the first rule that the document fails; None if it fails none.
         measurements: Measurements of all filters in order, also of filters after the one that drops the document.
         text: Text after all changes.
-        changes: Number of removed or masked items by kind, see `Candidate`.
+        changes: Counts of changes by name, see `Candidate`.
     """
 
     reason: str | None
@@ -89,7 +89,7 @@ def build_filters(recipe: "FilterRecipe") -> tuple[Filter, ...]:
 
 
 def apply_filters(candidates: Sequence[Candidate], recipe: "FilterRecipe") -> None:
-    """Apply all filters of `build_filters`; dropped documents skip later filters."""
+    """Apply the filters of `build_filters`; dropped documents skip later filters."""
     for document_filter in build_filters(recipe):
         document_filter.apply([candidate for candidate in candidates if candidate.failure is None])
 
@@ -99,8 +99,8 @@ def evaluate(text: str, meta: Mapping[str, Any], recipe: "FilterRecipe") -> Filt
 
     Raises:
         UsageError: The language detector is not installed; the document lacks the column of a rule, or the column
-            cannot be compared with the rule's constant; the classifier lacks the label of `score`, or the document has
-            a column of its name.
+            cannot be compared with the rule's constant; the classifier lacks the label of `score`, or the document
+            already has the column that `score` adds.
         InputError: A list or the classifier is not usable, or the text is too long.
     """
     candidate = Candidate(text.encode("utf-8"), meta)
@@ -128,7 +128,7 @@ class DroppedDocument(msgspec.Struct, frozen=True):
 
 
 def read_dropped(filtered: Artifact) -> Iterator[DroppedDocument]:
-    """Yield the records of documents that filters dropped, in the order of the corpus."""
+    """Yield the records of dropped documents, in the order of the corpus."""
     yield from read_structs(filtered.path(DROPPED_FILE), DroppedDocument)
 
 

@@ -1,7 +1,7 @@
 """Filter that cleans wikiextractor pages and drops pages without running text.
 
-It removes tags, templates and emptied brackets. The rules are based on six real extractions in three languages,
-versions 2.66 to 3.1.0:
+The filter removes tags, templates and emptied brackets. The rules are based on six real extractions in three languages,
+by wikiextractor 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
   `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is
@@ -59,11 +59,11 @@ _NO_WORD = re.compile(r"[\W_]*+")
 
 
 def replace_markup(text: str) -> tuple[str, Counter[str]]:
-    """Replace tags and templates with placeholders, and count them by kind.
+    """Replace tags and templates with placeholders; count replaced spans by kind.
 
-    A template, or a tag that hides its content, is removed with the content. Only its marks are removed if the closing
-    mark is missing, or more than `_MAX_CONTENT_CHARACTERS` away. Of tags that show their content, only the marks are
-    removed; unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
+    A template, or a tag that hides its content, is one span with the content. If its closing mark is missing, or more
+    than `_MAX_CONTENT_CHARACTERS` away, only its marks are replaced. Of tags that show their content, only the marks
+    are replaced. Unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
     `templates`; switches such as `__NOTOC__` count as `templates`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
@@ -103,7 +103,10 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
 
 
 def remove_emptied_brackets(line: str) -> tuple[str, int]:
-    """Remove emptied brackets and stray separators in brackets; return line and count."""
+    """Remove emptied brackets, and stray separators in brackets.
+
+    Brackets are repaired up to three levels deep. Return the line and the number of repaired brackets.
+    """
     repairs = 0
     for _ in range(_MAX_DEPTH):
         line, repaired = _repair_innermost(line)
@@ -114,9 +117,9 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair the brackets that contain no brackets; return the line and the count.
+    """Repair the brackets that contain no brackets; return the line and the number.
 
-    Spaces before a removed bracket are removed too, except for one between two words.
+    Blanks before a removed bracket are removed too, except for one if a letter or digit follows the bracket.
     """
     parts: list[str] = []
     repairs = end = 0
@@ -137,7 +140,7 @@ def _repair_innermost(line: str) -> tuple[str, int]:
 
 
 def _repair_bracket(bracket: re.Match[str]) -> str | None:
-    """Return the replacement of a pair of brackets; None if it needs no repair."""
+    """Return the replacement of a pair of brackets and its content; None to keep both."""
     opening, content, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
     if content and content[0] not in _FILLERS and content[-1] not in _FILLERS:
         return None
@@ -177,7 +180,10 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Remove markup, and lines that lose all words with it; count removals by kind."""
+    """Remove markup, and the changed lines that have no word left; return kept lines.
+
+    The second result counts the removals of markup by kind.
+    """
     marked, removals = replace_markup(text)
     kept: list[str] = []
     for line in marked.split("\n"):
@@ -189,9 +195,9 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count lines, except the title, that end a sentence or are long, up to `maximum`.
+    """Count the lines that contain the end of a sentence or are long, up to `maximum`.
 
-    Lines with fewer than `_MIN_LINE_BYTES` bytes do not count.
+    A first line that repeats the title, and lines with fewer than `_MIN_LINE_BYTES` bytes, do not count.
     """
     running = 0
     for number, line in enumerate(lines):

@@ -58,14 +58,16 @@ class TextCount(IntEnum):
 
 
 class WordSpans(NamedTuple):
-    """Words, lines and paragraphs of one document, in arrays of a larger capacity.
+    """Words, lines and paragraphs of one document.
+
+    The arrays may be longer than needed; entries after the last described one are meaningless.
 
     Attributes:
-        starts: First byte of each word, counted in the document.
-        ends: Byte after each word.
-        characters: Number of characters in the words before each word; the last entry is the total.
-        lines: Index of the first word of each line; the last entry is the number of words.
-        paragraphs: Index of the first word of each paragraph; the last entry is the number of words.
+        starts: Position in the document of the first byte of each word.
+        ends: Position in the document after the last byte of each word.
+        characters: Number of characters in the words before each word; then the total.
+        lines: Index of the first word of each line; then the number of words.
+        paragraphs: Index of the first word of each paragraph; then the number of words.
     """
 
     starts: NDArray[np.int32]
@@ -92,10 +94,12 @@ def find_words(
 ) -> None:
     """Find the words, lines and paragraphs of a document, and fill its `counts`.
 
-    The document has `size` bytes from `begin` on. `counts`, shape (len(TextCount),), must be 0, except for the entries
-    of phrases, which are counted before. The loop writes a possible start and end into `words` at every character, and
-    increases the index only where a word starts or ends. So no branch depends on word lengths, which processors cannot
-    predict: a wrong guess costs more than a write.
+    The document has `size` bytes from `begin` on. `counts` has the shape (len(TextCount),). On entry, all its counts
+    must be 0, except the count of stop words, which is kept.
+
+    The loop writes a possible start and end into `words` at every character, and increases the index only where a word
+    starts or ends. So no branch depends on word lengths, which processors cannot predict: a wrong guess costs more than
+    a write.
     """
     starts, ends, characters = words.starts, words.ends, words.characters
     at = started = ended = 0  # byte in the document, words that started, words that ended
