@@ -114,9 +114,7 @@ def _open_dataset(split: Artifact) -> IndexedDataset:
 
 
 def _doc_ids(split: Artifact) -> list[bytes]:
-    return [
-        doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS_FILE), ["doc_id"]).column("doc_id").to_pylist()
-    ]
+    return [doc_id.encode() for doc_id in read_columns(split.path(DOCUMENTS_FILE), ["doc_id"])["doc_id"].to_pylist()]
 
 
 def _document_tokens(split: Artifact) -> list[memoryview]:

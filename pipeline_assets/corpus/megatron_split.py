@@ -95,19 +95,23 @@ def build_split(
     ]
 
     def encode(tokenizer: TokenizerFile) -> _JoinedShards:
-        encoded = _encode_shards(staging, to_encode, tokenizer, recipe, split, settings)
+        fraction = recipe.valid_fraction
+        work = functools.partial(
+            encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
+        )
+        warm_up = functools.partial(warm_up_tokenizer, tokenizer, sum(shard.rows for shard in to_encode))
+        limited = limit_workers(staging, settings, [shard.file.stat().st_size for shard in to_encode])
+        encoded = run_stage(f"encode-{split}-{tokenizer.driver}", work, to_encode, staging, limited, warm_up)
         return _join_shards(staging, to_encode, budget, encoded)
 
     tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary)
     receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
-    files.append(
-        concatenate_lines(staging, [receipt.files[2] for receipt in receipts], REJECTS_FILE, settings.zstd_level)
-    )
+    rejects = [receipt.files[2] for receipt in receipts]
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
     dropped = {"other_split": counts.get(OTHER_SPLIT, 0), "over_budget": counts["documents"] - len(lengths)}
     return BuildResult(
-        files=files,
+        files=[*files, concatenate_lines(staging, rejects, REJECTS_FILE, settings.zstd_level)],
         counts={
             "ledger": Ledger(counts["rows"], len(lengths), dropped, Ledger.from_counts(counts).rejected).to_json(),
             "documents": len(lengths),
@@ -131,24 +135,6 @@ def build_split(
             **losses_to_provenance({corpus.manifest.name: Losses.from_counts(counts)}),
         },
     )
-
-
-def _encode_shards(
-    staging: StagingDir,
-    shards: Sequence[DocumentShard],
-    tokenizer: TokenizerFile,
-    recipe: MegatronRecipe,
-    split: Split,
-    settings: RunSettings,
-) -> Generator[Receipt]:
-    """Encode the shards and yield their receipts in manifest order."""
-    fraction = recipe.valid_fraction
-    work = functools.partial(
-        encode_shard, tokenizer=tokenizer, zstd_level=settings.zstd_level, split=split, valid_fraction=fraction
-    )
-    warm_up = functools.partial(warm_up_tokenizer, tokenizer, sum(shard.rows for shard in shards))
-    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    return run_stage(f"encode-{split}-{tokenizer.driver}", work, shards, staging, settings, warm_up)
 
 
 class _JoinedShards(NamedTuple):
@@ -212,7 +198,7 @@ def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) 
     return pa.Table.from_arrays(columns, schema=DOCUMENTS_SCHEMA)
 
 
-def describe_dataset(splits: Mapping[Split, Artifact], recipe: MegatronRecipe) -> BuildResult:
+def describe_dataset(splits: Mapping[str, Artifact], recipe: MegatronRecipe) -> BuildResult:
     """Describe both splits as one dataset, with its token budget and actual tokens."""
     counts = {split: artifact.manifest.identity.counts for split, artifact in splits.items()}
     return BuildResult(

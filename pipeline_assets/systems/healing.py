@@ -140,17 +140,13 @@ def _encode(job: Job) -> BuildResult:
         open_artifact(run.root / snapshot.folder, corpus["digest"]),
         training_set.read_selection(selected),
         recipe,
-        _parse_split(job.recipe["split"]),
+        job.recipe["split"],
         run.settings,
     )
 
 
-def _parse_split(name: str | None) -> training_set.Split:
-    return next(split for split in training_set.SPLITS if split == name)
-
-
 def _budgeted_tokens(recipe: Mapping[str, Any]) -> Forecast:
-    budget = training_set.split_budget(recipe["token_budget"], recipe["valid_fraction"], _parse_split(recipe["split"]))
+    budget = training_set.split_budget(recipe["token_budget"], recipe["valid_fraction"], recipe["split"])
     return Forecast(budget, "`megatron.token_budget`")
 
 
@@ -172,7 +168,7 @@ MEGATRON_SPLIT = Kind(
 
 def _join(target: Target, run: Run) -> BuildResult:
     _, *upstream = target.upstream
-    opened = {_parse_split(split.partition): open_artifact(run.root / split.folder) for split in upstream}
+    opened = {str(split.partition): open_artifact(run.root / split.folder) for split in upstream}
     return splits.describe_dataset(opened, splits.MegatronRecipe.from_content(target.recipe))
 
 
