@@ -87,27 +87,17 @@ def read_indexed_dataset(prefix: Path) -> IndexedDataset:
     lengths = np.frombuffer(data, "<i4", sequences, start)
     pointers = np.frombuffer(data, "<i8", sequences, start + 4 * sequences)
     document_index = np.frombuffer(data, "<i8", documents, start + 12 * sequences)
-    dtype = _DTYPES[code]
-    if not _is_consistent(lengths, pointers, document_index, token_bytes, np.dtype(dtype).itemsize):
-        raise InputError("lengths and pointers do not match the tokens", index_path, "rebuild the pair")
-    tokens = np.memmap(tokens_path, dtype, "r") if token_bytes else np.empty(0, dtype)
-    return IndexedDataset(lengths, pointers, document_index, tokens)
-
-
-def _is_consistent(
-    lengths: NDArray[np.int32],
-    pointers: NDArray[np.int64],
-    document_index: NDArray[np.int64],
-    token_bytes: int,
-    itemsize: int,
-) -> bool:
-    """Check that sequences follow one another in `.bin` and all belong to documents."""
-    ends = np.cumsum(lengths, dtype=np.int64) * itemsize  # bytes of `.bin` up to the end of each sequence
-    return bool(
+    dtype = np.dtype(_DTYPES[code])
+    ends = np.cumsum(lengths, dtype=np.int64) * dtype.itemsize  # bytes of `.bin` up to the end of each sequence
+    is_consistent = (  # sequences follow one another in `.bin`, and all belong to documents
         token_bytes == (ends[-1] if len(ends) else 0)
         and (lengths >= 0).all()
-        and (pointers == ends - lengths.astype(np.int64) * itemsize).all()
+        and (pointers == ends - lengths.astype(np.int64) * dtype.itemsize).all()
         and document_index[:1].tolist() == [0]
         and document_index[-1] == len(lengths)
         and (np.diff(document_index) >= 0).all()
     )
+    if not is_consistent:
+        raise InputError("lengths and pointers do not match the tokens", index_path, "rebuild the pair")
+    tokens = np.memmap(tokens_path, dtype, "r") if token_bytes else np.empty(0, dtype)
+    return IndexedDataset(lengths, pointers, document_index, tokens)
