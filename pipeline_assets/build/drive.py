@@ -5,7 +5,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,12 +45,15 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     `Target.raise_if_failed`.
     """
     kind, was_current = target.kind, target.matches_recipe(run.root)
-    with _name_in_logs(target):
+    JsonFormatter.artifact = str(target.folder)  # in the log lines of this build
+    try:
         artifact = build_without_checks(target, run)
         if not was_current:
             identity = artifact.manifest.identity
             facts = {"digest": identity.digest, "counts": identity.counts}
             logger.debug("sealed %s %s", target.role, identity.digest, extra={"facts": facts})
+    finally:
+        JsonFormatter.artifact = None
     if target.export_as is not None:
         copy_manifest(artifact, _copy_path(run.root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
     if kind.after_build is not None:
@@ -70,16 +73,6 @@ def _copy_path(path: Path, manifest: Manifest) -> Path:
             owner = hashlib.sha256(f"{manifest.kind} {manifest.name}".encode()).hexdigest()
             return path.with_stem(f"{path.stem}_{owner[:8]}")
     return path
-
-
-@contextlib.contextmanager
-def _name_in_logs(target: Target) -> Iterator[None]:
-    """Name the target's folder as `artifact` in the JSON log lines of the block."""
-    JsonFormatter.artifact = str(target.folder)
-    try:
-        yield
-    finally:
-        JsonFormatter.artifact = None
 
 
 def build_without_checks(target: Target, run: Run) -> Artifact:
