@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derive_doc_id
@@ -116,21 +115,29 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a piece of Parquet; count dropped rows."""
+    """Yield the Documents and rejects of a piece of Parquet; count dropped rows.
+
+    `first_row` is the number of the piece's first row in the shard.
+    """
     group = fetched.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
+    stop = np.iinfo(np.int64).max if window.stop is None else window.stop
     for batch_start, batch in _batches(fetched, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)
-        rules = recipe.row_rules(batch.schema.names)
-        numbers = np.arange(batch_start, batch_start + batch.num_rows)
-        in_window = _window_mask(numbers + first_row, window, path, group.first_row - first_row, writer)
+        rows = np.arange(batch_start, batch_start + batch.num_rows)  # in the row group
+        shard_rows = rows + first_row
+        in_window = (shard_rows >= window.start) & (shard_rows < stop)
+        is_poison = in_window & np.isin(shard_rows, sorted(window.poison_rows))
         writer.count("rows", int(in_window.sum()))
+        for row_number in (rows[is_poison] + group.first_row).tolist():
+            yield Reject(path, row_number, KILLED_WORKER)
+        rules, is_read = recipe.row_rules(batch.schema.names), in_window & ~is_poison
         failed = first_failed_rule(rules, batch)
         for number, rule in enumerate(rules):
-            writer.count(dropped_key(rule.text), int((failed[in_window] == number).sum()))
-        kept = in_window & (failed < 0)
-        row_numbers = (numbers[kept] + group.first_row).tolist()
+            writer.count(dropped_key(rule.text), int((failed[is_read] == number).sum()))
+        kept = is_read & (failed < 0)
+        row_numbers = (rows[kept] + group.first_row).tolist()
         for row_number, row in zip(row_numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
             yield row.to_reject(path, row_number) if isinstance(row, Fault) else row_map.to_document(row, row_number)
 
@@ -150,19 +157,3 @@ def _batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.Record
         delete_spans(fetched.spans)
         what = f"row group {group.number} cannot be read ({one_line(error)})"
         raise InputError(what, where, "the file is damaged: pin another commit, or exclude it from `files`") from None
-
-
-def _window_mask(
-    rows: NDArray[np.int64], window: Window, file: str, row_offset: int, writer: ShardWriter
-) -> NDArray[np.bool_]:
-    """Return a mask of the rows to read; reject poison rows, which killed a worker.
-
-    `rows` are row numbers in the shard; adding `row_offset` gives row numbers in the file.
-    """
-    stop = np.iinfo(np.int64).max if window.stop is None else window.stop
-    inside = (rows >= window.start) & (rows < stop)
-    poison = inside & np.isin(rows, sorted(window.poison_rows))
-    for row in rows[poison].tolist():
-        writer.count("rows")
-        writer.reject(Reject(file, row + row_offset, KILLED_WORKER))
-    return inside & ~poison
