@@ -142,7 +142,9 @@ class _ShardEncoder:
         """
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
-        self.counts["spot_checked"] += self._spot_check(documents, runs)
+        for (row, document), ids in zip(documents, runs.split(), strict=True):
+            if is_spot_checked(document.doc_id):
+                self.counts["spot_checked"] += self._compare_with_oracle(document.text, ids, row)
         closed = runs.with_ends(self._tokenizer.end_of_document)
         self.counts.update(
             rows=len(rows) + len(poison_rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
@@ -175,12 +177,6 @@ class _ShardEncoder:
             detail = "its text gives an id that only a builder may write"
             self.rejects.append(Reject(self._path, row, _SPECIAL_REASON, detail))
         return kept, self._tokenizer.encode([document.text for _, document in kept])
-
-    def _spot_check(self, documents: Rows, runs: TokenRuns) -> int:
-        """Compare the ids of 0.1 % of documents with the oracle's; return their number."""
-        encoded = zip(documents, runs.split(), strict=True)
-        sample = [(document.text, ids, row) for (row, document), ids in encoded if is_spot_checked(document.doc_id)]
-        return sum(self._compare_with_oracle(*document) for document in sample)
 
     def _compare_with_oracle(self, text: str, ids: NDArray[np.int32], row: int) -> bool:
         """Raise if the oracle's ids differ; return whether the tokenizer has an oracle."""
