@@ -27,7 +27,7 @@ from corpus import link_shards, write_shards
 from measure import Measured, machine_line, measure
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.partial_documents import RAW_DECODER, encode_with_text

@@ -53,9 +53,9 @@ def items(folder: Path) -> list[str]:
 
 def corpusmill(folder: Path, workers: int) -> Report:
     """Run the real stage from items and corpus to the sealed, decontaminated corpus."""
-    from pipeline_assets.build.builders import unknown_kind
     from pipeline_assets.build.drive import build
     from pipeline_assets.build.run import Run
+    from pipeline_assets.build.systems import unknown_kind
     from pipeline_assets.build.target import Target
     from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection, read_contaminated
     from pipeline_assets.spine.artifact import open_artifact

@@ -39,7 +39,7 @@ from dedup_flows import THRESHOLD, load, shingles
 from measure import Measured, machine_line, measure
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks

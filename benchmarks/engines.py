@@ -24,7 +24,7 @@ from growth import link_files, write_files
 from measure import PROJECT, machine_line
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus

@@ -21,7 +21,7 @@ import numpy as np
 from measure import machine_line
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
-from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept_work
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
@@ -16,7 +15,6 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifes
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.staging import StagingDir
 from pipeline_assets.spine.verified_reads import verify_reads
@@ -48,15 +46,6 @@ class Job:
         return {target.partition or target.name: artifact for target, artifact in chosen}
 
 
-def unknown_kind(name: str, stage: StageVersion) -> Kind:
-    """Return a kind for a manifest of unknown kind; its build raises LookupError."""
-
-    def build(target: Target, run: Run) -> Artifact:
-        raise LookupError(f"this program has no kind {name}")
-
-    return Kind(name, stage, build, "An artifact of a kind that this program does not know.", (FILES_CHECK,))
-
-
 def file_builder(make: Callable[[Job], BuildResult]) -> Build:
     """Return a `build` that links an equal earlier artifact's files, or calls `make`."""
 
@@ -65,8 +54,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
         def write(staging: StagingDir) -> BuildResult:
             find = run.previous_folder
-            reused = None if find is None else link_earlier_files(staging, target, run.root, find)
-            if reused is not None:
+            if find is not None and (reused := link_earlier_files(staging, target, run.root, find)) is not None:
                 return reused
             kept = open_kept_work(target, run) if run.keep_work else None
             removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS

@@ -5,15 +5,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import read_named_recipe, recipe_paths
-from pipeline_assets.build.target import Kind, Kinds
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.target import Kind, Kinds, Target
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.spine.areas import AREAS
+from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 
 EXPORT_PREFIX = "export/"  # of the names of the kinds of exports
+
+
+def unknown_kind(name: str, stage: StageVersion) -> Kind:
+    """Return a kind for a manifest of unknown kind; its build raises LookupError."""
+
+    def build(target: Target, run: Run) -> Artifact:
+        raise LookupError(f"this program has no kind {name}")
+
+    return Kind(name, stage, build, "An artifact of a kind that this program does not know.", (FILES_CHECK,))
 
 
 class Systems:

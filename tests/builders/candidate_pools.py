@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.nemotron.pools import build_pools

@@ -8,8 +8,8 @@ import msgspec
 from document_corpus import lines_of, seal_corpus
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
-from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.pins.raw_pin import pin_folder_files
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 from pipeline_assets.corpus.decontamination.recipe import (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDecision, PlainDocument, decide
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE, Decision, read_decisions
 from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus

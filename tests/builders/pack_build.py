@@ -10,7 +10,7 @@ import msgspec
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.document import Document, Meta

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pack_build import Made, write_shards
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SHARDS_STAGE, ShardsRecipe
 from pipeline_assets.corpus.shards.shard_corpus import shard_corpus

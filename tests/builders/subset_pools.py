@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from nemotron_rows import called, encoder, normalised
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit

@@ -6,7 +6,7 @@ from pathlib import Path
 from word_artifact import ENGLISH, target_of, write_words
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult

@@ -13,11 +13,11 @@ from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import TextSource, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit

@@ -12,8 +12,8 @@ from forgery import overwrite
 from word_artifact import build_words, refuse_five, target_of
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
 from pipeline_assets.build.inventory import ArtifactSize, artifact_statuses, find_orphans, sealed_at
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError

@@ -14,7 +14,7 @@ from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.build.build_target import seal_manifest
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact, verify

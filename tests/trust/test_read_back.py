@@ -11,9 +11,10 @@ from forgery import reseal
 from healing_set import HealingSet
 from refusals import refusal
 
-from pipeline_assets.build.builders import Job, file_builder, unknown_kind
+from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.run import Run
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.durable import write_durably

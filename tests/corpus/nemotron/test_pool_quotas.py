@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools

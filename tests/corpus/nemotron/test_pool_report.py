@@ -16,7 +16,7 @@ from candidate_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
 from real_samples import some
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.nemotron.pool_report import CORRECTNESS_RANGES, preview_pools, report_on_pools
 from pipeline_assets.corpus.nemotron.pools import build_pools

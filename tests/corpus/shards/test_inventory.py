@@ -12,7 +12,7 @@ from refusals import refusal
 from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.inventory import build_inventory, take_inventory
 from pipeline_assets.corpus.shards.mixture_figures import write_mixture_figures

@@ -12,7 +12,7 @@ from refusals import refusal
 from shards_build import numbered_rows, seal_rows
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.shards.recipe import SEGMENTS_STAGE, SegmentsRecipe
 from pipeline_assets.corpus.shards.segments import build_segments, open_segments
