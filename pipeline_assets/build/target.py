@@ -259,8 +259,7 @@ class Target:
         listed = read_removals(root) if self.kind.applies_removals else NO_REMOVALS
         if listed.entries and (reason := removal_staleness(root, listed, manifest)) is not None:
             return reason
-        external = self.external_inputs
-        if external is not None and (changed := external.describe_changes(root, manifest)) is not None:
+        if self.external_inputs is not None and (changed := self.external_inputs.describe_changes(root, manifest)):
             return changed
         sealed_with = {entry["name"]: entry["digest"] for entry in identity.upstream}
         for target in self.upstream:
@@ -280,8 +279,7 @@ class Target:
         """Return the state of the artifact, and its digest if current, or else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
-                copy = None if self.export_as is None else root / MANIFEST_COPIES_FOLDER / self.export_as
-                is_removed = copy is not None and copy.exists()
+                is_removed = self.export_as is not None and (root / MANIFEST_COPIES_FOLDER / self.export_as).exists()
                 return "missing", "built earlier, and removed since" if is_removed else "not built yet"
             manifest = open_artifact(root / self.folder).manifest
         except ReplacedError:  # by another builder: describe the new artifact
@@ -295,18 +293,6 @@ class Target:
         if failed:
             return "failed", "; ".join(f"{check.name} failed: {check.because}" for check in failed)
         return "current", manifest.digest
-
-    def open_derived_from(self, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-        """Open the artifact if it was built with this recipe from `inputs`; else None.
-
-        All upstream artifacts that its manifest lists must be among `inputs`, which are entries of a manifest. External
-        files are not compared, and no upstream manifest is read. Raise InputError if the artifact is damaged.
-        """
-        manifest = read_manifest(root / self.folder)
-        if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (self.recipe, self.stage):
-            return None
-        is_derived = all(entry in inputs for entry in manifest.identity.upstream)
-        return open_artifact(root / self.folder) if is_derived else None
 
     def check_results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
         """Return the stored results of applicable checks, and the count limit's result."""

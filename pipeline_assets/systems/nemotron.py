@@ -36,6 +36,7 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.systems.checks import open_derived_from
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
@@ -228,7 +229,7 @@ def _normalise(job: Job) -> BuildResult:
 def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
     """Check that normalised rows have the metadata that the split's inventory counted."""
     upstream = shards.manifest.identity.upstream
-    inventories = [inventory.open_derived_from(upstream, root) for inventory in target.checked_against]
+    inventories = [open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
     return row_checks.compare_coverage(shards, inventories)
 
 
