@@ -199,12 +199,3 @@ class Run:
 def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return access to the hub, with its cache in a data root."""
     return HubFiles(root / CACHE_FOLDER, tries=HUB_TRIES.read(variables))
-
-
-def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """Return access to the hub for a person who waits: two tries of 10 seconds.
-
-    If the user configured a number of tries, the tries and time-outs are those of a build.
-    """
-    hub = open_hub(root, variables)
-    return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)

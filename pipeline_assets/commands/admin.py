@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
-from pipeline_assets.build.run import HUB_TRIES, open_interactive_hub
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, slugify
+from pipeline_assets.build.run import HUB_TRIES
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
 from pipeline_assets.commands.status import KnownRecipe
 from pipeline_assets.commands.terminal import (
     AsJson,

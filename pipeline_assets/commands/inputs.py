@@ -4,7 +4,7 @@ import fnmatch
 import glob
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline_assets.build.removal_staleness import has_listed_rows
+from pipeline_assets.build.run import HUB_TRIES, open_hub
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import Content
 from pipeline_assets.commands.terminal import as_command, echo
@@ -44,6 +45,15 @@ def local_folder(name: str, option: str) -> Path | None:
     if path.is_file():
         raise UsageError("expected a folder, got a file", name, "pass the folder that contains it")
     return path if path.is_dir() else None
+
+
+def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
+    """Return access to the hub for a person who waits: two tries of 10 seconds.
+
+    If the user configured a number of tries, the tries and time-outs are those of a build.
+    """
+    hub = open_hub(root, variables)
+    return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)
 
 
 def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:

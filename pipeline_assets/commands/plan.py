@@ -14,8 +14,9 @@ from typing import Any
 from pipeline_assets.build.figures import FigureOutcome, figure_outcomes
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.run import Run, open_interactive_hub
+from pipeline_assets.build.run import Run
 from pipeline_assets.commands import terminal
+from pipeline_assets.commands.inputs import open_interactive_hub
 from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, SourceEstimate
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe

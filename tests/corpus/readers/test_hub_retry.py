@@ -14,7 +14,8 @@ from faulty_hub import FaultyHub
 from hub_dataset import CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 
-from pipeline_assets.build.run import open_hub, open_interactive_hub
+from pipeline_assets.build.run import open_hub
+from pipeline_assets.commands.inputs import open_interactive_hub
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.demo.loopback_http import json_response
