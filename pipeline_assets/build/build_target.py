@@ -38,7 +38,8 @@ def build_target(
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
     raise_if_occupied(target, root, replace)
-    _raise_if_upstream_failed(target, root)
+    for upstream in target.upstream:
+        upstream.raise_if_failed(root)
     folder, plan, recorder = root / target.folder, target.plan(root), ProvenanceRecorder()
     with open_staging_dir(folder, plan) as staging:
         if target.matches_recipe(root):
@@ -86,14 +87,14 @@ def seal_manifest(
     A sealed manifest with different content is replaced only if `replace` is set, because artifacts that were built
     from it would lose their input. `recorder` was created at the start of the build.
     """
-    member_folders = {member.folder for member in target.members}
     inputs = [
-        entry | {"member": upstream.folder.name} if upstream.folder in member_folders else entry
+        entry | {"member": upstream.folder.name} if upstream in target.members else entry
         for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)
     ]
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
-    _raise_if_upstream_failed(target, root)
+    for upstream in target.upstream:
+        upstream.raise_if_failed(root)
     identity = _build_identity(target, content, inputs)
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
@@ -131,11 +132,6 @@ def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
     Empty if no artifact is replaced, or if the removal list is empty.
     """
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
-
-
-def _raise_if_upstream_failed(target: Target, root: Path) -> None:
-    for upstream in target.upstream:
-        upstream.raise_if_failed(root)
 
 
 def _build_identity(target: Target, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
