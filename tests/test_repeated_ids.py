@@ -73,3 +73,25 @@ def test_rows_of_an_earlier_corpus_are_not_in_the_one_that_was_compared_with_it(
         for entry in found
     }
     assert folders == {"may": ["may"], "june": ["june"]}
+
+
+def test_a_duplicate_with_the_id_of_the_earlier_document_is_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    for month, seen in (("may", []), ("june", ["stage_a/may/signatures/may"])):
+        text = numbered(0, 40) + (" changed" if seen else "")
+        outputs = {"normalized_dir": f"stage_a/{month}/normalized", "signatures": True}
+        source = local_source(tmp_path / month, "notes", [{"text": text, "key": "page"}, {"text": month, "key": month}])
+        build(recipe_of(source, **content | {"name": month, "outputs": outputs, "seen": seen}), tmp_path)
+    (tmp_path / "text.txt").write_text(numbered(0, 40))
+    (tmp_path / "ids.txt").write_text("page\n")
+
+    by_text, by_id = (
+        json.loads(corpusmill("forget", option, tmp_path / file, "--data", tmp_path, "--json").stdout)
+        for option, file in (("--text", "text.txt"), ("--ids", "ids.txt"))
+    )
+    dropped = corpusmill("dropped", tmp_path / "stage_a/june/deduplicated/june").stdout.splitlines()
+
+    assert (len(by_text["rows"]), by_text["near_copies"]) == (1, [["page", "page", 0.9743589743589743]])
+    assert (len(by_id["rows"]), by_id["near_copies"]) == (2, [])
+    assert dropped[-1].startswith("near_duplicate  of page, seen before in may, similarity 0.9744  page  ")

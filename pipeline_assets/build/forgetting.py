@@ -100,15 +100,16 @@ def find_rows(
 def find_recorded_duplicates(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not among `rows` are listed, sorted by id.
+    Exact and near duplicates that are not among `rows` are listed, sorted by id. Both documents of a pair may have the
+    id of a single row: then the other one is in a corpus that was deduplicated against an earlier one.
     """
-    found, copies = {row.id for row in rows}, dict[tuple[str, str], float]()
+    found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
         for *pair, similarity in _read_duplicates(Artifact(folder, manifest)):
             # The last part of a prompt's id is the id of its row.
             known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
-            if sum(known) == 1:
-                copies[pair[known.index(False)], pair[known.index(True)]] = similarity
+            if sum(known) == 1 or (pair[0] == pair[1] and found[pair[0]] == 1):
+                copies[pair[known.index(min(known))], pair[known.index(True)]] = similarity
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 
 

@@ -40,7 +40,8 @@ def dropped_rows(artifact: Artifact) -> Iterator[DroppedRow]:
         yield DroppedRow(dropped.reason, str(dropped), dropped.shard, dropped.row, dropped.doc_id)
     for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
         if entry.decision != "kept":
-            detail = f"of {entry.duplicate_of}, similarity {entry.similarity or 1:.4f}"
+            seen = f", seen before in {entry.seen_in}" if entry.seen_in else ""
+            detail = f"of {entry.duplicate_of}{seen}, similarity {entry.similarity or 1:.4f}"
             yield DroppedRow(entry.decision, detail, entry.shard, entry.row, entry.doc_id, entry.source)
     for line in read_contaminated(artifact) if CONTAMINATED_FILE in files else ():
         if line.action == "dropped":
