@@ -25,6 +25,7 @@ _COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's funct
     "<": ("less", operator.lt),
 }
 _TEXT_TYPES = ("str", "string", "large_string", "string_view")
+_OTHER_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")  # no constant
 
 
 @dataclass(frozen=True)
@@ -76,21 +77,29 @@ class ColumnRule:
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)
         if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-            raise self._comparison_error(type(value).__name__)
+            raise self._comparison_error(type(value).__name__, _describe_row(meta))
         is_passed = value is not None and compare(value, self.value)
         return Measurement(self.text, value, self.value, not is_passed)
 
     def _require_column(self, columns: Collection[str]) -> None:
         if self.column not in columns:
             what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
-            raise UsageError(what, f"rule `{self.text}`", "correct the rule")
+            row = _describe_row(columns) if isinstance(columns, Mapping) else ""
+            raise UsageError(what, f"rule `{self.text}`", "correct the rule" + (row and f", or add the column{row}"))
 
-    def _comparison_error(self, kind: object) -> UsageError:
+    def _comparison_error(self, kind: object, row: str = "") -> UsageError:
         fix = "compare it with a value of that type"
-        if str(kind) in _TEXT_TYPES and not isinstance(self.value, str):
+        if kind == "dict" or str(kind).startswith(_OTHER_TYPES):
+            fix = "remove the rule, because rules compare numbers and texts only"
+        elif str(kind) in _TEXT_TYPES and not isinstance(self.value, str):
             fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
         # Snapshots store the first argument as the detail of a reject, so it must not change.
-        return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", fix)
+        return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", f"{fix}{row}")
+
+
+def _describe_row(meta: Mapping[str, Any]) -> str:
+    """Name a document's source row for the end of an error; empty if `meta` does not."""
+    return f"; its row is {meta['source_file']}#{meta['source_row']}" if "source_row" in meta else ""
 
 
 def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:

@@ -94,8 +94,27 @@ def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str,
     fix = "compare it with a value of that type"
     if rule == "language >= 3":
         fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
+    if rule == "is_cleaned == 1":
+        fix = "remove the rule, because rules compare numbers and texts only"
     whats = [f"column `{parsed.column}` is {kind}; {fix}" for kind in kinds] if kinds else [missing] * 2
     assert refused == [f"rule `{rule}`: {what}" for what in whats]
+
+
+def test_the_row_of_a_document_that_a_rule_can_not_measure_is_named() -> None:
+    place = {"source_file": "a.jsonl", "source_row": 204}
+    scored, cleaned = ColumnRule.parse("score >= 3"), ColumnRule.parse("is_cleaned == 1")
+
+    missing = refusal(lambda: scored.measure({"int_score": 3, **place}), UsageError)
+    wrong = refusal(lambda: cleaned.measure({"is_cleaned": True, **place}), UsageError)
+
+    assert missing == (
+        "rule `score >= 3`: column `score` not found; the columns are int_score, source_file, source_row; "
+        "correct the rule, or add the column; its row is a.jsonl#204"
+    )
+    assert wrong == (
+        "rule `is_cleaned == 1`: column `is_cleaned` is bool; "
+        "remove the rule, because rules compare numbers and texts only; its row is a.jsonl#204"
+    )
 
 
 def test_decimals_and_bytes_compare_as_arrow_has_them() -> None:
