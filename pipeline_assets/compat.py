@@ -70,9 +70,11 @@ def hub_client_factory() -> Callable[[], "httpx2.Client"]:
     return _http._GLOBAL_CLIENT_FACTORY
 
 
-def replace_network_backend(transport: "httpx2.HTTPTransport", backend: "httpcore2.NetworkBackend") -> None:
-    """Replace the network backend of a transport; httpx has no option for it."""
-    transport._pool._network_backend = backend
+def replace_network_backend(client: "httpx2.Client", backend: "httpcore2.NetworkBackend") -> None:
+    """Replace the network backend of a client and its proxies; httpx has no option."""
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:  # None: an address for which no proxy is used
+            vars(transport)["_pool"]._network_backend = backend
 
 
 def load_only_machine_code() -> None:

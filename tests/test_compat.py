@@ -110,16 +110,17 @@ def test_the_client_factory_is_the_one_that_was_set() -> None:
     assert compat.hub_client_factory() is before
 
 
-def test_a_transport_connects_through_the_backend_that_replaces_its_own() -> None:
+@pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:10"])
+def test_a_client_connects_through_the_backend_that_replaces_its_own(proxy: str | None) -> None:
     class Refusing(httpcore2.NetworkBackend):
         def connect_tcp(self, host: str, port: int, *arguments: object, **options: object) -> httpcore2.NetworkStream:
             raise httpcore2.ConnectError(f"{host}:{port} is refused by the test")
 
-    transport = httpx2.HTTPTransport()
-    compat.replace_network_backend(transport, Refusing())
+    with httpx2.Client(proxy=proxy, trust_env=False) as client:
+        compat.replace_network_backend(client, Refusing())
 
-    with httpx2.Client(transport=transport) as client, pytest.raises(httpx2.ConnectError, match="refused by the test"):
-        client.get("http://127.0.0.1:9/")
+        with pytest.raises(httpx2.ConnectError, match="refused by the test"):
+            client.get("http://127.0.0.1:9/")
 
 
 KERNEL = """

@@ -43,13 +43,13 @@ class LimitedClient(httpx2.Client):
 
     def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
-        self._progress_s = progress_s
         hooks: dict[str, list[Callable[..., Any]]] = {
             "request": [hub_request_hook(), self._restrict_headers],
             "response": [self._limit_body],
         }
         timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _trusted_authorities()
         super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
+        replace_network_backend(self, _TimedBackend(progress_s))
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
         """Send credentials only to the hub, and request responses without compression."""
@@ -68,17 +68,6 @@ class LimitedClient(httpx2.Client):
         max_bytes = int(span[2]) - int(span[1]) + 1 if span else MAX_JSON_BYTES
         where = request.extensions.get("where", f"{response.url.copy_with(query=None)}")
         response.stream = _BoundedStream(response.stream, max_bytes, where)
-
-    def _init_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._require_progress(super()._init_transport(*arguments, **options))
-
-    def _init_proxy_transport(self, *arguments: Any, **options: Any) -> httpx2.BaseTransport:
-        return self._require_progress(super()._init_proxy_transport(*arguments, **options))
-
-    def _require_progress(self, transport: httpx2.BaseTransport) -> httpx2.BaseTransport:
-        assert isinstance(transport, httpx2.HTTPTransport)
-        replace_network_backend(transport, _TimedBackend(self._progress_s))
-        return transport
 
 
 limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
