@@ -126,7 +126,8 @@ def hub_source(
     if is_json_lines(first):
         names = [*head_columns(hub, dataset, commit, first)]
     else:
-        names = read_footer(hub, dataset, commit, first).metadata.schema.to_arrow_schema().names
+        metadata, _ = read_footer(hub, dataset, commit, first)
+        names = metadata.schema.to_arrow_schema().names
     if text not in names:
         fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"
         raise UsageError(f"column `{text}` not found among {', '.join(names)}", where, fix)

@@ -250,11 +250,8 @@ def map_in_order(work: Callable[[F], T], items: Iterable[F], threads: int) -> It
 
     After an error, or if the iterator is closed, `work` is called for no further items.
     """
-    pool = ThreadPoolExecutor(max(threads, 1))
-    try:
-        yield from pool.map(work, items)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
+        yield from pool.map(work, items)  # when this iterator ends early, it cancels the waiting calls
 
 
 def is_repo_name(name: str, repo_type: RepoType) -> bool:

@@ -2,7 +2,6 @@
 
 import bisect
 import io
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from pipeline_assets.spine.errors import InputError
 
 _TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches the rest
 _MAGIC = b"PAR1"
-_start = operator.attrgetter("start")
 
 
 class SpanFile(io.RawIOBase):
@@ -25,7 +23,8 @@ class SpanFile(io.RawIOBase):
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
         self._size, self._position = size, 0
-        self._spans = sorted(spans, key=_start)
+        self._spans = sorted(spans, key=lambda span: span.start)
+        self._starts = [span.start for span in self._spans]
         self._files = [open(span.local, "rb") for span in self._spans]  # noqa: SIM115, closed in close()
 
     def readable(self) -> bool:
@@ -44,7 +43,7 @@ class SpanFile(io.RawIOBase):
         parts = []
         while self._position < stop:
             # The last span that begins at or before the position; a sample of small row groups has a thousand.
-            number = bisect.bisect_right(self._spans, self._position, key=_start) - 1
+            number = bisect.bisect_right(self._starts, self._position) - 1
             if number < 0 or self._spans[number].stop <= self._position:
                 raise OSError(f"bytes {self._position} to {stop} were not fetched")
             span, file = self._spans[number], self._files[number]
@@ -63,14 +62,6 @@ class SpanFile(io.RawIOBase):
 
 
 @dataclass(frozen=True)
-class Footer:
-    """Metadata of a Parquet file on a hub, with the cached spans of its footer."""
-
-    metadata: pq.FileMetaData
-    spans: tuple[Span, ...]
-
-
-@dataclass(frozen=True)
 class RowGroup:
     """Row group `number` of a hub file, stored in the bytes [start, stop)."""
 
@@ -83,8 +74,8 @@ class RowGroup:
     text_bytes: int  # uncompressed size of the text column, the footer's only information about text lengths
 
 
-def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Footer:
-    """Fetch and parse the footer of a file, with one or two range requests.
+def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[pq.FileMetaData, tuple[Span, ...]]:
+    """Fetch and parse a footer with one or two range requests; return its spans, too.
 
     If parsing fails, InputError is raised, and the footer is deleted from the cache, so that a retry fetches it again.
     """
@@ -102,7 +93,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> Foot
             spans = (hub.fetch(dataset, commit, file, file.size - footer_bytes, spans[0].start), *spans)
         try:
             with SpanFile(file.size, spans) as source:
-                return Footer(pq.read_metadata(source), spans)
+                return pq.read_metadata(source), spans
         except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a column's name is not UTF-8
             what = f"the Parquet footer cannot be read ({error})"
     delete_spans(spans)

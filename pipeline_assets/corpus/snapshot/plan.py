@@ -35,14 +35,14 @@ class Tail:
 def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[Tail, list[RowGroup]]:
     """Read a file's footer, check the recipe's columns, and list the row groups."""
     where = recipe.input_name(file.path)
-    footer = read_footer(hub, recipe.dataset, recipe.revision, file)
-    schema = footer.metadata.schema.to_arrow_schema()
+    metadata, spans = read_footer(hub, recipe.dataset, recipe.revision, file)
+    schema = metadata.schema.to_arrow_schema()
     check_columns(schema, recipe.columns, where)
     for column, fix in recipe.rule_columns().items():
         if column not in schema.names:
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
-    groups = list_row_groups(footer.metadata, file, recipe.columns.text)
-    return Tail(footer.spans, len(groups), tuple(schema.names)), groups
+    groups = list_row_groups(metadata, file, recipe.columns.text)
+    return Tail(spans, len(groups), tuple(schema.names)), groups
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from faulty_hub import FaultyHub
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,6 @@ from pipeline_assets.corpus.readers.hub_cache import Span
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import (
-    Footer,
     RowGroup,
     SpanFile,
     list_row_groups,
@@ -38,11 +38,11 @@ class Published:
     commit: str
     file: HubFile
 
-    def footer(self) -> Footer:
+    def footer(self) -> tuple[pq.FileMetaData, tuple[Span, ...]]:
         return read_footer(self.hub, DATASET, self.commit, self.file)
 
     def row_groups(self) -> list[RowGroup]:
-        return list_row_groups(self.footer().metadata, self.file, "text")
+        return list_row_groups(self.footer()[0], self.file, "text")
 
 
 @pytest.fixture
@@ -61,19 +61,19 @@ def content_bytes(hub: FaultyHub) -> int:
 def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
     large = published(large_pages(0, 1000), rows_per_group=100)
 
-    footer = large.footer()
+    metadata, spans = large.footer()
 
-    assert (footer.metadata.num_rows, footer.metadata.num_row_groups) == (1000, 10)
-    assert large.file.size - footer.spans[0].start == content_bytes(hub) == 65_536 < large.file.size
+    assert (metadata.num_rows, metadata.num_row_groups) == (1000, 10)
+    assert large.file.size - spans[0].start == content_bytes(hub) == 65_536 < large.file.size
 
 
 def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
     many = published(large_pages(0, 2000, words=5), rows_per_group=2)
 
-    footer = many.footer()
+    metadata, spans = many.footer()
 
-    assert footer.metadata.num_row_groups == 1000
-    assert content_bytes(hub) == many.file.size - footer.spans[0].start > 65_536
+    assert metadata.num_row_groups == 1000
+    assert content_bytes(hub) == many.file.size - spans[0].start > 65_536
 
 
 def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(published: Publish) -> None:
@@ -85,7 +85,7 @@ def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(publi
     # The first begins after the magic PAR1; each next where the last one ended.
     assert groups[0].start == 4
     assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
-    metadata = file.footer().metadata
+    metadata, _ = file.footer()
     told = [metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
     assert [group.text_bytes for group in groups] == told
 
@@ -93,15 +93,15 @@ def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(publi
 def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: FaultyHub) -> None:
     table = large_pages(0, 1000)
     large = published(table, rows_per_group=100)
-    footer, group = large.footer(), large.row_groups()[3]
+    (_, footer), group = large.footer(), large.row_groups()[3]
     span = large.hub.fetch(DATASET, large.commit, large.file, group.start, group.stop)
 
-    with open_row_groups(large.file, [*footer.spans, span]) as parquet:
+    with open_row_groups(large.file, [*footer, span]) as parquet:
         rows = parquet.read_row_group(3)
 
     assert rows == table.slice(300, 100)
     assert content_bytes(hub) == 65_536 + group.stop - group.start
-    with open_row_groups(large.file, footer.spans) as parquet, pytest.raises(OSError, match="were not fetched"):
+    with open_row_groups(large.file, footer) as parquet, pytest.raises(OSError, match="were not fetched"):
         parquet.read_row_group(0)
 
 
