@@ -80,7 +80,7 @@ class RepoSearch:
                 rows = files.get(path.removesuffix(_TOKENS_FILE) + _ROWS_FILE) if path.endswith(_TOKENS_FILE) else None
                 key = f"{file.digest} {rows and rows.digest}"
                 if key not in known:
-                    is_deleted = file.lfs_sha256 not in stored and _is_deleted(fresh, commit, file)
+                    is_deleted = _lfs_sha256(file) not in stored and _is_deleted(fresh, commit, file)
                     known[key] = () if is_deleted else self._search_file(fresh, commit, file, rows)
                 place = f"{ref}@{commit}:{path}"
                 if (entries := known[key]) is None:
@@ -124,9 +124,17 @@ class RepoSearch:
 def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
     """Return the sha256 of the large files (LFS) in the trees of commits, by ref."""
     return {
-        ref: {digest for commit in reached for file in repo.list_files(commit).values() if (digest := file.lfs_sha256)}
+        ref: {
+            digest for commit in reached for file in repo.list_files(commit).values() if (digest := _lfs_sha256(file))
+        }
         for ref, reached in commits.items()
     }
+
+
+def _lfs_sha256(file: HubFile) -> str | None:
+    """Return the digits of a file's sha256; None if the file is not in LFS."""
+    kind, _, digits = file.digest.partition(":")
+    return digits if kind == "sha256" else None
 
 
 def read_row_keys(path: Path) -> Iterator[RowKeys]:

@@ -27,12 +27,6 @@ class HubFile:
     size: int
     digest: str  # `sha256:…` for LFS files, otherwise `git-sha1:…`
 
-    @property
-    def lfs_sha256(self) -> str | None:
-        """Digits of the sha256; None if the file is not in LFS."""
-        kind, _, digits = self.digest.partition(":")
-        return digits if kind == "sha256" else None
-
 
 def is_digest(text: str) -> bool:
     """Check whether a text has the form of a file hash in a listing."""
