@@ -79,12 +79,10 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         is_repeat = np.empty(len(ids), bool)
         is_repeat[0] = (high[0], low[0]) == last
         is_repeat[1:] = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        # The running maximum of the positions of first occurrences is, at each id, the position of its own first one.
+        # The running maximum of the positions of first occurrences is, at each id, the position of its own first one,
+        # or -last_times if that one is in an earlier block.
         positions = np.arange(len(ids))
-        firsts = np.maximum.accumulate(np.where(is_repeat, 0, positions))
-        times = positions - firsts + 1
-        if is_repeat[0]:  # its first occurrence is in an earlier block, which counted `last_times`
-            times[firsts == 0] += last_times
+        times = positions - np.maximum.accumulate(np.where(is_repeat, -last_times, positions)) + 1
         last, last_times = (high[-1], low[-1]), int(times[-1])
         repeats = np.empty(int(is_repeat.sum()), _REPEAT_DTYPE)
         repeats["shard"], repeats["row"], repeats["times"] = shards[is_repeat], ids["row"][is_repeat], times[is_repeat]
@@ -179,9 +177,9 @@ def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, ma
     longest = int(np.argmax(sizes))
     middle = int(starts[longest] + stops[longest]) // 2
     repeated = runs[longest].read(middle, middle + 1)[0]
-    firsts, lasts = np.empty_like(starts), np.empty_like(stops)
-    for number, (run, start, stop) in enumerate(zip(runs, starts.tolist(), stops.tolist(), strict=True)):
-        firsts[number], lasts[number] = (start + offset for offset in _find_id(run.read(start, stop), repeated))
+    spans = zip(runs, starts.tolist(), stops.tolist(), strict=True)
+    found = [_find_id(run.read(start, stop), repeated) for run, start, stop in spans]
+    firsts, lasts = starts + np.array(found, np.int32).T
     yield from _merge_range(runs, starts, firsts, max_ids)
     for run, first, last in zip(runs, firsts.tolist(), lasts.tolist(), strict=True):
         for start in range(first, last, max_ids):
