@@ -18,6 +18,7 @@ from pipeline_assets.spine.staging import OutputFile
 HASH_BLOCK_ROWS = 65_536
 _BUFFER_BYTES, _NOUN = 1 << 20, "Parquet file"
 _NARROW_TYPES = {pa.string(), pa.binary()}
+_STRING_TYPES = {*_NARROW_TYPES, pa.large_string(), pa.large_binary()}
 
 
 class ContentHash:
@@ -33,35 +34,33 @@ class ContentHash:
         self._hash = hashlib.sha256()
         for field in schema:
             self._hash.update(f"{field.name}\0{_type_name(field.type)}\0{field.nullable}\n".encode())
-        self._pending: list[pa.Table] = []
-        self._pending_rows = 0
+        self._pending: list[pa.Table] = []  # the last rows, fewer than a block
         self.rows = 0
 
     def update(self, table: pa.Table) -> None:
         """Add rows; their division into tables does not change the hash."""
-        self.rows += table.num_rows
         while table.num_rows:
-            head = table.slice(0, HASH_BLOCK_ROWS - self._pending_rows)
+            head = table.slice(0, HASH_BLOCK_ROWS - self.rows % HASH_BLOCK_ROWS)
             table = table.slice(head.num_rows)
             self._pending.append(head)
-            self._pending_rows += head.num_rows
-            if self._pending_rows == HASH_BLOCK_ROWS:
+            self.rows += head.num_rows
+            if self.rows % HASH_BLOCK_ROWS == 0:
                 self._hash_block()
 
     def hexdigest(self) -> str:
         """Return the hash of all rows; call this only after the last row."""
-        if self._pending_rows:
+        if self._pending:
             self._hash_block()
         return self._hash.hexdigest()
 
     def _hash_block(self) -> None:
         for column in pa.concat_tables(self._pending).columns:
-            if _is_string_or_binary(column.type):
+            if column.type in _STRING_TYPES:
                 # Not combined: together the chunks may exceed 2 GiB of 32-bit offsets.
                 _hash_strings(self._hash, [chunk for chunk in column.chunks if len(chunk)])
             else:
                 _hash_array(self._hash, column.chunk(0) if column.num_chunks == 1 else column.combine_chunks())
-        self._pending, self._pending_rows = [], 0
+        self._pending = []
 
 
 class _Sink(DurableFile):
@@ -178,10 +177,6 @@ def _nested_name(field: pa.Field) -> str:
     return _type_name(field.type) + ("" if field.nullable else " not null")
 
 
-def _is_string_or_binary(data_type: pa.DataType) -> bool:
-    return data_type in _NARROW_TYPES or pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type)
-
-
 def _validity(array: pa.Array) -> NDArray[np.bool_]:
     return to_bools(array.is_valid()) if array.null_count else np.ones(len(array), bool)
 
@@ -200,7 +195,7 @@ def _hash_array(digest: Any, array: pa.Array) -> None:
     """Hash validity bits, then values with zeros for nulls; recurse into nested types."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    if _is_string_or_binary(array.type):
+    if array.type in _STRING_TYPES:
         _hash_strings(digest, [array])
         return
     digest.update(np.packbits(_validity(array)).tobytes())
