@@ -44,11 +44,7 @@ class ShardWriter:
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
         self.counts: dict[str, int] = {}
         self._sizes = DocumentSizes()
-        self._names = (
-            f"{_CONVERTED_FOLDER}/{name}{SUFFIX}",
-            f"{IDS_FOLDER}/{name}",
-            f"{REJECTS_FOLDER}/{name}{SUFFIX}",
-        )
+        self._names = f"{_CONVERTED_FOLDER}/{name}{SUFFIX}", f"{IDS_FOLDER}/{name}", f"{REJECTS_FOLDER}/{name}{SUFFIX}"
         documents, ids, rejects = map(folder.path, self._names)
         self._documents, self._ids = JsonlZstWriter(documents, zstd_level), IdsWriter(ids)
         self._rejects = JsonlZstWriter(rejects, zstd_level)
@@ -74,8 +70,6 @@ class ShardWriter:
 
     def write(self, documents: Sequence[Document]) -> None:
         """Write the next documents, in order."""
-        if not documents:
-            return
         texts = (document.text for document in documents)
         sizes = [len(text) if text.isascii() else len(text.encode("utf-8")) for text in texts]
         self.count("documents", len(documents))
@@ -102,19 +96,16 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Shard of a `ShardWriter`, with the rows that repeat an id.
-
-    `file` has the documents; `repeats` is the file of `write_repeats`, None if the shard repeats no id.
-    """
+    """Documents and counts of a `ShardWriter`; some ids are repeated, see `write_repeats`."""
 
     name: str
-    file: Path
-    receipt: Receipt
-    repeats: Path | None
+    documents: OutputFile
+    counts: Mapping[str, int]
+    repeats: Path
 
     @property
     def rows(self) -> int:
-        return self.receipt.files[0].rows
+        return self.documents.rows
 
 
 def finalize_shards(
@@ -125,22 +116,20 @@ def finalize_shards(
     Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` maps
     the name of each shard to its receipt of `ShardWriter`, in manifest order. The new receipts have the same order.
     """
-    receipts = list(converted.values())
-    ids = [staging.path(receipt.files[1].path) for receipt in receipts]
-    repeats = write_repeats(ids, staging)
+    repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in converted.values()], staging)
     shards = [
-        ConvertedShard(name, staging.path(receipt.files[0].path), receipt, repeats_path)
-        for (name, receipt), repeats_path in zip(converted.items(), repeats, strict=True)
+        ConvertedShard(name, receipt.files[0], receipt.counts, path)
+        for (name, receipt), path in zip(converted.items(), repeats, strict=True)
+        if path is not None
     ]
-    rewritten = [shard for shard in shards if shard.repeats is not None]
     work = functools.partial(finalize_shard, derive_id=derive_id, zstd_level=settings.zstd_level)
-    settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in rewritten])
-    rewritten_receipts = iter(list(run_stage("publish", work, rewritten, staging, settings)) if rewritten else [])
+    settings = limit_workers(staging, settings, [shard.documents.bytes for shard in shards])
+    receipts = run_stage("publish", work, shards, staging, settings) if shards else ()
+    rewritten = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}
     return [
-        Receipt([receipt.files[0].link_as(f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", staging)], receipt.counts)
-        if shard.repeats is None
-        else next(rewritten_receipts)
-        for shard, receipt in zip(shards, receipts, strict=True)
+        rewritten.get(name)
+        or Receipt([receipt.files[0].link_as(f"{SHARDS_FOLDER}/{name}{SUFFIX}", staging)], receipt.counts)
+        for name, receipt in converted.items()
     ]
 
 
@@ -175,20 +164,17 @@ def finalize_shard(
     the text gets the suffix `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The
     receipt has the counts of the conversion, with the new rejects moved from `documents` to `rejected/REASON`.
     """
-    name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}"
-    counts = Counter(shard.receipt.counts)
-    rejects_name = f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
+    name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
+    counts, first_row = Counter(shard.counts), 0
     occurrences = read_occurrences(shard.repeats, shard.rows)
-    first_row = 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as writer,
         JsonlZstWriter(folder.path(rejects_name), zstd_level) as rejects,
     ):
-        for block in read_line_blocks(shard.file):
-            lines = block.splitlines(keepends=True)
-            block_occurrences, kept = list(itertools.islice(occurrences, len(lines))), []
-            for row, line in window.enumerate_rows(lines, first_row):
-                outcome = _finalize_line(line, row, block_occurrences[row - first_row], shard, window, derive_id)
+        for block in read_line_blocks(folder.path(shard.documents.path)):
+            lines, kept = [*zip(block.splitlines(keepends=True), occurrences, strict=False)], list[bytes]()
+            for row, (line, nth) in window.enumerate_rows(lines, first_row):
+                outcome = _finalize_line(line, row, nth, shard, window, derive_id)
                 if isinstance(outcome, bytes):
                     kept.append(outcome)
                     continue
@@ -209,7 +195,7 @@ def _finalize_line(
     text gets the suffix `#nth`.
     """
     if row in window.poison_rows:
-        return Reject(shard.receipt.files[0].path, row, KILLED_WORKER)
+        return Reject(shard.documents.path, row, KILLED_WORKER)
     if not nth:
         return line
     document = _decoder.decode(line)
