@@ -1,5 +1,6 @@
 """Rules on the columns of source rows, or on the same columns in documents' meta."""
 
+import contextlib
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -124,8 +125,6 @@ def _parse_constant(text: str) -> int | float | str:
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" and text[0] not in text[1:-1]:
         return text[1:-1]
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     raise ValueError(f"{text!r} is not a constant; write a number or quoted text")

@@ -39,8 +39,7 @@ class JsonlZstWriter(DurableFile):
         self._content.update(lines)
         self.content_bytes += len(lines)
         self.rows += rows
-        compressed = self._stream.compress(lines)
-        if compressed:
+        if compressed := self._stream.compress(lines):
             self.write(compressed)
 
     def finish(self) -> None:
