@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +17,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.document_sizes import SIZES_NOTE, DocumentSizes
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, read_line_blocks, read_structs
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.ledger import Ledger, rejected_key
+from pipeline_assets.spine.ledger import rejected_key
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView
@@ -29,7 +27,6 @@ IDS_FOLDER = f"{WORK_FOLDER}/ids"
 REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 DUPLICATE_ID = "duplicate_doc_id"
 NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
-_MAX_NUL_FRACTION = Fraction(1, 100)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
 
@@ -203,26 +200,3 @@ def _finalize_line(
         numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{nth}")
         return _encoder.encode(numbered) + b"\n"
     return Reject(document.meta.source_file, document.meta.source_row, DUPLICATE_ID, document.doc_id)
-
-
-def check_document_counts(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError if no document remains, or over 1 % contained NUL characters."""
-    documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
-    if with_nul > _MAX_NUL_FRACTION * documents:
-        what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
-        raise InputError(what, where, "the text may be corrupt; pin another commit or source")
-    if not documents and not counts.get("rows"):
-        raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
-    if not documents:
-        raise InputError("no row passed the rules", where, fix)
-
-
-def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the ledger and document counts of a manifest, from conversion counts."""
-    return {
-        "ledger": Ledger.from_counts(counts).to_json(),
-        "documents": counts["documents"],
-        "text_bytes": counts["bytes"],
-        "nul_documents": counts.get("nul_documents", 0),
-        "nul_characters_removed": counts.get("nul_characters_removed", 0),
-    }

@@ -7,14 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline_assets.corpus.converted_shards import (
-    ShardWriter,
-    check_document_counts,
-    document_counts,
-    finalize_shards,
-    gather_rejects,
-    read_rejects,
-)
+from pipeline_assets.corpus.converted_shards import ShardWriter, finalize_shards, gather_rejects, read_rejects
 from pipeline_assets.corpus.document import DeriveId, Document
 from pipeline_assets.corpus.document_sizes import SIZES_NOTE, describe_outsized_document
 from pipeline_assets.corpus.licences import LicenceTable
@@ -26,7 +19,8 @@ from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.ledger import check_rejects, dropped_key
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
@@ -116,11 +110,10 @@ def finish_source(
 ) -> BuildResult:
     """Check a source's rejects and Documents, and write its final shards and counts.
 
-    Documents on the list `removals` are dropped.
-
-    Raise InputError if the unexpected rejects or the lost files exceed `max_reject_fraction`, more than 1 % of the
-    documents had NUL characters, or no document is kept. The errors on NUL characters and on no kept document name
-    `where`; None is the build's target. If rules dropped every row, the error ends with `fix`.
+    Documents on the list `removals` are dropped. Raise InputError if the unexpected rejects or the lost files exceed
+    `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The errors on NUL
+    characters and on no kept document name `where`; None is the build's target. If rules dropped every row, the error
+    ends with `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])
@@ -138,11 +131,33 @@ def finish_source(
     finalized = finalize_shards(staging, named, converted.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], converted.uncounted)])
     check_document_counts(counts, where or staging.target, fix)
-    pages = {"pages": counts["pages"]} if "pages" in counts else {}
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
-        counts=document_counts(counts) | pages,
+        counts=document_counts(counts),
         decisions=converted.decisions,
         provenance=describe_outsized_document(receipt.notes.get(SIZES_NOTE, {}) for receipt in named.values()),
     )
+
+
+def check_document_counts(counts: Mapping[str, int], where: object, fix: str) -> None:
+    """Raise InputError if no document remains, or over 1 % contained NUL characters."""
+    documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
+    if 100 * with_nul > documents:
+        what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
+        raise InputError(what, where, "the text may be corrupt; pin another commit or source")
+    if not documents and not counts.get("rows"):
+        raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
+    if not documents:
+        raise InputError("no row passed the rules", where, fix)
+
+
+def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the ledger and document counts of a manifest; `pages` only of Wikipedia."""
+    return {
+        "ledger": Ledger.from_counts(counts).to_json(),
+        "documents": counts["documents"],
+        "text_bytes": counts["bytes"],
+        "nul_documents": counts.get("nul_documents", 0),
+        "nul_characters_removed": counts.get("nul_characters_removed", 0),
+    } | ({"pages": counts["pages"]} if "pages" in counts else {})

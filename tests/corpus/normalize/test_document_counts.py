@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.converted_shards import check_document_counts, document_counts
+from pipeline_assets.corpus.normalize.converted import check_document_counts, document_counts
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 
