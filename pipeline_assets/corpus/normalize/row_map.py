@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline_assets.corpus.document import DeriveId, Document, Meta, to_iso_time
@@ -17,35 +18,31 @@ _VALUE_TYPES: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DA
 DocumentOrReject = Document | Reject
 
 
+@dataclass
 class RowMap:
-    """Converter of a file's rows to Documents, by a map of columns."""
+    """Converter of a file's rows to Documents, by a map of columns.
 
-    def __init__(
-        self,
-        columns: ColumnMap | LicensedColumns,
-        labels: SourceLabels | HubRows,
-        file_name: str,
-        derive_id: DeriveId,
-        default_licence: LicenceTag | None = None,
-        fields_with_values: set[str] | None = None,
-    ) -> None:
-        """Prepare the conversion of a file's rows.
+    Attributes:
+        columns: Column of each Document field, or alternative columns.
+        labels: Recipe section with the source, domain and default licence.
+        file_name: Name of the file in rejects and in the meta of its Documents.
+        derive_id: Derives the id of a row without an id from its text.
+        default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
+        fields_with_values: Set to which each Document field is added when a row has a value for it.
+    """
 
-        Args:
-            columns: Column of each Document field, or alternative columns.
-            labels: Recipe section with the source, domain and default licence.
-            file_name: Name of the file in rejects and in the meta of its Documents.
-            derive_id: Derives the id of a row without an id from its text.
-            default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
-            fields_with_values: Set to which each Document field is added when a row has a value for it.
-        """
-        self._columns = [(field, name) for field, name in columns if name is not None]
-        self._is_licensed = isinstance(columns, LicensedColumns)
-        self._source, self._domain = labels.source, labels.domain
-        self._default_licence = default_licence or LicenceTag(labels.license_tag, "recipe")
-        self._file_name, self._derive_id = file_name, derive_id
-        self._reject = functools.partial(Reject, file_name)
-        self._fields_with_values = set[str]() if fields_with_values is None else fields_with_values
+    columns: ColumnMap | LicensedColumns
+    labels: SourceLabels | HubRows
+    file_name: str
+    derive_id: DeriveId
+    default_licence: LicenceTag | None = None
+    fields_with_values: set[str] | None = None
+
+    def __post_init__(self) -> None:
+        self._columns = [(field, name) for field, name in self.columns if name is not None]
+        self._is_licensed = isinstance(self.columns, LicensedColumns)
+        self._licence = self.default_licence or LicenceTag(self.labels.license_tag, "recipe")
+        self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
         """Convert or reject a row; remove its text and id, so that `meta` has the rest."""
@@ -59,20 +56,20 @@ class RowMap:
             doc_id = str(doc_id)
         if reject := self._check_values(position, text, doc_id, created_at):
             return reject
-        if len(self._fields_with_values) < len(self._columns):
-            self._fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
+        if self.fields_with_values is not None and len(self.fields_with_values) < len(self._columns):
+            self.fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
         for field, column in columns.items():
             if column is not None and field in ("text", "id"):
                 column.holder.pop(column.key, None)
         license_tag, evidence = self._row_licence(columns.get("license"))
         return Document(
             text=text,
-            source=self._source,
-            domain=self._domain,
-            doc_id=doc_id or self._derive_id(text),
+            source=self.labels.source,
+            domain=self.labels.domain,
+            doc_id=doc_id or self.derive_id(text),
             license_tag=license_tag,
             created_at=to_iso_time(created_at),
-            meta=Meta.from_mapping(self._file_name, position, row, evidence),
+            meta=Meta.from_mapping(self.file_name, position, row, evidence),
         )
 
     def _check_values(self, position: int, text: object, doc_id: object, created_at: object) -> Reject | None:
@@ -101,6 +98,6 @@ class RowMap:
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return a row's licence tag, and the evidence for it, such as `row: license`."""
         if column is None or column.value is None or column.value == "":
-            return self._default_licence.tag, self._default_licence.evidence
+            return self._licence.tag, self._licence.evidence
         tag = column.value.strip().lower() if isinstance(column.value, str) else "unknown"
         return tag, f"row: {column.name}"
