@@ -136,11 +136,9 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
         with errors_as_damage(self._path, _NOUN):
             return super().read_row_group(i, self._check_columns(columns), **options)
 
-    def iter_batches(
-        self, batch_size: int = 65_536, row_groups: Any = None, columns: Any = None, **options: Any
-    ) -> Iterator[pa.RecordBatch]:
+    def iter_batches(self, *sizes: Any, columns: Any = None, **options: Any) -> Iterator[pa.RecordBatch]:
         with errors_as_damage(self._path, _NOUN):
-            yield from super().iter_batches(batch_size, row_groups, self._check_columns(columns), **options)
+            yield from super().iter_batches(*sizes, columns=self._check_columns(columns), **options)
 
     def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:
         """Return the names; raise ValueError if one is missing (pyarrow would omit it)."""

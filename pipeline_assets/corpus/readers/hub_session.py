@@ -25,10 +25,8 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 _WRITE_BYTES = 1 << 13  # progress is checked after each block: a slow receiver takes minutes for this many
 
 
-@functools.cache
-def _trusted_authorities() -> ssl.SSLContext:
-    """Return TLS settings that all clients share, because loading them takes 20 ms."""
-    return httpx2.create_ssl_context()
+_trusted_authorities = functools.cache(httpx2.create_ssl_context)
+"""Return the TLS settings that all clients share, because loading them takes 20 ms."""
 
 
 class LimitedClient(httpx2.Client):
