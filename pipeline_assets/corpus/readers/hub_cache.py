@@ -31,22 +31,17 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise RetryableError, and delete the spans, if their hash is not the file's."""
-    if _file_digest(spans, file) != file.digest:
-        delete_spans(spans)
-        what = f"downloaded bytes do not match {file.digest} of the listing"
-        raise RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
-
-
-def _file_digest(spans: Sequence[Span], file: HubFile) -> str:
-    """Hash the consecutive spans of a file with the algorithm of the file's digest."""
-    kind = file.digest.partition(":")[0]
+    """Raise RetryableError, and delete all spans of a file, if their hash differs."""
+    kind, _, expected = file.digest.partition(":")
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for span in spans:
         with open(span.local, "rb", buffering=0) as data:
             for block in read_blocks(data):
                 digest.update(block)
-    return f"{kind}:{digest.hexdigest()}"
+    if digest.hexdigest() != expected:
+        delete_spans(spans)
+        what = f"downloaded bytes do not match {file.digest} of the listing"
+        raise RetryableError(what, where, "run again; if the error persists, the hub's copy is damaged")
 
 
 def delete_spans(spans: Iterable[Span]) -> None:
