@@ -141,8 +141,7 @@ class HubFiles:
     def _fetch_listing(self, dataset: str, commit: str) -> list[HubFile]:
         """Fetch all pages of the hub's file tree; MalformedResponse for a repeated path."""
         client = self.client()
-        files: list[HubFile] = []
-        paths: set[str] = set()
+        found: dict[str, HubFile | None] = {}  # by path; None for a folder
         url: str | None = f"{self._api_url(client, dataset)}/tree/{commit}?recursive=true&expand=false"
         while url is not None:
             entries, url = client.fetch_page(url)
@@ -150,15 +149,14 @@ class HubFiles:
                 if url is not None and not entries:
                     raise ValueError("an empty page has a next page")
                 for entry in entries:
-                    if entry["path"] in paths:
+                    if entry["path"] in found:
                         raise ValueError(f"{entry['path']!r} is listed twice")
-                    paths.add(entry["path"])
-                    if entry["type"] != "directory":
-                        files.append(hub_listing.parse_tree_entry(entry))
-            if len(paths) > _MAX_ENTRIES:
+                    is_folder = entry["type"] == "directory"
+                    found[entry["path"]] = None if is_folder else hub_listing.parse_tree_entry(entry)
+            if len(found) > _MAX_ENTRIES:
                 what = f"the listing has more than {_MAX_ENTRIES:,} files and folders"
                 raise InputError(what, f"{dataset}@{commit} on {client.address}", "check what answers at HF_ENDPOINT")
-        return sorted(files, key=lambda file: file.path)
+        return sorted(filter(None, found.values()), key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise, and delete the cached listing, if it has `file` but the hub does not."""
