@@ -186,11 +186,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, or a reject for a poison row or a repeated source id.
-
-    `nth` is 0 for the first row with an id, 2 for the second, 3 for the third. A repeated id that was derived from the
-    text gets the suffix `#nth`.
-    """
+    """Return the line to write, or a reject; `nth` is as in `read_occurrences`."""
     if row in window.poison_rows:
         return Reject(shard.documents.path, row, KILLED_WORKER)
     if not nth:

@@ -157,8 +157,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
     """Read columns of a file, all by default; `pq.read_table` would import pandas."""
     with StoredParquet(path) as file:
-        table: pa.Table = file.read(columns)
-        return table
+        return file.read(columns)
 
 
 def _type_name(data_type: pa.DataType) -> str:
