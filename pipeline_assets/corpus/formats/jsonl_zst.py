@@ -16,7 +16,6 @@ from pipeline_assets.spine.typed_values import json_decoder
 from pipeline_assets.spine.verified_reads import hash_while_reading
 
 SUFFIX = ".jsonl.zst"
-_BLOCK_BYTES = 1 << 20
 T = TypeVar("T")
 _FIX = "restore the file or rebuild the artifact"
 
@@ -57,7 +56,7 @@ def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int)
     return writer.output(name)
 
 
-def read_line_blocks(path: Path, block_bytes: int = _BLOCK_BYTES) -> Iterator[bytes]:
+def read_line_blocks(path: Path, block_bytes: int = 1 << 20) -> Iterator[bytes]:
     """Yield a file's uncompressed bytes in blocks of whole lines, see `whole_lines`.
 
     Raise InputError for a truncated, damaged or empty file: even a file without lines has a zstd frame.

@@ -14,7 +14,6 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.spine.errors import InputError
 
 _TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches the rest
-_MAGIC = b"PAR1"
 
 
 class SpanFile(io.RawIOBase):
@@ -84,7 +83,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tupl
     # A Parquet file ends with the footer, the footer's length in four bytes, and PAR1.
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
     fix = "the file is damaged: pin another commit"
-    if len(tail) < 12 or tail[-4:] != _MAGIC:
+    if len(tail) < 12 or tail[-4:] != b"PAR1":
         what, fix = "the file is not Parquet", "correct `files` in the recipe"
     elif footer_bytes > file.size:
         what = "the Parquet footer is longer than the file"
