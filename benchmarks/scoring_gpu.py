@@ -36,7 +36,7 @@ from scoring_flows import write_rows
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.nll import LanguageModel, plan_batches, score_rows, token_nll
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, load_pinned_model, load_pinned_tokenizer, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, load_scorer_model, load_scorer_tokenizer, score_shard
 from pipeline_assets.corpus.scoring.token_rows import TokenRow, encode_row
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import StagingView
@@ -222,7 +222,7 @@ def measure_all(options: argparse.Namespace, temporary: Path) -> dict[str, Any]:
     write_rows(pool, options.rows + _WARM_UP, options.shrink)
     recipe = ScoringRecipe(device=DEVICE, tokenizer="o200k_harmony", max_length=options.max_length, rescored=0)
     scorer = Scorer("made", recipe, folder)
-    model, encoder = load_pinned_model(scorer), load_pinned_tokenizer(scorer)
+    model, encoder = load_scorer_model(scorer), load_scorer_tokenizer(scorer)
     rows = [
         encode_row(row["text"], row["loss_mode"], None, encoder, options.max_length).tokens
         for row in pq.read_table(pool).to_pylist()

@@ -18,8 +18,8 @@ MIN_BATCH_TOKENS = 512  # a smaller number is probably meant as rows, the unit o
 class ScoringRecipe(RecipeSection):
     """Settings that determine the scores of rows.
 
-    All keys but `rescored` and `token_nll` may change bits of a score or the choice of rows. Equal recipes give equal
-    bytes on CPUs.
+    All keys but `rescored` and `token_nll` may change bits of a score or the choice of rows. On a CPU, equal recipes
+    and versions of libraries give equal bytes.
 
     Attributes:
         device: Device that runs the model.

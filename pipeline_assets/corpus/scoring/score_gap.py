@@ -27,7 +27,7 @@ class Gap:
         first, second: Bits per byte of each model; None without bytes.
         gap: `second` - `first`, below 0 if the second model is better; None without bytes.
         low, high: Ends of the gap's 95 % interval, from the spread of rows; None without bytes or with one row.
-        second_better: Share of rows for which the second model's NLL is lower; None without rows.
+        second_better_share: Share of rows for which the second model's NLL is lower; None without rows.
     """
 
     rows: int
@@ -37,7 +37,7 @@ class Gap:
     gap: float | None = None
     low: float | None = None
     high: float | None = None
-    second_better: float | None = None
+    second_better_share: float | None = None
 
     @classmethod
     def from_sums(cls, sums: pl.DataFrame) -> "Gap":
@@ -45,7 +45,7 @@ class Gap:
         rows, size, first, second, better, *squares = sums.select(pl.exclude("domain").sum()).row(0)
         share = better / rows if rows else None
         if not size:
-            return cls(rows, 0, second_better=share)
+            return cls(rows, 0, second_better_share=share)
         bits, rate, low, high = math.log(2) * size, (second - first) / size, None, None
         if rows > 1:
             # Standard error of a ratio of sums, to first order: the spread of each row's deviation from the common
@@ -60,7 +60,7 @@ class Gap:
         bits = ("-" if value is None else f"{value:.4f}" for value in (self.first, self.second))
         change = "-" if self.gap is None else f"{self.gap:+.4f}"
         interval = "-" if self.low is None else f"{self.low:+.4f} to {self.high:+.4f}"
-        better = "-" if self.second_better is None else f"{100 * self.second_better:.1f} %"
+        better = "-" if self.second_better_share is None else f"{100 * self.second_better_share:.1f} %"
         return [f"{self.rows:,}", f"{self.bytes:,}", *bits, change, interval, better]
 
 
@@ -69,14 +69,14 @@ class ScoreGap:
     """Comparison of two models over all rows, by split and by domain.
 
     Attributes:
-        left_out: Excluded rows of each split: `only_first` and `only_second` count rows that only one model scored,
-            `other_bytes` counts rows in which the models scored different numbers of bytes.
+        excluded: Numbers of excluded rows by split: `only_first` and `only_second` count rows that only one model
+            scored, `other_bytes` counts rows in which the models scored different numbers of bytes.
     """
 
     total: Gap
     splits: Mapping[str, Gap]
     domains: Mapping[str, Gap]
-    left_out: Mapping[str, Mapping[str, int]]
+    excluded: Mapping[str, Mapping[str, int]]
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return the table as rows of texts: header, all, splits, domains."""
@@ -85,7 +85,7 @@ class ScoreGap:
 
     def warnings(self) -> Iterator[str]:
         """Yield a line for each split with excluded rows."""
-        for name, counts in self.left_out.items():
+        for name, counts in self.excluded.items():
             if excluded := [f"{count:,} {reason.replace('_', ' ')}" for reason, count in counts.items() if count]:
                 yield f"{name}: left out {', '.join(excluded)}"
 
@@ -96,12 +96,12 @@ def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) 
     One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
     """
     first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
-    sums, left_out = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
+    sums, excluded = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
     for name in dict.fromkeys([*first_splits, *second_splits]):
         first_scores, second_scores = _read_scores(first_splits.get(name)), _read_scores(second_splits.get(name))
         both = first_scores.join(second_scores, on="id", suffix="_second")
         equal = both.filter(pl.col("completion_bytes") == pl.col("completion_bytes_second"))
-        left_out[name] = {
+        excluded[name] = {
             "only_first": len(first_scores) - len(both),
             "only_second": len(second_scores) - len(both),
             "other_bytes": len(both) - len(equal),
@@ -111,7 +111,7 @@ def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) 
     domains = {
         str(name): Gap.from_sums(rows) for [name], rows in sorted(total.partition_by("domain", as_dict=True).items())
     }
-    return ScoreGap(Gap.from_sums(total), {name: Gap.from_sums(rows) for name, rows in sums.items()}, domains, left_out)
+    return ScoreGap(Gap.from_sums(total), {name: Gap.from_sums(rows) for name, rows in sums.items()}, domains, excluded)
 
 
 def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:

@@ -62,9 +62,9 @@ class Scorer:
 
     def warm_up(self) -> None:
         """Load the tokenizer, and on a CPU also the model, before workers are forked."""
-        load_pinned_tokenizer(self)
+        load_scorer_tokenizer(self)
         if self.recipe.device == "cpu":  # the state of a GPU does not survive a fork
-            load_pinned_model(self)
+            load_scorer_model(self)
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def claim_gpu(folder: Path) -> int:
 
 
 @functools.lru_cache(maxsize=1)
-def load_pinned_model(scorer: Scorer) -> "LanguageModel":
+def load_scorer_model(scorer: Scorer) -> "LanguageModel":
     """Load and check a scorer's model, and cache the latest one for this process.
 
     Raise UsageError if a package is missing or `max_length` exceeds the model's limit; InputError if the tokenizer has
@@ -102,7 +102,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
     recipe, locks = scorer.recipe, scorer.gpu_locks
     if recipe.device == "cuda" and torch.cuda.is_available():
         torch.cuda.set_device(0 if recipe.spreads or locks is None else claim_gpu(locks))
-    model, tokens = load_model(scorer.folder, recipe), load_pinned_tokenizer(scorer).vocabulary_size
+    model, tokens = load_model(scorer.folder, recipe), load_scorer_tokenizer(scorer).vocabulary_size
     embeddings = model.network.get_input_embeddings().weight.shape[0]
     if tokens > embeddings:
         what = f"the tokenizer has {tokens:,} tokens, but the model has only {embeddings:,} embeddings"
@@ -114,7 +114,7 @@ def load_pinned_model(scorer: Scorer) -> "LanguageModel":
 
 
 @functools.lru_cache(maxsize=1)
-def load_pinned_tokenizer(scorer: Scorer) -> Tokenizer:
+def load_scorer_tokenizer(scorer: Scorer) -> Tokenizer:
     """Load a scorer's tokenizer, and cache the latest one for this process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
         return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
@@ -133,8 +133,8 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     Counts of the receipt: `documents`, `tokens`, `completion_tokens`, `truncated` (rows), `tokens_lost`,
     `encoded/<loss>` (`Losses`), `unscored/<reason>`, `batches`, `halved_batches` (batches that exceeded the memory).
     """
-    model, tokenizer, recipe = load_pinned_model(scorer), load_pinned_tokenizer(scorer), scorer.recipe
-    from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_pinned_model` checked that torch exists
+    model, tokenizer, recipe = load_scorer_model(scorer), load_scorer_tokenizer(scorer), scorer.recipe
+    from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_scorer_model` checked that torch exists
 
     started = time.monotonic()
     limit = recipe.max_length or model.max_tokens or _UNLIMITED

@@ -65,7 +65,8 @@ def encode_row(
     """Encode a row, cut it to `max_length` tokens, and mark the tokens that count.
 
     `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. InputError is
-    raised if the row's chat template belongs to a different tokenizer.
+    raised if the row's chat template belongs to a different tokenizer, or if the text is in Harmony and the tokenizer
+    lacks Harmony's control tokens.
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)

@@ -42,7 +42,7 @@ def naive(pairs: list[tuple[Row, Row]]) -> dict[str, object]:
     size = sum(one["completion_bytes"] for one, _ in pairs)
     first, second = (math.fsum(pair[side]["nll_sum"] for pair in pairs) / LN_2 / size for side in (0, 1))
     better = sum(other["nll_sum"] < one["nll_sum"] for one, other in pairs) / len(pairs)
-    figures = {"first": first, "second": second, "gap": second - first, "second_better": better}
+    figures = {"first": first, "second": second, "gap": second - first, "second_better_share": better}
     return {"rows": len(pairs), "bytes": size} | {
         name: pytest.approx(figure, abs=1e-12) for name, figure in figures.items()
     }
@@ -76,7 +76,7 @@ def test_rows_are_joined_by_id_and_the_rest_is_counted(tmp_path: Path) -> None:
 
     found = gap_of(tmp_path, {"maths/low": first, "maths/a": first}, {"maths/low": second, "maths/b": second})
 
-    assert found.left_out == {
+    assert found.excluded == {
         "maths/low": {"only_first": 1, "only_second": 2, "other_bytes": 1},
         "maths/a": {"only_first": 3, "only_second": 0, "other_bytes": 0},
         "maths/b": {"only_first": 0, "only_second": 4, "other_bytes": 0},
@@ -94,7 +94,7 @@ def test_rows_that_differ_alike_leave_no_doubt(tmp_path: Path) -> None:
 
     assert gap.gap is not None
     assert gap.low == gap.high == pytest.approx(gap.gap, abs=1e-6)
-    assert gap.second_better == 0
+    assert gap.second_better_share == 0
 
 
 def test_the_interval_is_as_wide_as_the_spread_of_rows_says(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tiny_tokenizer import save_tokenizer
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, claim_gpu, load_pinned_model, score_shard
+from pipeline_assets.corpus.scoring.score_shard import Scorer, claim_gpu, load_scorer_model, score_shard
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
@@ -159,11 +159,11 @@ def test_a_model_that_can_not_read_rows_is_refused_before_it_is_loaded(tmp_path:
 def test_a_recipe_that_a_model_can_not_do_is_refused(
     model: Path, recipe: dict[str, Any], kind: type[InputError], said: str
 ) -> None:
-    assert said in refusal(lambda: load_pinned_model(scorer_of(model, **recipe)), kind)
+    assert said in refusal(lambda: load_scorer_model(scorer_of(model, **recipe)), kind)
 
 
 def test_the_most_that_a_model_takes_is_no_too_much(model: Path) -> None:
-    assert load_pinned_model(scorer_of(model, max_length=4096)).max_tokens == 4096
+    assert load_scorer_model(scorer_of(model, max_length=4096)).max_tokens == 4096
 
 
 def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_tokenizer_may_know_fewer_words_than_its_model_and_not_more(tmp_path: 
         (tmp_path / f"{words}").mkdir()
         save_tokenizer(save_model("Llama", tmp_path / f"{words}", vocab_size=words))
 
-    load_pinned_model(scorer_of(tmp_path / "263"))
-    line = refusal(lambda: load_pinned_model(scorer_of(tmp_path / "262")))
+    load_scorer_model(scorer_of(tmp_path / "263"))
+    line = refusal(lambda: load_scorer_model(scorer_of(tmp_path / "262")))
 
     assert "the tokenizer has 263 tokens, but the model has only 262 embeddings" in line
 
@@ -199,7 +199,7 @@ def test_a_missing_library_is_told_what_installs_it(model: Path, monkeypatch: py
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
 
-    line = refusal(lambda: load_pinned_model(scorer_of(model, threads=7)), UsageError)
+    line = refusal(lambda: load_scorer_model(scorer_of(model, threads=7)), UsageError)
 
     assert line.startswith(f"scoring: {missing} is not installed; in the project's folder run ")
     assert line.endswith("-e '.[scoring]'")
