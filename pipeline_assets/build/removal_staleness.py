@@ -15,7 +15,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
     """Return how many of the list's first entries an artifact was compared with."""
-    return max(map(listed.count_at, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
+    return max(map(listed.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 
 def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:

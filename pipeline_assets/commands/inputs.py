@@ -193,7 +193,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _sealed_folder(match: Path) -> Path | None:
-    """Find a sealed folder by its path, a file in it or its FOLDER.manifest.json."""
+    """Find a sealed folder by its path, one of its files, or its FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{MANIFEST_FILE}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
     return next((folder for folder in folders if (folder / MANIFEST_FILE).is_file()), None)

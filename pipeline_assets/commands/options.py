@@ -34,8 +34,8 @@ Content = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. An option without a default that is not passed sets a list to [], and a key that
-    may be null, and has no other default in the section, to null. Otherwise, the content lacks the key.
+    The section's keys become options. If an option has no default and is not passed, the content has [] for a list, and
+    null for a key that may be null and has no other default in the section. It lacks any other such key.
     """
 
     section: type[pydantic.BaseModel]

@@ -64,7 +64,7 @@ class Removals:
             keyed_hash(self.secret, *value) for value in _selectable_values(row, self._selectors)
         } & self.entries.keys()
 
-    def count_at(self, position: str | None) -> int:
+    def count_before(self, position: str | None) -> int:
         """Return the number of entries before a position; 0 if it is not in `positions`."""
         return self.positions.index(position) if position in self.positions else 0
 

@@ -66,7 +66,7 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
     without its inputs. An artifact that is already in its folder is not pulled again if its files have the sealed
-    sizes. If `replace`, they must have the sealed content.
+    sizes or, with `replace`, the sealed content.
 
     Raises:
         UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files of no

@@ -5,7 +5,7 @@ the target is rebuilt, and absolute if its sealed artifact is used.
 
 The scratch folder is `rebuilds/<name>.unfinished` in the data root. After a crash, the same rebuild by the same
 versions of the program and its libraries continues there. A kept rebuild's folder is renamed to `rebuilds/<name>`.
-All of `rebuilds` may be deleted at any time.
+No artifact depends on `rebuilds`, so the folder may be deleted.
 """
 
 import contextlib
@@ -245,7 +245,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                removals = removal_list.part(0, removal_list.count_at(step.manifest.provenance.get(REMOVALS_KEY)))
+                removals = removal_list.part(0, removal_list.count_before(step.manifest.provenance.get(REMOVALS_KEY)))
                 artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None

@@ -132,7 +132,7 @@ class Mixture:
 
 
 def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
-    """Count documents and tokens of the longest prefix of `lengths` within `tokens`."""
+    """Count documents and tokens in the longest prefix of at most `tokens` tokens."""
     prefix_tokens = 0
     for chunk in chunks(len(lengths)):
         totals = np.cumsum(lengths[chunk], dtype=np.int64) + prefix_tokens

@@ -205,7 +205,10 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise UsageError if new rows exceed the disk, RetryableError for its free space."""
+    """Raise RetryableError if rows exceed the free disk space, UsageError if the disk.
+
+    An existing file of rows is not checked, because its space is reserved already.
+    """
     path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:

@@ -55,8 +55,8 @@ class PackRecipe(RecipeSection):
         strategy: `sequential` cuts documents at the ends of rows and needs no padding. `best_fit` pads rows; it cuts
             only documents that are longer than a row, and the last draw where the token budget ends.
         seed: Seed of the order of draws and rows.
-        weights: Share of each source in the tokens, or ratios; None for shares in proportion to the tokens that each
-            source's cap allows.
+        weights: Weight of each source: shares of the tokens, or ratios. None for shares in proportion to the tokens
+            that each source's cap allows.
         max_epochs: Caps on the epochs of each source.
         tokenizer: Tokenizer of all texts.
         boundaries: Whether to also write arrays with the positions of documents in rows, for attention masks.
@@ -126,7 +126,7 @@ class PackSection(PackRecipe):
     def output_content(self) -> dict[str, Any]:
         """Return the keys, with values, that the packed set's bytes depend on.
 
-        The key `tokenizer` is excluded.
+        The key `tokenizer` is excluded, because manifests have the tokenizer apart from the recipe.
         """
         names = PackRecipe.model_fields.keys() - {"tokenizer"}
         return {key: value for key, value in self.content().items() if key in names}

@@ -24,8 +24,8 @@ class Segments(NamedTuple):
 
     Attributes:
         rows: Row of each segment in the packed set.
-        ranks: Rank of the draw, which is one use of a document, that each segment belongs to; draws are packed in the
-            order of ranks.
+        ranks: Rank of each segment's draw: its position in the seeded order of all draws. A draw is one use of a
+            document.
         starts: First token of each segment in its document.
         lengths: Number of tokens of each segment, at least 1.
     """

@@ -49,7 +49,7 @@ _TOLERANCE = Fraction(1, 10)  # relative to a weight
 
 
 def shares_reached(packed: Artifact) -> Verdict:
-    """Check that the share of each source is within a tenth of its weight."""
+    """Check that the share of each source is within ±10 % of its weight."""
     counts = packed.manifest.identity.counts
     deviations = []
     for source, source_counts in counts["by_source"].items():

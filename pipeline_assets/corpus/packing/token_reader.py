@@ -38,10 +38,10 @@ class TokenReader:
         self._verify(target, document)
 
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
-        """Yield the token ids [start, stop) of the shard, in blocks of about a million.
+        """Yield the token ids [start, stop) of the shard, in blocks of up to 1 Mi ids.
 
-        No block splits a document, so a document of more than a million ids is a block of its own. Only `start` and
-        `stop` may cut a document.
+        No block splits a document, so a longer document is a block of its own. Only `start` and `stop` may cut a
+        document.
         """
         ends = self._table.starts + self._table.tokens
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids

@@ -28,11 +28,12 @@ class Order:
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
         drop_last: Whether the pairs after the last full step are dropped; which pairs these are depends on the epoch.
-        bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths;
-            then the full steps are shuffled. 0 does not sort.
+        bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths.
+            Then all steps are shuffled, except a remainder at the end. 0 does not sort.
 
     Raises:
-        ValueError: `batch` or `ranks` is below 1, `bucket_steps` is below 0, `drop_last` is not a bool, or `batch` is.
+        ValueError: `batch` is a bool or below 1, `ranks` is below 1, `bucket_steps` is below 0, or `drop_last` is not a
+            bool.
     """
 
     batch: int | None = 16

@@ -127,7 +127,8 @@ def materialize(
 ) -> Path:
     """Draw a sample into a folder outside any data root, for notebooks.
 
-    Return the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, no file is read again.
+    Return the path of the sample's manifest.jsonl. A sample is frozen: for an equal request, the stored sample is
+    returned, and no file is read again.
 
     Args:
         k: Number of pairs.

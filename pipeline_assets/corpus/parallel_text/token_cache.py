@@ -89,7 +89,7 @@ class TokenCache:
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count the ids of each pair, or of one side of it, with </s>; shape (pairs,)."""
+        """Count the ids of each pair or of its `side`, including </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def token_ids(self, number: int, side: Side) -> NDArray[Any]:

@@ -183,7 +183,7 @@ def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
 
 
 def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
-    """Return a repo's manifest; None if it is missing or another program's file."""
+    """Return a repo's manifest; None if it is missing or not a valid manifest."""
     if MANIFEST_FILE not in remote_files:
         return None
     local = repo.hub.fetch(repo.name, commit, remote_files[MANIFEST_FILE]).local

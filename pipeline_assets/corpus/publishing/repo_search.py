@@ -58,7 +58,7 @@ class RepoSearchResult:
 class RepoSearch:
     """Search of dataset repos for the entries of a removal list.
 
-    `decode` decodes Harmony tokens.
+    `decode` converts Harmony token ids to text.
     """
 
     removals: Removals

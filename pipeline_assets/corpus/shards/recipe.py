@@ -119,9 +119,9 @@ _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each d
 
 
 def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
-    """Yield an error for each source whose licence is not set, or must be known.
+    """Yield an error for each source without a licence.
 
-    The licence must be known if the tokenizer or the shards use the source; otherwise, an explicit `unknown` suffices.
+    The licence `unknown` suffices only for a source that neither the tokenizer nor the shards use.
     """
     used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
     for position, section in sections_at(values, "sources"):

@@ -169,7 +169,7 @@ class TrainingSegments:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
-        """Return a reader of all rows of a segment, each once, with corpora evenly mixed.
+        """Return a reader of all rows of a segment, each once, mixed in proportion.
 
         To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Raise the errors of
         `MixtureReader`, or KeyError for an unknown segment.

@@ -102,7 +102,7 @@ class ObjectStore:
     def prepare_writes(self) -> None:
         """Raise UsageError unless the store refuses a put whose condition is false.
 
-        A store that ignores conditions would let each of several pushes win.
+        If a store ignored conditions, several simultaneous pushes of one pointer would all seem to succeed.
         """
         wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
         try:
