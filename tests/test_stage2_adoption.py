@@ -16,7 +16,7 @@ from stage2_build import WEB, build, recipe_with, texts, without_languages, writ
 
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.artifact import Artifact, verify
+from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import Stage2Recipe
 
@@ -134,3 +134,24 @@ def test_other_rows_another_length_or_another_tokenizer_are_encoded(what: str, v
     assert "taken_over_from" not in after[role].manifest.provenance
     assert after[role].manifest.digest != before[role].manifest.digest
     assert np.load(after[role].path("shard_00000.npy")).shape[1] == (32 if what == "seq_len" else 64)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["raw_corpus/pages/LICENSES.md", "deduplicated/shards/pages-00000.jsonl.zst", "shards/pages/shard_00000.npy"],
+)
+def test_a_damaged_file_of_the_version_before_is_built_again(path: str, versions: Versions) -> None:
+    first, _ = versions.build("small_20261102")
+    damaged = versions.root / "stage2/small_20261102" / path
+    content = damaged.read_bytes()
+    damaged.unlink()  # other links to it stay intact
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    card = versions.hub / "datasets" / WEB / "README.md"
+    card.write_text(card.read_text() + "\nAnother line.\n")
+
+    _, after = versions.build("small_20261109", first)
+
+    fresh = versions.fresh("small_20261109")
+    for role, artifact in after.items():
+        assert artifact.manifest.digest == fresh[role].manifest.digest
+        assert not [item for item in verify(artifact, SYSTEMS.label_names) if isinstance(item, Damage)]

@@ -19,8 +19,8 @@ def link_earlier_files(
 ) -> BuildResult | None:
     """Link the files of the previous recipe's artifact; return them as a build result.
 
-    Return None if that recipe has no artifact that matches `target`. `find_folder` returns the folder of that recipe's
-    artifact with a role.
+    Return None if that recipe has no artifact that matches `target`, or a damaged one. `find_folder` returns the folder
+    of that recipe's artifact with a role.
     """
     try:
         artifact = open_artifact(root / find_folder(target.role))
@@ -29,7 +29,7 @@ def link_earlier_files(
     if target.staleness_reason(root, artifact.manifest) is not None:
         return None
     linked = link_content(staging, artifact)
-    return replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
+    return linked and replace(linked, provenance={**artifact.manifest.provenance, **linked.provenance})
 
 
 def open_kept_work(target: Target, run: Run) -> KeptWork:

@@ -32,7 +32,7 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
     """
     shards: list[CorpusShard] = []
     for source, corpus in sources.items():
-        sources_of_shards = _shard_sources(corpus)
+        sources_of_shards = shard_sources(corpus)
         for number, shard in enumerate(document_shards(corpus)):
             fields = vars(shard) | ({} if sources_of_shards else {"name": f"{source}-{shard.name}"})
             owner = sources_of_shards[number] if sources_of_shards else source
@@ -41,7 +41,7 @@ def corpus_shards(sources: Mapping[str, Artifact], first_number: int = 0) -> lis
     return shards
 
 
-def _shard_sources(corpus: Artifact) -> list[str]:
+def shard_sources(corpus: Artifact) -> list[str]:
     """List each shard's source, in shard order; empty if the corpus names no sources."""
     identity = corpus.manifest.identity
     by_source, sources = identity.counts.get("by_source", {}), identity.recipe.get("sources", ())

@@ -1,9 +1,13 @@
 """Files of a sealed artifact that are linked into a staging directory."""
 
+import logging
+
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.artifact import Artifact
+from pipeline_assets.spine.artifact import Artifact, find_damage, repair_hint
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.staging import OutputFile, StagingDir
+
+logger = logging.getLogger("corpusmill")
 
 
 def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
@@ -19,8 +23,15 @@ def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
     return files
 
 
-def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult:
-    """Link an artifact's files into a staging directory, and return them as a result."""
+def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult | None:
+    """Link an artifact's files into a staging directory, and return them as a result.
+
+    If a file is damaged, log it, link nothing, and return None.
+    """
+    if damage := next(find_damage(artifact.folder, artifact.manifest), None):
+        what = f"{artifact.folder / damage.path} is damaged ({damage.what}); {repair_hint(artifact.folder)}"
+        logger.warning("%s: built without the files of the version before: %s", staging.target, what)
+        return None
     identity, files = artifact.manifest.identity, sealed_files(artifact)
     for path in files:
         durable.link(artifact.folder / path, staging.path(path))

@@ -16,7 +16,7 @@ from pipeline_assets.build.pins import source_pin
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards
+from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import licence_table
@@ -268,18 +268,18 @@ def _shard(job: Job) -> BuildResult:
         tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(job.target.tokenizer), root / path)
     all_shards = corpus_shards({corpus.partition or corpus.name: open_artifact(root / corpus.folder)})
     shards = [shard for shard in all_shards if shard.source == name]
-    content = _link_earlier_shards(job, shards, tokenizer)
+    content = _link_earlier_shards(job, tokenizer)
     if content is None:
         recipe = ShardsRecipe.from_content(job.recipe["shards"])
         content = shard_corpus(job.staging, shards, recipe, tokenizer, job.run.settings)
     return replace(content, provenance={**content.provenance, TOKENIZER_FILE_KEY: str(path)})
 
 
-def _link_earlier_shards(job: Job, shards: Sequence[CorpusShard], tokenizer: TokenizerFile) -> BuildResult | None:
+def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | None:
     """Link the previous recipe's token shards; None if a new build's may differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
-    find_folder, root, name = job.run.previous_folder, job.run.root, job.recipe["source"]
+    find_folder, root = job.run.previous_folder, job.run.root
     if find_folder is None:
         return None
     try:
@@ -291,9 +291,8 @@ def _link_earlier_shards(job: Job, shards: Sequence[CorpusShard], tokenizer: Tok
         documents = open_artifact(root / find_folder(corpus["name"]), corpus["digest"])
     except (LookupError, InputError):
         return None
-    earlier = [shard for shard in corpus_shards({name: documents}) if shard.source == name]
     current = open_artifact(root / job.target.upstream[0].folder)
-    return adopt_shards(job.staging, sealed, ((documents, earlier), (current, shards)), tokenizer)
+    return adopt_shards(job.staging, sealed, (documents, current), job.recipe["source"], tokenizer)
 
 
 TOKEN_SHARDS = Kind(

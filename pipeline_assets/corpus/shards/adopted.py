@@ -1,9 +1,9 @@
 """Reuse of an earlier version's token shards for a source with equal documents."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from pipeline_assets.corpus.corpus_shard import CorpusShard
+from pipeline_assets.corpus.corpus_shard import shard_sources
+from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.losses import losses_to_provenance
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
@@ -12,29 +12,26 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.reuse import link_content
 from pipeline_assets.spine.staging import StagingDir
 
-Corpus = tuple[Artifact, Sequence[CorpusShard]]
-"""An artifact and its shards of one source."""
-
 
 def adopt_shards(
-    staging: StagingDir, earlier: Artifact, corpora: tuple[Corpus, Corpus], tokenizer: TokenizerFile
+    staging: StagingDir, earlier: Artifact, corpora: tuple[Artifact, Artifact], source: str, tokenizer: TokenizerFile
 ) -> BuildResult | None:
-    """Link an earlier version's token shards; return None if new shards may differ.
+    """Link an earlier version's token shards of a source, if new ones would be equal.
 
     `earlier` are token shards with the same stage version and recipe. `corpora` has the corpus that they were built
-    from, and the new corpus. New token shards may differ if the documents, their division into shards, or the
-    tokenizer differ.
+    from, and the new corpus, of which only the manifests are read. Return None if a file of `earlier` is damaged, or if
+    new token shards may differ: because the documents, their division into shards, or the tokenizer differ.
     """
-    before, now = map(_shard_contents, corpora)
+    before, now = (_shard_contents(corpus, source) for corpus in corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
     linked, lost = link_content(staging, earlier), read_losses(earlier.manifest)
     facts = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else losses_to_provenance(lost))}
-    return replace(linked, provenance={**linked.provenance, **facts})
+    return linked and replace(linked, provenance={**linked.provenance, **facts})
 
 
-def _shard_contents(corpus: Corpus) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard, to compare documents."""
-    artifact, shards = corpus
-    hashes = {file.path: file.content_sha256 for file in artifact.manifest.identity.files}
-    return [(shard.path, shard.rows, hashes[shard.path]) for shard in shards]
+def _shard_contents(corpus: Artifact, source: str) -> list[tuple[str, int, str]]:
+    """List path, rows and content hash of each shard of a source, to compare documents."""
+    rows, hashes = shard_rows(corpus), {file.path: file.content_sha256 for file in corpus.manifest.identity.files}
+    owners = shard_sources(corpus) or [source] * len(rows)
+    return [(path, rows[path], hashes[path]) for path, owner in zip(rows, owners, strict=True) if owner == source]
