@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,16 +57,20 @@ def test_two_corpora_of_such_ids_are_compared_row_by_row(corpusmill: Corpusmill,
     assert found["changed"]["documents"] == 0
 
 
+def build_months(root: Path, may: Mapping[str, str], june: Mapping[str, str]) -> None:
+    """Build a corpus of texts by id, and one that is deduplicated against it."""
+    content: dict[str, Any] = {}
+    with_dedup(content)
+    for month, texts, seen in (("may", may, []), ("june", june, ["stage_a/may/signatures/may"])):
+        outputs = {"normalized_dir": f"stage_a/{month}/normalized", "signatures": True}
+        source = local_source(root / month, "notes", [{"text": text, "key": key} for key, text in texts.items()])
+        build(recipe_of(source, **content | {"name": month, "outputs": outputs, "seen": seen}), root)
+
+
 def test_rows_of_an_earlier_corpus_are_not_in_the_one_that_was_compared_with_it(
     corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    content: dict[str, Any] = {}
-    with_dedup(content)
-    for month, seen in (("may", []), ("june", ["stage_a/may/signatures/may"])):
-        rows = [{"text": numbered(len(month) * 1000 + 100 * key, 40), "key": str(key)} for key in range(2)]
-        outputs = {"normalized_dir": f"stage_a/{month}/normalized", "signatures": True}
-        source = local_source(tmp_path / month, "notes", rows)
-        build(recipe_of(source, **content | {"name": month, "outputs": outputs, "seen": seen}), tmp_path)
+    build_months(tmp_path, *({str(key): numbered(first + 100 * key, 40) for key in range(2)} for first in (0, 1000)))
 
     found = json.loads(corpusmill("why", "1", "--data", tmp_path, "--json").stdout)
 
@@ -76,13 +82,8 @@ def test_rows_of_an_earlier_corpus_are_not_in_the_one_that_was_compared_with_it(
 
 
 def test_a_duplicate_with_the_id_of_the_earlier_document_is_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    content: dict[str, Any] = {}
-    with_dedup(content)
-    for month, seen in (("may", []), ("june", ["stage_a/may/signatures/may"])):
-        text = numbered(0, 40) + (" changed" if seen else "")
-        outputs = {"normalized_dir": f"stage_a/{month}/normalized", "signatures": True}
-        source = local_source(tmp_path / month, "notes", [{"text": text, "key": "page"}, {"text": month, "key": month}])
-        build(recipe_of(source, **content | {"name": month, "outputs": outputs, "seen": seen}), tmp_path)
+    changed = f"{numbered(0, 40)} changed"
+    build_months(tmp_path, {"page": numbered(0, 40)}, {"page": changed, "other": numbered(900, 40)})
     (tmp_path / "text.txt").write_text(numbered(0, 40))
     (tmp_path / "ids.txt").write_text("page\n")
 
@@ -95,3 +96,13 @@ def test_a_duplicate_with_the_id_of_the_earlier_document_is_named(corpusmill: Co
     assert (len(by_text["rows"]), by_text["near_copies"]) == (1, [["page", "page", 0.9743589743589743]])
     assert (len(by_id["rows"]), by_id["near_copies"]) == (2, [])
     assert dropped[-1].startswith("near_duplicate  of page, seen before in may, similarity 0.9744  page  ")
+
+
+def test_later_corpora_are_searched_though_the_earlier_one_was_removed(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    build_months(tmp_path, {"a": "May."}, {"b": "June."})
+    for name in ("normalized", "filtered", "deduplicated", "report"):
+        shutil.rmtree(tmp_path / "stage_a" / "may" / name)
+
+    answer = json.loads(corpusmill("forget", "--data", tmp_path, "--json").stdout)
+
+    assert answer["unsearchable"] == {str(tmp_path / "stage_a/may/signatures/may"): "stage_a/deduplicated"}

@@ -97,18 +97,21 @@ def find_rows(
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
-def find_recorded_duplicates(lineage: Lineage, rows: Collection[RowToForget]) -> list[tuple[str, str, float]]:
+def find_recorded_duplicates(
+    lineage: Lineage, rows: Collection[RowToForget], values: Collection[SelectorValue]
+) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not among `rows` are listed, sorted by id. Both documents of a pair may have the
-    id of a single row: then the other one is in a corpus that was deduplicated against an earlier one.
+    id of a single row, if one is in an earlier corpus; they are listed unless `values` has the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
         for *pair, similarity in _read_duplicates(Artifact(folder, manifest)):
             # The last part of a prompt's id is the id of its row.
             known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
-            if sum(known) == 1 or (pair[0] == pair[1] and found[pair[0]] == 1):
+            is_repeated = pair[0] == pair[1] and found[pair[0]] == 1 and ("id", pair[0]) not in values
+            if sum(known) == 1 or is_repeated:
                 copies[pair[known.index(min(known))], pair[known.index(True)]] = similarity
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 

@@ -120,7 +120,7 @@ def _find_matching_rows(
 
     listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.sealed.values()))
     rows, unmatched = forgetting.find_rows(stores, values, patterns, listed)
-    copies = forgetting.find_recorded_duplicates(stores.lineage, rows)
+    copies = forgetting.find_recorded_duplicates(stores.lineage, rows, values)
     lines = [*_list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
     lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
     lines += ["duplicates are kept, unless you add their ids"] if copies else []

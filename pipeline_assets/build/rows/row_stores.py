@@ -12,6 +12,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.metadata_file import REBUILD
 
+_COMPARED = ("stage_a/signatures/", "stage_a/evaluation/")  # kinds of inputs from which an artifact gets no row
 _PREVIEW_ROWS = 5
 _EXCERPT_CHARACTERS = 160
 
@@ -43,22 +44,23 @@ class RowStores:
         """Map folders whose rows cannot be searched to the name of a missing input.
 
         Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
-        with an input that the data root no longer has, and for everything built from it. Folders in `known` are
-        skipped.
+        with an input that the data root no longer has, and for everything built from it. Inputs that give no rows to
+        an artifact, and folders in `known`, are skipped.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
             (folder, manifest, entry["name"])
             for folder, manifest in self.lineage.sealed.items()
             for entry in manifest.identity.upstream
-            if folder not in searched and entry["digest"] not in self.lineage
+            if folder not in searched and entry["digest"] not in self.lineage and _gives_rows(entry["name"])
         ]
         unsearchable = dict[Path, str]()
         while waiting:
             folder, manifest, missing = waiting.pop()
             if folder not in known and folder not in unsearchable:
                 unsearchable[folder] = missing
-                waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
+                if _gives_rows(manifest.kind):
+                    waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
         return dict(sorted(unsearchable.items()))
 
     def find_unlisted(self) -> list[Path]:
@@ -75,6 +77,11 @@ class RowStores:
                 waiting += [downstream for downstream, _ in self.lineage.downstream(sealed[folder].digest)]
         kinds = {folder: self.kinds.get(sealed[folder].kind) for folder in sealed.keys() - reached}
         return sorted(folder for folder, kind in kinds.items() if kind is not None and kind.rows is not None)
+
+
+def _gives_rows(name: str) -> bool:
+    """Check whether artifacts have rows of an input, whose kind begins its name; others are only compared with it."""
+    return not f"{name}/".startswith(_COMPARED)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
