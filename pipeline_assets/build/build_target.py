@@ -108,8 +108,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raises:
-        UsageError: The artifact is of a different kind; or it does not match the target, and
-            `replace` is not set.
+        UsageError: The artifact is of a different kind; or it does not match the target, and `replace` is not set.
         InputError: The artifact is damaged, and `replace` is not set.
     """
     state, reason = target.state(root)

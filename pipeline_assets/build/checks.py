@@ -60,9 +60,8 @@ def ledger_adds_up(artifact: Artifact) -> Verdict:
     dropped, rejected = ledger.total_dropped, ledger.total_rejected
     is_valid = ledger.adds_up and rejected == reject_rows
     message = str(ledger) if is_valid else f"mismatch: {ledger}; {reject_rows:,} rows in the reject file"
-    return Verdict(
-        is_valid, message, {"in": ledger.rows_in, "out": ledger.out, "dropped": dropped, "rejected": rejected}
-    )
+    numbers = {"in": ledger.rows_in, "out": ledger.out, "dropped": dropped, "rejected": rejected}
+    return Verdict(is_valid, message, numbers)
 
 
 FILES_CHECK = context_check(files_match_manifest)

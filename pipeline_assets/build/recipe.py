@@ -100,8 +100,7 @@ class Recipe(RecipeSection):
         if isinstance(system, str) and system != own:
             raise UsageError(f"`system` must be {own}, got {system!r}", path, f"choose a recipe of {own}")
         name = values.get("name")
-        folded = {"name": name.lower()} if isinstance(name, str) and name != name.lower() else {}
-        written = {**values, **folded}
+        written = {**values, "name": name.lower()} if isinstance(name, str) else values
         locate, problems = functools.partial(locate_key, path), cls.cross_checks(written, root)
         recipe = validate_section(cls, written, locate, problems, path.parent)
         recipe._written_name = str(name)

@@ -95,9 +95,6 @@ class Planner:
         return figures if tokens is None else figures | {"tokens": tokens}
 
 
-PreviewTable = list[dict[str, str]]
-
-
 @dataclass(frozen=True)
 class Kind:
     """Kind of artifact: its build, its checks and its views.
@@ -128,7 +125,7 @@ class Kind:
     external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
     rows: "type[RowStore] | None" = None
-    preview: Callable[[Artifact], PreviewTable] | None = None
+    preview: Callable[[Artifact], list[dict[str, str]]] | None = None
     after_build: Callable[[Artifact], object] | None = None
     planner: Planner = Planner()
     pool: str = "cpu"

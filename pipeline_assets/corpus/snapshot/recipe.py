@@ -71,9 +71,7 @@ class HubRows(RecipeSection):
     files: Patterns
     source: str
     domain: str = "web"
-    license_tag: Annotated[str, Option("Licence tag. Default: the card's, or each row's.", "license", default=None)] = (
-        "unknown"
-    )
+    license_tag: Annotated[str, Option("Licence tag. Default: the card's, or each row's.", "license", None)] = "unknown"
     rules: Annotated[ColumnRules, Option("Condition on rows, such as 'int_score >= 3'; repeatable.", "rule")] = ()
     language: str | None = None
     generated_by: str | None = None

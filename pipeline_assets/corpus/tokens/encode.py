@@ -64,10 +64,7 @@ class OracleMismatchError(Exception):
 
 
 def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with the tokenizer; call it again with tiktoken if ids differ.
-
-    tiktoken is the oracle: it encodes a sample of the documents again.
-    """
+    """Call `encode` with the tokenizer; call it again with tiktoken if ids differ."""
     try:
         return encode(tokenizer)
     except OracleMismatchError as disagreement:
