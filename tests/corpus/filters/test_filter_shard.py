@@ -156,7 +156,8 @@ def test_a_rule_over_a_missing_column_is_wrong_use(rule: str, column: str, filte
 
     assert refusal(lambda: filtered(document(0, "a", url="https://a"), recipe=recipe), UsageError) == (
         f"rule `{rule}`: column `{column}` not found; "
-        "the columns are url, source_file, source_row, license_evidence; correct the rule, or add the column; its row is a#0"
+        "the columns are url, source_file, source_row, license_evidence; "
+        "correct the rule, or add the column; its row is a#0"
     )
 
 
