@@ -50,8 +50,8 @@ _encoder = msgspec.json.Encoder()
 class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
-    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index with
-    `load_index(folder, digests)`.
+    `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index by
+    `load_index(folder, digests)`, where `digests` are the hashes of its files.
     """
 
     recipe: DecontaminationRecipe
@@ -65,8 +65,8 @@ def decontaminate_shard(
 ) -> Receipt:
     """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
-    Files: the kept documents, in order, as a link to the shard if none changed; a `ContaminatedLine` for each dropped
-    or cut document, in order; the rejected rows, which crash a worker.
+    Files: the kept documents, in order, as a link to the input shard if no document is dropped, cut or rejected; a
+    `ContaminatedLine` for each dropped or cut document, in order; the rejected rows, which crash a worker.
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
     `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
@@ -110,7 +110,10 @@ def _decontaminate_block(
     index: item_index.ItemIndex,
     counts: Counter[str],
 ) -> tuple[list[bytes], list[ContaminatedLine]]:
-    """Return kept lines, and evidence on contaminated documents; add to `counts`."""
+    """Return the lines of kept documents, and the evidence on contaminated ones.
+
+    The counts of `decontaminate_shard` are added to `counts`.
+    """
     kept: list[bytes] = []
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
@@ -195,7 +198,7 @@ def decontaminate_corpus(
 ) -> BuildResult:
     """Drop or cut the documents of a corpus that evaluation sets contaminate.
 
-    `evaluation` has at least one set.
+    `evaluation` must have at least one set.
 
     Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
     dropped or cut, in order; rejects.

@@ -19,8 +19,8 @@ _TEXT_FILE_COLUMNS = EvaluationColumns(text=("text",), item="row", id=None)
 class EvaluationItem(NamedTuple):
     """Item of an evaluation set.
 
-    `id` is the row's id, or `FILE:ROW` for a row without an id, where `ROW` counts from 0. If each column is an item,
-    `:COLUMN` is appended, except in a row without text.
+    `id` is the row's id, or `FILE:ROW` for a row without an id, where `ROW` counts from 0. If each text column of a row
+    is an item, `:COLUMN` is appended. A row without text is one item, without `:COLUMN` and with an empty text.
     """
 
     id: str
@@ -85,9 +85,9 @@ def _read_items(
 
 
 def _read_text(row: dict[str, Any], name: str, position: int, file: SourceFile) -> str | None:
-    """Return a column's text, or its list joined by newlines; None if it has no text.
+    """Return the text of a column; None if it is missing or empty.
 
-    Raise UsageError for a value that is not text.
+    The texts of a list are joined by line feeds. Raise UsageError for a value that is not text.
     """
     value = _read_value(row, name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]

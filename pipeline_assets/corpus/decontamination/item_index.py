@@ -37,11 +37,11 @@ class Items(NamedTuple):
     """Items and their names; items are numbered in the order of sets, files and rows.
 
     Attributes:
-        first_items: Position of each n-gram's first item in `items`, then the length of `items`.
-        items: Numbers of the items that contain each n-gram, n-gram after n-gram, ascending for each n-gram.
-        ngrams: Number of distinct n-grams of each item, without the n-grams that are in too many items.
-        needed: Number of these n-grams that a document must contain to count as contaminated by the item.
-        first_names: Position of each item's first name in `sets` and `id_ends`, then the number of names.
+        first_items: Position in `items` of the first item of each n-gram, then the length of `items`.
+        items: Item numbers of the items that contain each n-gram, n-gram after n-gram; ascending for each n-gram.
+        ngrams: Count of the distinct n-grams of each item, without n-grams that are in too many items.
+        needed: Count of these n-grams that a document must contain to be contaminated by the item.
+        first_names: Position in `sets` and `id_ends` of each item's first name, then the count of names.
         sets: Index of each name's evaluation set.
         id_ends: End of each name's id in `ids`.
         ids: UTF-8 of all ids.
@@ -65,7 +65,7 @@ class ItemIndex(NamedTuple):
 
 
 class _ItemName(NamedTuple):
-    """Name of an item: its number, the index of its evaluation set, and its UTF-8 id."""
+    """Name of an item: item number, index of its evaluation set, and id in UTF-8."""
 
     item: int
     evaluation_set: int
@@ -76,9 +76,9 @@ class _GatheredItems(NamedTuple):
     """Items with enough words.
 
     Attributes:
-        texts: Number of each item by its normalized text.
-        hashes: Word hashes of each item, in the order of the numbers.
-        names: Names of all items, in the order in which they were read.
+        texts: Item numbers by normalized text.
+        hashes: Word hashes of each item, by item number.
+        names: Names of all items, in the order in which they were read; an item may have several.
     """
 
     texts: dict[bytes, int]
@@ -133,7 +133,10 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
 def _gather_items(
     evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add a set's items, unless too short, to `gathered`; return the set's counts."""
+    """Add a set's items, unless too short, to `gathered`; return the set's counts.
+
+    Raise InputError if the set has no items, or all are too short.
+    """
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
     for items in group_by_size(read_items(evaluation), lambda item: 1, _BATCH_ITEMS):
@@ -209,7 +212,7 @@ def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputF
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
-    """Map the index of a build into memory, once per process, and verify it.
+    """Map and verify the index of a build; a process keeps the last one in memory.
 
     `digests` are the hashes of the index files, in the order of the receipt of `write_index`. They are part of the
     cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.

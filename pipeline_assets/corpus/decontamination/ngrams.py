@@ -64,9 +64,9 @@ class NgramTable(NamedTuple):
         sizes: Number of words of each n-gram.
         all_sizes: Distinct sizes, ascending.
         keys: Keys of all n-grams, ascending.
-        by_key: Number of the n-gram that each of the `keys` belongs to.
-        beginnings: Bitmap of the keys of the first k words of all n-grams, where k is the smallest size. A key sets
-            three bits of one uint64; the length of the array is a power of two.
+        by_key: For each entry of `keys`, the number of its n-gram.
+        beginnings: Bitmap of the keys of the first k words of all n-grams, where k is the smallest size. A key sets up
+            to three bits of one uint64; the length of the array is a power of two.
     """
 
     text: NDArray[np.uint8]
@@ -148,9 +148,10 @@ class NgramMatches(NamedTuple):
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find the n-grams that documents seem to contain, by keys alone.
+    """Find n-grams in documents by their keys alone; `verify_ngrams` compares the words.
 
-    `hashes` has the word hashes of all documents; `bounds`, the first word of each document, then the number of words.
+    `hashes` has the word hashes of all documents. `bounds` has the index of each document's first word, then the count
+    of all words.
     """
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
@@ -196,7 +197,7 @@ def _are_same(
 ) -> NDArray[np.bool_]:
     """Compare the words at pairs of places; return a mask of the equal pairs.
 
-    `sizes` are the numbers of words to compare, one per pair.
+    `sizes` has, for each pair, how many words to compare.
     """
     starts, other_starts = words.begins[places], other_words.begins[other_places]
     lengths = words.begins[places + sizes] - starts

@@ -49,10 +49,10 @@ class DecontaminationRecipe(RecipeSection):
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
         min_item_words: Items with fewer words are ignored. Of the others, items with fewer than `ngram_words` words are
             searched as a whole. Default: 8, the smallest n-gram of GPT-3, or `ngram_words` if that is smaller.
-        min_item_overlap: Smallest fraction of an item's n-grams that contaminates a document.
-        max_items_per_ngram: N-grams that occur in more items are ignored, because common phrases of questions identify
-            no item. Items with the same words count as one item.
-        action: `drop` removes contaminated documents; `cut` removes the matching words from them.
+        min_item_overlap: Minimum fraction of an item's n-grams in a document that the item contaminates.
+        max_items_per_ngram: Maximum number of items with an n-gram. N-grams in more items are ignored, because common
+            phrases of questions identify no item. Items with the same words count as one item.
+        action: `drop` removes contaminated documents; `cut` removes only the matching words from them.
         cut: Rules for cutting; None if the action is `drop`.
     """
 
@@ -82,7 +82,7 @@ class EvaluationColumns(RecipeSection):
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
             row whose text columns are all null or empty is an item without words, which is too short to be searched.
         item: `row` joins the text columns of a row, in this order, into one item; `column` makes each of them an item.
-        id: Column with ids; None if rows have none. A row without an id is named by its file and its number, from 0.
+        id: Column with ids; None if no column has ids. A row without an id is named by its file and its row number.
     """
 
     text: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]

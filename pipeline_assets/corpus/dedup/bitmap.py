@@ -1,7 +1,7 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
-Bit n % 8 of byte n // 8 belongs to document n; a bitmap has the shape (documents // 8 + 1,). The arguments `order` and
-`orders` may have document numbers or priorities, because the lower 32 bits of a priority are the number.
+Bit n % 8 of byte n // 8 belongs to the document with number n; a bitmap has the shape (documents // 8 + 1,). Functions
+accept document numbers or priorities as `order` and `orders`, because the lower 32 bits of a priority are the number.
 """
 
 import functools
@@ -56,7 +56,8 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
-    A process verifies the file once. Raise InputError if it is damaged, or RetryableError in an unfinished build.
+    A process verifies the file when it maps it, and keeps its last mapping for later calls. Raise InputError if the
+    file is damaged, or RetryableError in an unfinished build.
     """
     written = path.stat()
     return _open_bitmap(path, written.st_ino, written.st_mtime_ns)

@@ -47,9 +47,9 @@ def propose_pairs(
 ) -> Receipt:
     """Pair the documents that share a band key of the range.
 
-    A bucket has all documents with the same key. A document is paired with the documents before it in the bucket, but
-    only with the first `max_compared` of the bucket. Documents in the bitmap file `copies` (None has no documents) are
-    skipped, and two documents of signature stores are not paired.
+    A bucket has all documents with the same key, in the order of their priorities. A document is paired with the
+    documents before it in the bucket, but only with those among the first `max_compared`. Documents in the bitmap file
+    `copies` are skipped; None means that no document is a copy. Two documents of signature stores are not paired.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
@@ -84,7 +84,10 @@ def propose_pairs(
 def _propose_in_bucket(
     key_range: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Run `propose_pairs` for a range of one key, with one run in memory at a time."""
+    """Pair the documents of a range with one key, which may exceed the memory.
+
+    The result is as in `propose_pairs`. One run is in memory at a time.
+    """
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
         seen_tables = (table for runs in seen for table in runs.tables(key_range.low, key_range.high))

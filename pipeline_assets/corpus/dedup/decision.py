@@ -28,7 +28,8 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         decision: `kept`, or the reason code of a dropped document.
         rule: Name and version of the stage that decided.
-        shard: Path of the shard in the source's artifact; `row` is the row number in this shard, from 0.
+        shard: Path of the document's shard in the source's artifact.
+        row: Row number of the document in this shard, from 0.
         duplicate_of: Id of the kept document that this one duplicates; None if this one is kept.
         similarity: Jaccard similarity of the two sets of shingles, 1 for exact duplicates; None if this one is kept.
         containment: Share of this document's shingles that the kept document also has; None if this one is kept.
@@ -93,9 +94,9 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions with one of the `values` of a key, such as `doc_id=[...]`.
+    """Yield the decisions in which a key has one of its `values`: `doc_id=["a", "b"]`.
 
-    A decision that matches several keys is yielded several times; decisions that match none are not decoded.
+    A decision that matches by several keys is yielded once for each. Other decisions are not decoded.
     """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s' % (key.encode(), value)) + b"[,}]" for key, value in pairs))
@@ -130,7 +131,7 @@ class DocumentGroup:
 
     Attributes:
         seen_in: Signature store that contains the kept document; None for a document of this corpus.
-        kept: Kept document; None if it is in a signature store whose corpus is missing.
+        kept: Kept document; None if it is in a signature store, and the store or its corpus is missing.
         dropped: Dropped documents, in the order of the corpus.
     """
 
@@ -184,7 +185,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage as written in two texts; `is_equal` means equal normalized words."""
+    """Passage as written in two texts; `is_equal` compares the normalized words."""
 
     old: str
     new: str
@@ -194,7 +195,8 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side; a count replaces two or more other equal words.
+    Each difference has up to `context` equal words on each side. Of the equal words between, two or more are replaced
+    by their count.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -216,9 +218,9 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` of `words[start:stop]`, a count, and the last `tail`.
+    """Shorten `words[start:stop]` to the first `head`, a count, and the last `tail`.
 
-    If the count would be 0 or 1, all words are yielded as one passage.
+    If fewer than two words would be omitted, all words are yielded as one passage.
     """
     omitted = stop - start - head - tail
     if omitted <= 1:

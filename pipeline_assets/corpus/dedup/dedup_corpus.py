@@ -65,15 +65,15 @@ def dedup_corpus(
 ) -> BuildResult:
     """Deduplicate the corpora of several sources together.
 
-    The documents of the signature stores `seen` precede those of the sources, and are never dropped.
+    The documents of the signature stores `seen` precede the documents of the sources, and are never dropped.
 
     Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
-    unless the mode is `exact`, `edges.parquet`, the pairs whose similarity reaches the threshold; `groups.json`, the
-    largest groups with samples; rejects.
+    unless the mode is `exact`, `edges.parquet`, the compared pairs whose similarity reaches the threshold;
+    `groups.json`, the largest groups with samples; rejects, which are poison rows.
 
     Raises:
-        UsageError: No document has the quality column, the signatures of a store cannot be compared, or faiss is
-            configured but not installed.
+        UsageError: No document has the quality column, an artifact in `seen` is not a signature store, its signatures
+            cannot be compared, or faiss is configured but not installed.
         InputError: A line is not a Document, a quality is not a number, two documents have the same id, or there are
             over 2**32 documents.
     """
@@ -117,7 +117,7 @@ def prepare_run(
 ) -> DedupRun:
     """Prepare the deduplication of shards, with workers that load the compiled code.
 
-    `seen` has the stores whose documents come before those of the shards.
+    `seen` has the signature stores, whose documents precede the documents of the shards.
     """
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
@@ -155,7 +155,7 @@ def _edge_rows(edges: pa.Table, seen: Sequence[SeenStore]) -> pa.Table:
 
 
 def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
-    """Yield number and sample of each requested document that is in the store."""
+    """Yield number and sample of each document of the store in `requested`."""
     store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)

@@ -69,7 +69,7 @@ class DedupRun:
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents in `columns` of `runs`: numbers or priorities."""
+        """Return a bitmap of the documents whose numbers or priorities are in `columns`."""
         members = empty_bitmap(self.documents)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:

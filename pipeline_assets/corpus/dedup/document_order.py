@@ -44,7 +44,7 @@ def priorities(
 
 
 def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return a mask of the priorities of documents in stores, shape (documents,)."""
+    """Return a mask of the documents that are in signature stores, shape (documents,)."""
     return orders <= _NUMBER_MASK
 
 

@@ -44,9 +44,9 @@ def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopi
 
 
 def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
-    """Divide keys into ranges whose rows, in `runs` and in stores, fit into a worker.
+    """Divide keys into ranges whose rows fit into the memory of a worker.
 
-    A row of `runs` takes `row_bytes` of the worker's memory.
+    A row of `runs` takes `row_bytes`; a row of the stores `seen`, a quarter of that.
     """
     rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS_PER_ROW
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
@@ -55,8 +55,10 @@ def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_
 def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies of earlier documents among the hashes in a range.
 
-    The earlier document may be in a signature store. Files: a run sorted by `number`, the document number of a copy;
-    `first` and `first_id` are the priority and the id of its original. Counts: `copies`.
+    The original is the document with the lowest priority of those with the same hash. It may be in a signature store.
+
+    Files: a run with a row for each copy, sorted by `number`, the document number of the copy; `first` and `first_id`
+    are the priority and the id of its original. Counts: `copies`.
     """
     table = read_with_seen(hashes, seen)
     high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))

@@ -20,8 +20,8 @@ class LargeGroup:
 
     Attributes:
         kept: Number of the kept document.
-        dropped: Count of the documents that were dropped for it.
-        members: Numbers of the first few dropped documents.
+        dropped: Count of the documents that were dropped as its duplicates.
+        members: Document numbers of the first few dropped documents.
     """
 
     kept: int
@@ -30,9 +30,10 @@ class LargeGroup:
 
 
 def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
-    """Find the ten largest groups, largest first; ties in the order of kept documents.
+    """Find the ten largest groups, the largest first.
 
-    Memory: less than 16 bytes for each of up to 16 Mi documents, and the dropped rows of one shard.
+    Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each of up to 16 Mi
+    documents, and the dropped rows of one shard.
     """
     row_files, kept_files = (
         [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decisions] for number in (1, 2)

@@ -46,11 +46,13 @@ def write_kept_shard(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Write the kept documents of a shard in order, or link the shard if it keeps all.
+    """Write the kept documents of a shard in order; link the shard if all are kept.
 
-    `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too.
-    Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each `sampled`
-    row, as text, to the id and the beginning of its document.
+    `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too. `sampled` are the
+    rows of the documents to show in the report.
+
+    Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each row in
+    `sampled`, as text, to the id and the beginning of its document.
     """
     dropped_rows = frozenset(np.frombuffer(dropped.read(), np.int64).tolist())
     dropped_bytes = 0

@@ -1,8 +1,8 @@
 """Pairs found with faiss: documents whose binary sketches differ in few bits.
 
-A sketch keeps one bit of each number of a MinHash signature, after its bits are mixed (b-bit minwise hashing with
-b = 1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability (1 + s) / 2, where s
-is their Jaccard similarity. The search is exhaustive, so the pairs depend on the sketches alone, not on the device. A
+A sketch has one bit for each number of a MinHash signature, taken from the number after its bits are mixed (b-bit
+minwise hashing with b = 1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability
+(1 + s) / 2, where s is their Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A
 block is a range of documents in the order of their priorities.
 """
 
@@ -82,10 +82,13 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    A document is paired with at most the first `max_compared` + 1 near documents of each block of stores, of each
-    earlier block, and of its own block. Documents in the bitmap file `copies` are skipped. `sources` lists spans of
-    documents, each as first document number and source, and only documents of the same source are paired; None pairs
-    documents of all sources. `device` is the number of a GPU; None is the CPU.
+    Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most the first
+    `max_compared` + 1 near documents of each block of stores, of each earlier block, and of its own block. Documents in
+    the bitmap file `copies` are skipped; None means that no document is a copy.
+
+    `sources` has a pair for each span of documents of one source: the number of its first document, and the source.
+    Only documents of the same source are paired; None as `sources` allows all pairs. `device` is the index of a GPU, or
+    None for the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
@@ -122,7 +125,7 @@ def _read_sketches(
 def _document_sources(
     documents: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None
 ) -> NDArray[np.int64]:
-    """Return each document's source as a code; all 0 without `source_starts`."""
+    """Return a code for each document's source; all 0 if `source_starts` is missing."""
     if source_starts is None:
         return np.zeros(len(documents), np.int64)
     firsts, names = zip(*source_starts, strict=True)
@@ -170,9 +173,10 @@ class _SketchIndex:
             self._gpu = faiss.GpuIndexBinaryFlat(faiss.StandardGpuResources(), self._all, config)
 
     def find_near(self, queries: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return matches as indices of queries and of near sketches, sorted by both.
+        """Return pairs of near sketches: indices of queries, and of sketches in the index.
 
-        `queries` has the shape (queries, bytes); both results have the shape (matches,).
+        Pairs are sorted by query, then by sketch. `queries` has the shape (queries, bytes); both results have the shape
+        (pairs,).
         """
         if self._gpu is None:
             query, neighbour = self._search_exhaustively(queries)
@@ -207,9 +211,10 @@ def load_faiss() -> ModuleType:
 
 
 def select_faiss_device(requested: int | None) -> int | None:
-    """Choose and log the device that searches: a GPU's number, or None (CPU).
+    """Choose and log the device that searches: the index of a GPU, or None (CPU).
 
-    If the requested GPU does not exist, GPU 0 searches. If no GPU is requested or usable, the CPU searches.
+    The CPU is chosen if no GPU is requested, or none is usable. If others are usable, but not the requested one, GPU 0
+    is chosen.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

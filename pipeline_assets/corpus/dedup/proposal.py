@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Banding:
-    """Division of signatures into bands of `rows` numbers; equal bands propose pairs."""
+    """Division of signatures into bands of `rows` numbers; equal bands propose a pair."""
 
     bands: int
     rows: int
@@ -17,9 +17,9 @@ class Banding:
     def recall(self, similarity: float) -> float:
         """Return the probability that the first cut proposes a pair of this similarity.
 
-        `similarity` is the Jaccard similarity. `band_keys` cuts signatures twice, so pairs are proposed with at least
-        this probability: with 14 bands of 8 rows, the second cut finds five in six of the pairs of similarity 0.8 that
-        the first cut misses.
+        `similarity` is the Jaccard similarity. The true probability is at least as high, because `band_keys` cuts
+        signatures twice. Example: with 14 bands of 8 rows, the second cut finds five in six of the pairs of similarity
+        0.8 that the first cut misses.
         """
         # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)
@@ -28,9 +28,9 @@ class Banding:
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that reaches `recall` at `threshold`.
 
-    The banding proposes at least the fraction `recall` of the pairs of similarity `threshold`, and a larger fraction of
-    more similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`. If no banding
-    reaches `recall`, bands have one row.
+    At least the fraction `recall` of the pairs with similarity `threshold` is expected to be proposed, and a larger
+    fraction of more similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`.
+    If no banding reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -65,8 +65,8 @@ class DistanceLimit:
 def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
     """Return the smallest distance that reaches `recall` at `threshold`.
 
-    The distance proposes at least the fraction `recall` of the pairs of similarity `threshold`. If no distance below
-    half of the bits reaches `recall`, return the largest such distance.
+    At least the fraction `recall` of the pairs with similarity `threshold` is expected to be proposed. If no distance
+    below half of the bits reaches `recall`, return the largest distance below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)
     distances = (DistanceLimit(bits, max_distance) for max_distance in range(largest))

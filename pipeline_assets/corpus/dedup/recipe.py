@@ -25,7 +25,7 @@ Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, l
 def fraction_above_zero(what: str) -> pydantic.AfterValidator:
     """Return a validator of decimals in (0, 1] with at most six places.
 
-    Its error messages begin with `what`.
+    The messages of its errors begin with `what`.
     """
 
     def check(fraction: str) -> str:
@@ -39,7 +39,7 @@ def fraction_above_zero(what: str) -> pydantic.AfterValidator:
 
 
 class MinHashRecipe(RecipeSection):
-    """Settings that propose pairs whose signatures share a band, see `band_keys`."""
+    """Settings for the proposal of pairs that share a band, see `band_keys`."""
 
     shingle_words: ShingleWords = 5
     permutations: Annotated[int, Option("Hash values per signature: bands times rows.")] = pydantic.Field(
@@ -58,7 +58,7 @@ class MinHashRecipe(RecipeSection):
 
 
 class BinarySketchRecipe(RecipeSection):
-    """Settings that propose pairs whose binary sketches differ in few bits."""
+    """Settings for the proposal of pairs whose binary sketches differ in few bits."""
 
     shingle_words: ShingleWords = 5
     bits: Annotated[int, Option("Bits per sketch for faiss.")] = pydantic.Field(256, ge=8, le=4096, multiple_of=8)
@@ -85,8 +85,8 @@ class NearRecipe(RecipeSection):
 
     Attributes:
         threshold: Lowest Jaccard similarity of the sets of shingles of two duplicates.
-        max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands, or
-            in total with `faiss`.
+        max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands with
+            `minhash`, or in total with `faiss`.
     """
 
     minhash: MinHashRecipe | None = None
@@ -157,11 +157,12 @@ class DedupRecipe(RecipeSection):
     """Rules that drop the duplicates of a corpus.
 
     Attributes:
-        mode: `exact` compares normalized texts, `near` sets of shingles, `both` first texts, then sets.
-        scope: `global` compares documents of all sources, `per-source` only documents of the same source.
+        mode: `exact` compares normalized texts; `near` compares sets of shingles; `both` compares texts, then sets.
+        scope: `global` compares documents of all sources; `per-source`, only documents of the same source.
         selection: Duplicate to keep: the first in the order of sources and rows, the longest (in UTF-8 bytes), or the
-            document with the highest `quality_column`; of several such documents, the first.
-        quality_column: Numeric column in the documents' meta, compared as float32; documents without it come last.
+            one with the highest `quality_column`. Of equally good documents, the first is kept.
+        quality_column: Numeric column in the documents' meta, compared as float32. Documents with the column are kept
+            rather than documents without it.
         near: Rules for near duplicates; None if the mode is `exact`.
     """
 

@@ -60,9 +60,9 @@ def select_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Documents with a license tag in `refused_licences` are skipped. Files: runs sorted by the `hash` of a window. They
-    have a row for each distinct window of a document, with the document's `number`, and how many distinct `windows` the
-    document has. Notes: `fatal`, the rows that crash a worker.
+    Documents with a license tag in `refused_licences` are skipped. Files: runs with a row for each distinct selected
+    window of each document, sorted by the `hash` of the window. The row also has the document's `number` and the count
+    of its distinct selected `windows`. Notes: `fatal`, the rows that crash a worker.
     """
     files: list[OutputFile] = []
     crashing_rows: list[int] = []
@@ -103,14 +103,14 @@ class ShardRepeats:
     """Documents to drop from a shard, and its poison rows.
 
     Attributes:
-        dropped: Range of the runs of `_decide_all`; None if no run exists.
+        dropped: Rows for these documents in the runs of `_decide_all`; None if no run exists.
     """
 
     dropped: KeyRange | None
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Map each dropped document's row to the share of its windows that are seen."""
+        """Map the row of each dropped document to the share of its windows that are seen."""
         if self.dropped is None:
             return {}
         table = self.dropped.table()
@@ -171,9 +171,9 @@ def _drop_repeats(
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find the windows in a range of hashes that at least two documents have.
 
-    Files: a run sorted by the `number` of a document. It has a row for each such `window` of a document, with the count
-    of all distinct `windows` of the document. The upper 32 bits of a `window` are `range_number`; the lower 32 are its
-    index among these windows of the range. Counts: `repeated_windows`.
+    Files: a run with a row for each repeated `window` of each document, sorted by the `number` of the document. The row
+    also has the count of all distinct `windows` of the document. The upper 32 bits of a `window` are `range_number`;
+    the lower 32 bits are its index among the repeated windows of the range. Counts: `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])
@@ -201,9 +201,10 @@ def _decide_all(
 ) -> Receipt:
     """Decide which documents to drop, in order, with one range of rows in memory.
 
-    `firsts` has the number of repeated windows before each range of hashes, and their total as last element. The
-    receipt lists runs with a row per dropped document: its `number`, and the `share` of its windows that
-    earlier kept documents have.
+    `firsts` has the number of repeated windows before each range of hashes, then their total.
+
+    Files: runs with a row for each dropped document: its `number`, and the `share` of its windows that earlier kept
+    documents have.
     """
     seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
@@ -239,12 +240,12 @@ def _drop_repeating(
     dropped: NDArray[np.uint64],
     shares: NDArray[np.float64],
 ) -> int:
-    """Fill `dropped` and `shares`, and return the number of dropped documents.
+    """Fill `dropped` and `shares`, and return how many documents are dropped.
 
-    `dropped` gets the numbers of these documents, and `shares` the share of seen windows of each. The rows of
-    `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's document,
-    including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has a bit
-    for each repeated window, which is set if a kept document has the window.
+    `dropped` gets the document numbers of dropped documents, and `shares` the share of seen windows of each. The rows
+    of `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's
+    document, including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has
+    a bit for each repeated window; it is set if a kept document has the window, and is updated here.
     """
     count = start = 0
     while start < len(documents):

@@ -56,7 +56,7 @@ class NearDuplicates:
 def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Find the documents to drop because of edges, and write them as runs.
 
-    `edges` are runs of `verify_pairs`, in the order of the later documents; `counts` become the result's counts.
+    `edges` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
     """
     dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
     runs, with_copies = [], []
@@ -71,8 +71,8 @@ def drop_near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -
     """Yield, for each run of edges, a table of dropped documents, sorted by `number`.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
-    `shingles` and `other_shingles` as in `verify_pairs`. Of several edges to kept documents, the most similar one
-    counts; of equally similar edges, the first. The dropped documents are added to the bitmap `dropped`.
+    `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row has
+    the most similar one; of equally similar ones, the first. The dropped documents are added to the bitmap `dropped`.
     """
     for edges in runs:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
@@ -94,7 +94,10 @@ def _choose_edges(
     union: NDArray[np.int64],
     dropped: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Add near duplicates to `dropped`; return the index of the edge that drops each."""
+    """Add near duplicates to the bitmap `dropped`; return the edge that drops each.
+
+    Edges are indices in the first four arrays, which have the shape (edges,).
+    """
     chosen = np.empty(len(later), np.int64)
     count = start = 0
     while start < len(later):
@@ -159,14 +162,15 @@ def decide_shard(
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    `ids` are runs with the priorities and ids of the shard's documents; `copies` and `near` are the rows of its exact
-    copies and near duplicates, None if the recipe does not request them; for `with_copies` see `NearDuplicates`.
+    `ids` are runs with the priorities and ids of the shard's documents. `copies` and `near` are the rows of its exact
+    copies and near duplicates, or None for duplicates that the recipe does not request. For `with_copies` see
+    `NearDuplicates`.
 
-    Every `duplicate_of` is a kept document: if the original of an exact copy is dropped as a near duplicate, the copy
-    gets the original's `duplicate_of`.
+    Every `duplicate_of` names a kept document: if the original of an exact copy is dropped as a near duplicate, the
+    decision on the original is also the decision on the copy, with `copy_of`.
 
-    Files: the decisions; the dropped rows as int64; for each dropped row, the number of the kept document as int64.
-    Counts: `out`, the kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a
+    Files: the decisions; the dropped rows as int64; the document number of the kept document of each dropped row, as
+    int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a
     document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}

@@ -46,9 +46,10 @@ class SeenRuns(NamedTuple):
         return sum(read_footer(path).num_rows for path in self.paths)
 
     def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
-        """Yield the rows with `low <= key < high`, a table per row group.
+        """Yield the rows with `low <= key < high`, as one table per row group.
 
-        The column `order` numbers documents as in the new corpus: from `first_number`, not from 0.
+        Row groups are skipped if their statistics exclude such keys. The column `order` has the numbers of documents in
+        the new corpus, which begin at `first_number`, not at 0.
         """
         for path in self.paths:
             with StoredParquet(path) as file:
@@ -80,7 +81,7 @@ class SeenStore:
     """Signature store whose documents precede those of a corpus.
 
     Attributes:
-        first_number: Number of the store's first document. Documents are numbered through all stores, then the corpus.
+        first_number: Number of the store's first document. Numbers count through all stores, then through the corpus.
         documents: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Runs of the hashes of normalized texts.
@@ -121,7 +122,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
 
 
 def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
-    """Return each document's store name; null for documents of the new corpus."""
+    """Return the name of each document's store; null for documents of the new corpus."""
     bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.

@@ -42,7 +42,8 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 class FirstNumber:
     """Number of a shard's first document, which is not part of a task's digest.
 
-    So if a shard has moved within its corpus, its finished sketches are renumbered, not recomputed.
+    So if a shard has moved within its corpus, `sketch_shards` renumbers its finished sketches instead of recomputing
+    them.
     """
 
     value: int = field(metadata=NOT_DIGESTED)
@@ -53,9 +54,9 @@ def sketch_shard(
 ) -> Receipt:
     """Write the sketches of one shard as sorted runs, numbered from `first`.
 
-    Files: in each of these folders, one for every 65,536 documents or so. `ID_HASHES_AREA` has hashes of ids;
-    `IDS_AREA` has priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit
-    hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
+    Files: one for about 65,536 documents in each of these folders. `ID_HASHES_AREA` has hashes of ids; `IDS_AREA` has
+    priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit hashes of
+    normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
@@ -136,9 +137,9 @@ def _qualities(
 def _write(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
-    """Write the tables of blocks as one run per folder, and the hashes of their ids.
+    """Write blocks of tables: one run per folder, and one file with the hashes of ids.
 
-    `number` is part of the file names.
+    `number` becomes part of the file names.
     """
     for area in blocks[0]:
         table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()

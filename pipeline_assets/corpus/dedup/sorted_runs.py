@@ -64,7 +64,8 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        number: Number of the range in the index.
+        index: File that lists the runs and the first row of each range in each run.
+        number: Position of the range in the index.
     """
 
     low: int
@@ -108,9 +109,8 @@ class KeyRange:
 def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int = 0) -> list[KeyRange]:
     """Write an index of `runs`; return ranges of keys with about `max_rows` rows each.
 
-    `runs` must not be empty. If the keys are evenly distributed, like hashes, `even_rows` is the number of all rows;
-    otherwise it is 0. Only the rows of a single key can exceed `max_rows` by far, and such a key gets a range of its
-    own.
+    `runs` must not be empty. Pass the number of all rows as `even_rows` if the keys are evenly distributed, like
+    hashes; the keys then need not be sampled. A range can exceed `max_rows` by far only if it has a single key.
     """
     range_count = max(-(-even_rows // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]

@@ -69,9 +69,9 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
 
 
 def shard_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
-    """Return a bit per document of a shard, the highest bit of each byte first.
+    """Return a bit for each document of a shard, the highest bit of each byte first.
 
-    The bit is set if the document is in the bitmap `members`, see `bitmap`.
+    A bit is set if its document is in the bitmap `members`, see `bitmap`.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
     return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
@@ -112,8 +112,8 @@ def write_sets(
 def join_indices(files: Sequence[ShingleSetFiles], path: Path) -> Path:
     """Join the indices of shingle sets into one index at `path`, and return `path`.
 
-    `files` must be in the order of their documents. The first line of the joint index lists each file of sets and the
-    number of its first document. Raise InputError if the index of a shard is damaged.
+    `files` must be in the order of their documents. The first line of the joint index lists each file of sets with the
+    number of its first document; the entries of all shards follow. Raise InputError if the index of a shard is damaged.
     """
     firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.offset for shard in files]
     header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()
@@ -191,15 +191,15 @@ def verify_pairs(
     window: Window,
     folder: StagingView,
 ) -> Receipt:
-    """Find the edges, the pairs that reach the threshold, in a range of pairs.
+    """Find the edges in a range of pairs: pairs whose similarity reaches `threshold`.
 
-    About `fetched_shingles` shingles are in memory at a time. A document is compared with at most `max_compared`
-    of the earlier documents in its pairs, in order of priority; None sets no limit.
+    Of the earlier documents in its pairs, a document is compared with the first `max_compared` in the order of
+    priorities; None sets no limit. About `fetched_shingles` shingles are in memory at a time.
 
     Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
-    are id and set size of the later document, `other_doc_id` and `other_shingles` of the earlier one; `shared` is the
-    size of the intersection. Counts: compared `pairs`, `edges`, and `capped_documents` with more than `max_compared`
-    pairs.
+    are the id and the set size of the later document; `other_doc_id` and `other_shingles`, those of the earlier one.
+    `shared` is the size of the intersection. Counts: compared `pairs`; `edges`; `capped_documents`, which have more
+    than `max_compared` pairs.
     """
     table = pairs.table()
     compared = distinct_pairs(np.stack([to_numpy(table["later"]), to_numpy(table["earlier"])]))
@@ -227,8 +227,8 @@ def load_kernels() -> None:
 def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
     """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
-    A block has at most 65,536 pairs; a pair with more shingles is a block of its own. Without pairs, the only block is
-    empty.
+    A block has at most 65,536 pairs. A pair that alone has more than `max_shingles` is a block of its own. Without
+    pairs, the only block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:

@@ -3,10 +3,10 @@
 A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a polynomial modulo 2**64, mixed by
 SplitMix64's finalizer: the bytes, each increased by one so that zeros count, are the coefficients, and the base is the
 odd constant `POLYNOMIAL`. The polynomial is rolled from window to window (Karp and Rabin 1987, "Efficient randomized
-pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected. This depends only on their
-content, so a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If
-this rule selects no window of a document, the window with the smallest hash is selected. A document that is shorter
-than `window_bytes` is a single window.
+pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected. So the selection depends only
+on the content of a window, and a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a
+large file system"). If no hash in a document is a multiple of `every`, the window with the smallest hash is selected. A
+document that is shorter than `window_bytes` is a single window.
 """
 
 from collections.abc import Sequence

@@ -36,10 +36,11 @@ class NormalizedBatch(NamedTuple):
 
     Attributes:
         text: UTF-8 of all documents, with a space after each word; the bytes after the last space have no meaning.
-        starts: First byte of each document in `text`, shape (documents,).
-        stops: Byte after the last word of each document in `text`, shape (documents,).
+        starts: Position in `text` of the first byte of each document, shape (documents,).
+        stops: Position in `text` after the last word of each document, shape (documents,).
         word_hashes: Hashes of all words, shape (words,).
-        first_words: First word of each document in `word_hashes`, then the number of words; shape (documents + 1,).
+        first_words: Index in `word_hashes` of each document's first word, then the number of words; shape
+            (documents + 1,).
     """
 
     text: NDArray[np.uint8]
@@ -60,8 +61,8 @@ def lowercase_tables() -> LowercaseTables:
     A character that belongs to no word becomes a space.
 
     Returns:
-        A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII; and a
-        table by code point, shape (0x40000,), with the normalized UTF-8, its first byte in the lowest bits.
+        A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII. A table
+        by code point, shape (0x40000,), with the UTF-8 of the normalized character, its first byte in the lowest bits.
     """
     characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     # `lower` of the whole string is `lower` of each character, except that these two become longer or depend on their
