@@ -148,7 +148,7 @@ class NgramMatches(NamedTuple):
 
 
 def propose_ngrams(hashes: NDArray[np.uint64], bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
-    """Find n-grams in documents by their keys alone; `verify_ngrams` compares the words.
+    """Find n-grams in documents by keys alone; `verify_ngrams` compares the words.
 
     `hashes` has the word hashes of all documents. `bounds` has the index of each document's first word, then the count
     of all words.

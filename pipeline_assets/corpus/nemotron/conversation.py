@@ -46,7 +46,7 @@ _READ_KEYS = {
 
 
 class _MessageReader:
-    """Reader of one row's messages, in order because replies depend on earlier calls.
+    """Reader of one row's messages, with state: replies depend on earlier calls.
 
     Attributes:
         counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: keys of messages
@@ -56,7 +56,7 @@ class _MessageReader:
             not pair up; `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their
             content, although the latest user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
-        owners: For each message that `read` returned, the number of its source message in the row; empty for a proof
+        owners: For each message that `read` returned, the index of its source message in the row; empty for a proof
             without messages.
     """
 
@@ -182,7 +182,7 @@ class _MessageReader:
 
 
 def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterator[Row]:
-    """Yield the tool messages from number `start` up to the next message with calls."""
+    """Yield the tool messages from index `start` up to the next message with calls."""
     for number in range(start, len(raw_messages)):
         message = raw_messages[number]
         if not isinstance(message, dict) or has_value(message.get("tool_calls")):
@@ -203,8 +203,8 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes; for a chat
-            template, as `MarkedSpans`.
+        loss: Loss mode of the row. It is the mode of the recipe, without the messages that `read_train_turns` excludes;
+            for a chat template, the same messages as `MarkedSpans`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
@@ -216,7 +216,8 @@ class RowText(NamedTuple):
         has_own_mask: Whether the row's `train_turns` chooses among the messages that count in the loss.
         stalled_calls: Number of calls that repeat an equal call after two equal replies.
         failed_checks: Names in `CHECKS` of the checks that the text fails.
-        tokens: Tokens of a text of a chat template; None for Harmony, whose texts are encoded together.
+        tokens: Tokens of a text of a chat template; None for Harmony, because all texts of a block are encoded
+            together, later.
     """
 
     loss: encode.LossMode
@@ -238,8 +239,8 @@ def row_text(
     """Return the text of a row: its column `text`, or else its rendered messages.
 
     With `chat`, that template renders the messages in both cases, without Harmony's system message. Without `chat`, a
-    `text` that is not valid Harmony is returned as it is, and `RowText.refusal` is set. Raise Refusal, such as
-    RowFault, if the row cannot be used.
+    column `text` that is not valid Harmony is returned as it is, and `RowText.refusal` has the reason. Raise Refusal,
+    such as RowFault, if the row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template

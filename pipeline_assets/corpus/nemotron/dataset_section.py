@@ -69,9 +69,9 @@ class SplitSource(RecipeSection):
 
     Attributes:
         dataset: Owner/name on a hub; any name for a folder, stored as the dataset of its rows.
-        revision: Commit, 40 hex digits; None for a folder. Forty zeros are a commit that is not pinned yet: such a
-            dataset can be planned, but not built.
-        path: Folder, absolute or relative to the data root; None for a hub. The path changes no byte of the result.
+        revision: Commit, 40 hex digits; None for a folder. Forty zeros stand for a commit that is not pinned yet; such
+            a dataset can be planned, but not built.
+        path: Folder, absolute or relative to the data root; None for a hub. The path changes no byte of the output.
         splits: Names of the selected splits, as in the dataset's card, or else in the file names.
         files: File patterns by split (syntax: `hub_configs`), which override the card.
     """
@@ -149,7 +149,7 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def output_content(self, split: str) -> dict[str, Any]:
-        """Return the section's settings for the rows of a split, as stored in a recipe."""
+        """Return the settings of the section that affect the rows of a split."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}

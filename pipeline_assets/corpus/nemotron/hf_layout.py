@@ -4,7 +4,8 @@
     <split>__tools_catalog.json           tool lists of the split
     README.md                             the dataset's card, if requested
 
-Nothing is copied: the files are links to the files of the splits. Rejects and dropped rows are not included.
+Rows and tool lists are not copied: these files are links to the files of the splits. Rejects and dropped rows are not
+included.
 """
 
 from collections.abc import Iterator, Sequence

@@ -153,7 +153,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 def _describe_split(
     files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
-    """Return the inventory of a split; its shares refer to readable rows."""
+    """Return the inventory of a split; all shares are shares of its readable rows."""
     rows = counts.get("rows", 0)
     read = counts.get("in", 0)
     footers = []
@@ -221,7 +221,7 @@ def _sort_names(tally: Tally) -> Tally:
 
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
-    """Write a UTF-8 file durably to the staging directory; its rows are its lines."""
+    """Write a UTF-8 file durably to the staging directory; its lines count as rows."""
     return staging.write(name, text.encode("utf-8"), text.count("\n"))
 
 

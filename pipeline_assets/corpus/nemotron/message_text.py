@@ -66,7 +66,7 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
 
 
 def is_blank(content: JsonValue) -> bool:
-    """Check whether content is missing, whitespace, or text parts with no more."""
+    """Check whether content is missing or blank: whitespace, or a list of blank parts."""
     if isinstance(content, list):
         return all(isinstance(part, dict) and _is_blank_part(part) for part in content)
     return content is None or (isinstance(content, str) and not content.strip())
@@ -106,7 +106,10 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 
 
 def _has_payload(part: Row, kind: str) -> bool:
-    """Check whether a part has a `mimeType`, or an object under `source` or its type."""
+    """Check whether a part has a payload, which makes it media.
+
+    It is the key `mimeType`, or an object under the key `source` or under the key that `kind` names.
+    """
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 
 

@@ -62,12 +62,14 @@ def normalise_shard(
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    Files of the receipt, in order: kept rows (`SCHEMA`, repeated ids not yet numbered), their ids (`IdsWriter`),
-    rejects, lists of tools (a line `[id, canonical JSON]` each, sorted by id), dropped rows in the format of rejects.
-    Counts: `spot_checked` (rows), and the counts of `NormalisedRows`. `prompts` is the file of `write_seed_prompts`,
-    None without seed sets. `origin.file` and `origin.find_prompt` are ignored: `shard` and `prompts` replace them. One
-    row in a thousand, chosen by id, is encoded again with tiktoken for comparison; a difference raises
-    `OracleMismatchError`. With a chat template, its tokenizer encodes, and nothing is compared.
+    `prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt` are
+    ignored, because `shard` and `prompts` determine them. One row in a thousand, chosen by id, is encoded again with
+    tiktoken for comparison; a difference raises `OracleMismatchError`. If `template` is a chat template, its tokenizer
+    encodes all rows, and nothing is compared.
+
+    Files, in order: kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects; lists of
+    tools, a line `[id, canonical JSON]` for each, sorted by id; dropped rows in the format of rejects. Counts:
+    `spot_checked` rows, and the counts of `NormalisedRows`.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
     if template is not None:

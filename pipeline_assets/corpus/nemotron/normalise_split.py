@@ -79,9 +79,8 @@ def normalise_split(
     """Build the normalised rows of a split; `origin.file` is ignored.
 
     Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again. `template` has the files of the model's chat template that `rules`
-    name; None if they name a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept
-    row.
+    sampled row, tiktoken encodes all rows again. `template` has the files of the chat template that `rules` name; None
+    if `rules` name a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept row.
     """
     prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seeds else None
     if prompts is not None:
@@ -213,7 +212,7 @@ def _store_rows(
 
 
 def number_ids(path: Path, final_path: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
-    """Append `#2`, `#3`, … to a shard's repeated ids; its row groups stay the same."""
+    """Append `#2`, `#3`, … to the repeated ids of a shard; keep its row groups."""
     with StoredParquet(path) as file, ParquetOutput(folder.path(final_path), SCHEMA, file.metadata.num_rows) as output:
         times = read_occurrences(repeats, file.metadata.num_rows)
         for group in range(file.num_row_groups):
@@ -225,7 +224,7 @@ def number_ids(path: Path, final_path: str, repeats: Path, window: Window, folde
 
 
 def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
-    """Write all lists of tools as a JSON object by id, sorted, with a line per list."""
+    """Write all lists of tools as a JSON object by sorted id, with a line per list."""
     merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0

@@ -19,10 +19,12 @@ MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call h
 class OpenCalls:
     """Tool calls of a conversation; a call is open until a reply answers it.
 
-    A reply with the id of an open call answers that call; a second reply to a call answers none. Else, a reply that
-    names a tool answers the first open call of that tool, if any. Any other reply answers, among the open calls of the
-    latest message with calls, the first that no later reply names; without one, the first open call. "First" is in the
-    order of calls, but calls of the latest message with calls precede all earlier ones.
+    - A reply with the id of a known call answers that call, if it is open.
+    - Another reply with the name of a tool answers the first open call of that tool, if the tool has one.
+    - A reply with neither answers the first open call in the latest message with calls that no later reply names. If
+      no such call exists, it answers the first open call.
+
+    "First" is in the order of calls, but calls of the latest message with calls precede all earlier ones.
     """
 
     def __init__(self) -> None:
@@ -60,12 +62,12 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve for `replies` the calls that they name; earlier reservations end."""
+        """Reserve the calls that `replies` name; drop the reservations before."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the reply's message and `MatchedBy`.
+        """Close the call that a reply answers; return the reply's message and its match.
 
         Raise RowFault if the name is not text, or if a reply without a name or known id finds no open call.
         """
@@ -97,7 +99,7 @@ class OpenCalls:
         return self._close(index, content), "order"
 
     def _claimed_key(self, call_id: JsonValue, name: JsonValue) -> _CallKey | None:
-        """Return the call key that a reply names: a known id, or a tool's name, or None."""
+        """Return the key by which a reply names a call: a known id or a tool's name."""
         known = to_text(call_id)
         if known is not None and known in self._tool_by_id:
             return "id", known

@@ -72,14 +72,14 @@ class PoolSummary(msgspec.Struct, frozen=True):
 class PoolsSummary(msgspec.Struct, frozen=True):
     """Summary of the pools of one dataset, or of all datasets.
 
-    The last four attributes are empty in the summary of all datasets.
+    The last four attributes are empty or unset in the summary of all datasets.
 
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
         ledger: Counts of the rows that pools are chosen from.
         left_out: Pools without rows because no row of the dataset can be in them, with the reason.
-        empty: Other pools without rows; for each condition of a pool, the number of rows that meet it.
-        correctness_gap: Rows of known correctness in no pool: their number, range of correctness and examples.
+        empty: Other pools without rows, each with the number of rows that meet each of its conditions.
+        correctness_gap: Rows of known correctness in no pool: count, range of correctness and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
 
@@ -208,7 +208,7 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the names of a tally by `_SORT_KEYS`, because receipts keep no order."""
+    """Sort the names in a tally by `_SORT_KEYS`, because receipts keep no order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
         parts = {

@@ -1,12 +1,13 @@
 """Stage `nemotron_prompts`: prompts of a split's usable rows as Documents.
 
     shards/00000.jsonl.zst   a Document for each kept row, a shard for each file of the split
-    texts/00000              hashes of usable texts, for comparison with later splits
+    texts/00000              hashes of usable texts of a file, for comparison with later splits
     dropped.jsonl.zst        dropped rows with reasons
 
-A row is dropped if its text is not valid Harmony, if its completion is missing or too short, if a call does not fit the
-declared tools, or if an earlier row has the same text. Texts are compared without the system message that normalisation
-adds. If the recipe requests it, they are also compared with texts of earlier splits.
+A row is dropped if its text is neither valid Harmony nor rendered by a chat template, if its completion is missing or
+too short, if a call does not fit the declared tools, or if an earlier row has the same text. Texts are compared without
+the system message that normalisation adds. If the recipe requests it, they are also compared with texts of earlier
+splits.
 """
 
 import functools
@@ -105,8 +106,8 @@ def gather_prompts(
 ) -> BuildResult:
     """Build the prompts of a split's kept rows.
 
-    A row is dropped if `drop_reason` has a reason, or if an earlier row has the same text. Earlier rows are in the
-    split, or in the splits whose prompts are in `earlier`.
+    A row is dropped if `drop_reason` returns a reason, or if an earlier row has the same text: a row of the same split,
+    or of a split whose prompts are in `earlier`.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
@@ -195,7 +196,10 @@ def drop_reason(row: _StoredRow, rules: PromptRules) -> tuple[str, str] | None:
 
 
 def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
-    """Render the system message without, and with, the line on tools; empty if None."""
+    """Render the system message twice: without and with the line on tools.
+
+    The result is empty if `system` is missing.
+    """
     if system is None:
         return ()
     with_tools = prompt.DeveloperContent(None, (prompt.function_namespace([prompt.FunctionTool("any", "", None)]),))
@@ -207,7 +211,7 @@ def system_prefixes(system: prompt.SystemContent | None) -> tuple[str, ...]:
 def remove_system_message(text: str, prefixes: Sequence[str]) -> str:
     """Return a text without its system message.
 
-    `prefixes` are the possible system messages; a text that starts with none of them is returned unchanged.
+    `prefixes` are the possible system messages. A text that starts with none of them is returned unchanged.
     """
     return next((text[len(prefix) :] for prefix in prefixes if text.startswith(prefix)), text)
 
@@ -227,7 +231,10 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 
 
 def extract_prompt(row: _StoredRow) -> str:
-    """Return a proof's formal statement, else the user messages, else the whole text."""
+    """Return the prompt of a row: a proof's formal statement, or the user messages.
+
+    Without a statement, and if the user messages are blank, return the whole text.
+    """
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:
         return str(statement)

@@ -29,7 +29,10 @@ def read_formalisation(row: Row) -> list[Message]:
 
 
 def proof_task(row: Row) -> str | None:
-    """Return `PROOF` if a row has messages, else `FORMALISATION`; None for a text."""
+    """Return `PROOF` if a row has messages, else `FORMALISATION`.
+
+    Return None for a row with a column `text`, whose task is unknown.
+    """
     if has_value(row.get("text")):
         return None
     return PROOF if has_value(row.get("messages")) else FORMALISATION

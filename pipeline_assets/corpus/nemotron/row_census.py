@@ -27,7 +27,8 @@ _MAX_NAME_CHARACTERS = 200
 def add_count(tally: Tally, path: Iterable[str], times: int = 1) -> None:
     """Add `times` to the count at a path of names in a tally.
 
-    Memory is bounded: beyond `MAX_NAMES` siblings a new name counts as `(others)`, and names are cut to 200 characters.
+    To bound memory, a new name counts as `(others)` if it would have `MAX_NAMES` siblings, and names are cut to 200
+    characters.
     """
     *parents, last = (name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…" for name in path)
     for name in parents:
@@ -91,8 +92,8 @@ def type_name(kind: type) -> str:
 class RowCensus:
     """Counter of row shapes, message shapes, metadata coverage and tags.
 
-    A shape is the keys of a row or message with the types of their values.
-    Equal shapes are counted together before they are expanded into the tally.
+    A shape is the keys of a row or message with the types of their values. Equal shapes are counted together before
+    they are expanded into the tally.
     """
 
     def __init__(self) -> None:

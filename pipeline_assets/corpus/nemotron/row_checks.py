@@ -1,6 +1,7 @@
 """Checks of normalised rows and candidate pools, with a preview of inventories.
 
-Rows are read back from their files and checked from texts and tokens, not from the values that built them.
+`texts_parse` and `tokens_round_trip` read rows back from their files, and check flags and counts by the texts and
+tokens, not by the values that built them.
 """
 
 import re
@@ -31,7 +32,7 @@ _END_TOKENS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Yield a (row in the batch, problem) pair for each wrong validity flag."""
+    """Yield a (row in the batch, problem) pair for each wrong `quality_valid_harmony`."""
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
         why = _parse_error(text, template, rule)
@@ -45,9 +46,9 @@ def encoding_faults(
     """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
-    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule.
-    `rows` are the numbers of sampled rows, because tiktoken is several times slower than the other steps. Rows that are
-    not valid Harmony are skipped.
+    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule. Only
+    the rows with the indices `rows` are checked, because tiktoken is several times slower than the other steps. Rows
+    that are not valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
     for row, values in zip(rows, sample, strict=True):
@@ -77,10 +78,7 @@ def encoding_faults(
 def span_faults(
     parsed: ParsedText, encoded: encode.HarmonyTokens, loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[str]:
-    """Yield a line for each mismatch of a text's tokens and its counting messages.
-
-    Counting messages are those in the loss.
-    """
+    """Yield a line for each mismatch between the tokens of a text and its messages."""
     starts = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[START]).tolist()
     opened = np.flatnonzero(encoded.ids == SPECIAL_TOKENS[MESSAGE]).tolist()
     closed = np.flatnonzero(np.isin(encoded.ids, _END_TOKENS)).tolist()

@@ -88,13 +88,13 @@ class _Attempts(NamedTuple):
 def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     """Return the correctness columns of a row; null if no condition is valid.
 
-    A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`.
+    A condition is an effort of the model, with or without a tool: see `EVALUATION_CONDITIONS`. The columns describe the
+    condition with the highest accuracy. Exceptions: `meta_correctness_high` is the accuracy of the best `high_…`
+    condition, and `meta_solved_bin` describes all attempts.
 
-    The columns describe the condition with the highest accuracy; only `meta_correctness_high` describes the best
-    `high_…` condition, and `meta_solved_bin` all attempts. A condition is ignored if its `count` is 0, or its `pass` is
-    not between 0 and `count`. If `count` or `pass` is not an integer, only `accuracy` is used, and `meta_pass_k` and
-    `meta_correct_count` are null; if `accuracy` is not a share either, the condition is ignored. Numbers may be text.
-    Shares are rounded to four digits.
+    A condition is ignored if its `count` is 0, or its `pass` is not between 0 and `count`. If `count` or `pass` is not
+    an integer, only `accuracy` is used, and `meta_pass_k` and `meta_correct_count` are null. If `accuracy` is not a
+    share either, the condition is ignored. Numbers may be text. Shares are rounded to four digits.
     """
     valid = {}
     for condition in EVALUATION_CONDITIONS:
@@ -185,7 +185,10 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, rules: Row
 
 
 def difficulty_bin(row: Row, split: str) -> str | None:
-    """Return `low`, `medium` or `high`, from a row or else its split's name, or None."""
+    """Return the difficulty of a row: `low`, `medium` or `high`; None if unknown.
+
+    It is from the row's columns, or else from the name of its split.
+    """
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])
     return next((word for word in stated if isinstance(word, str) and word in _DIFFICULTY_BINS), None)
@@ -197,7 +200,7 @@ def row_correctness(row: Row) -> dict[str, object]:
 
 
 def _collect_tags(row: Row, text: RowText) -> list[str]:
-    """Return a row's tags, sorted: its own, its sources, its features, failed checks."""
+    """Return the tags of a row, sorted: own tags, sources, features and failed checks."""
     conversation = text.messages
     sources = (row.get(column) for column in ("data_source", "source"))
     features = {
@@ -241,9 +244,10 @@ _POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
     """Compute the fraction of 16-token runs that also occur earlier in `ids`.
 
-    Rounded to four digits; 0 for a text without such runs. Reasoning that quotes its problem reaches 0.16 in real rows;
-    a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, and two are equal by chance with
-    probability 2**-32. n runs form n²/2 pairs, so the fraction is about n / 2**33 too high: 0.0001 for 10⁶ tokens.
+    The fraction is rounded to four digits; it is 0 for a text with fewer than two runs. Reasoning that quotes its
+    problem reaches 0.16 in real rows; a text that loops to its end approaches 1. Runs are compared by 32-bit hashes,
+    and two are equal by chance with probability 2**-32. n runs form n²/2 pairs, so the fraction is about n / 2**33 too
+    high: 0.0001 for 10⁶ tokens.
     """
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:
@@ -275,7 +279,7 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, mode: LossMode) -> dic
 def has_completion(text: RowText) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
-    If the row has its own mask, check instead whether a message that counts is non-blank.
+    If the row has its own mask, check instead whether any message that counts is non-blank.
     """
     conversation = text.parsed.conversation
     counting, last = loss_messages(text.parsed, text.loss), len(conversation) - 1

@@ -34,9 +34,9 @@ _REASONING_SWITCHES = ("thinking", "enable_thinking")
 def standard_row(row: Row, counts: Counter[str]) -> Row:
     """Return a row with its messages as objects, and with its reasoning label.
 
-    Reasoning switches in `chat_template_kwargs` (`thinking`, `enable_thinking`) set the label of a row without one.
-    Switches that agree with the label are removed. If one is not a boolean or contradicts the label, all are kept and
-    counted as unread keys. JSON text that cannot be read raises RowFault.
+    Reasoning switches in `chat_template_kwargs` (`thinking`, `enable_thinking`) set the label of a row without a label.
+    Switches that agree with the label are removed. If a switch is not a boolean or contradicts the label, all switches
+    are kept and counted as unread keys. JSON text that cannot be read raises RowFault.
     """
     messages = row.get("messages")
     if isinstance(messages, str) and messages:
@@ -64,7 +64,10 @@ def _read_message(number: int, message: JsonValue) -> JsonValue:
 
 
 def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
-    """Return an object, or decode it from a JSON text; empty for any other value."""
+    """Return an object, or decode it from JSON text.
+
+    The result is empty for any other value, and for an object that is nested too deep.
+    """
     if isinstance(value, str) and value.startswith("{"):
         with suppress(msgspec.DecodeError, RecursionError):
             value = msgspec.json.decode(value)
@@ -72,7 +75,7 @@ def read_object(value: JsonValue) -> Mapping[str, JsonValue]:
 
 
 def withheld_prompt(row: Row) -> tuple[int, str] | None:
-    """Return (message number, sha256) of the first prompt if withheld, else None."""
+    """Return (message index, sha256) of the first user message if withheld, else None."""
     messages = row.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and message.get("role") == "user":
@@ -103,9 +106,9 @@ def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str
 def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> list[bool] | None:
     """Return `train_turns` of a row: whether each message may count in the loss.
 
-    None if missing. `roles` are the roles of the row's messages. RowFault is raised unless the value is a list with a
-    boolean for each message. `counts` is increased for the row, and for each true value that has no effect, because its
-    message is not the assistant's.
+    Return None if the row lacks the key. `roles` are the roles of the row's messages. Raise RowFault unless the value
+    is a list with a boolean for each message. `counts` is increased for a row with the key, and for each true value
+    without effect, because its message is not by the assistant.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

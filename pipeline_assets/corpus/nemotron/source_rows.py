@@ -103,12 +103,12 @@ def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
 
 
 def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceRow | Reject]:
-    """Yield every row that begins in the piece; unreadable rows as rejects.
+    """Yield the rows that begin in the piece; unreadable rows as rejects.
 
-    `limit` bounds rows and rejects together; None reads all. Blank lines are skipped. Reasons of rejects: `cut_off`
-    (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an object),
-    `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the file changed
-    after it was planned.
+    `limit` is the maximum number of rows and rejects together; None reads all. Blank lines are skipped. Reasons of
+    rejects: `cut_off` (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an
+    object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the file
+    changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(lines(piece))
     file = piece.file.name

@@ -134,7 +134,7 @@ def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, wh
 
 
 def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
-    """Group files by split; a split spelt in two ways in one format is an error."""
+    """Group files by split; raise InputError if two spellings mean the same split."""
     by_split: dict[str, list[str]] = {}
     first: dict[tuple[str, Format], str] = {}
     for path in paths:

@@ -16,7 +16,8 @@ class CallLog:
 
     Attributes:
         calls: (tool's name, arguments) of each call.
-        events: (index in `calls`, text) of each call and reply; the text is the reply's, None for a call.
+        events: (index in `calls`, text) of each call, and of each reply that answers a call. The text is the content of
+            the reply; None for a call.
         answered: For each reply, the index of the call that it answers; None for a reply that is not in `events`.
     """
 
@@ -38,7 +39,7 @@ class CallLog:
             self.events.append((call, content))
 
     def count_stalled(self) -> int:
-        """Count the calls made although the last two replies to equal calls were equal.
+        """Count calls for which the last two replies to equal earlier calls were equal.
 
         Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
         """

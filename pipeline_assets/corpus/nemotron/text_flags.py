@@ -1,7 +1,7 @@
 r"""Text checks: unknown channels, control characters and damaged LaTeX words.
 
-JSON reads the start of some LaTeX words, such as `\boxed`, as a control character; such words are restored, except in
-tool calls.
+JSON reads the start of some LaTeX words, such as `\boxed`, as a control character. `restore_latex` restores such words,
+except in tool calls.
 """
 
 import re
@@ -36,7 +36,7 @@ def restore_latex(message: Message, counts: Counter[str]) -> Message:
 
 
 def has_known_channels(parsed: ParsedText) -> bool | None:
-    """Check that channels are Harmony's or missing; None for invalid Harmony."""
+    """Check whether all channels are Harmony's or missing; None for invalid Harmony."""
     return all(message.channel in _KNOWN_CHANNELS for message in parsed.conversation) if parsed.messages else None
 
 

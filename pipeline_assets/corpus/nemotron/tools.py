@@ -253,7 +253,7 @@ class DeclaredTools:
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
-    """Parse the column `tools` (list or JSON); None if missing, RowFault if invalid."""
+    """Parse the column `tools`; None if missing. Raise RowFault if it is invalid."""
     tools = read_tools(row)
     if tools is None:
         return None
@@ -262,7 +262,10 @@ def declared_tools(row: Row) -> DeclaredTools | None:
 
 
 def read_tools(row: Row) -> JsonValue:
-    """Return the column `tools` as a JSON value; None if missing, RowFault if invalid."""
+    """Return the column `tools`, decoded if it is text; None if missing.
+
+    Raise RowFault for a text that is not JSON.
+    """
     tools = row.get("tools")
     if isinstance(tools, str) and has_value(tools):
         tools = decode_text(tools, RowReason.MALFORMED_TOOLS, "the column")
@@ -331,8 +334,8 @@ def _decode_arguments(call: Message) -> JsonValue:
 def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bool:
     """Check whether each call names a declared tool and fits its schema.
 
-    The arguments must be a JSON object. True without calls. A tool without declared parameters accepts any object. The
-    result is also False if the checks of all calls could take more than `MAX_STEPS` steps.
+    Arguments must be a JSON object. A tool without declared parameters accepts any object. The result is True without
+    calls, and False if the checks of all calls could take more than `MAX_STEPS` steps.
     """
     steps = 0
     for call in calls:
