@@ -63,7 +63,7 @@ def uses_chat_template(template: str | None) -> bool:
 def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
     """Format the `loss_rule` of a text.
 
-    `counted_messages` has the numbers of the messages that count in the loss.
+    `counted_messages` has the indices of the messages that count in the loss.
     """
     marks = [SPAN_RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):
@@ -148,13 +148,14 @@ def locate_bodies(
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `counted_messages` has the numbers of the messages that count in the loss; other bodies are located only
+    `counted_messages` has the indices of the messages that count in the loss; other bodies are located only
     approximately. If `moves_blanks`, the bodies that count are adjusted to the borders of tokens: a body loses leading
     whitespace that shares a token with markup, and gains adjacent whitespace that shares a token with the body. The
     returned text has the adjusted bodies.
 
     Raises:
-        Refusal: A token is only partly in a body that counts, or the tokens do not decode to the text.
+        Refusal: The tokens of a body that counts decode to another text than the body, or all tokens to another text
+            than `parsed`.
     """
     text, (ids, offsets) = parsed.text, tokenizer.encode_with_offsets(parsed.text)
     starts, ends = offsets.T

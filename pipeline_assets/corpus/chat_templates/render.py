@@ -47,7 +47,7 @@ def render_chat(
     by one, each before its reply.
 
     Returns:
-        The text with its messages, its tokens, and the numbers of the text's messages that count in the loss.
+        The text with its messages, its tokens, and the indices of the messages in it that count in the loss.
 
     Raises:
         Refusal: A message or tool has a control token, the template fails, or the mask cannot be proved.
@@ -99,9 +99,10 @@ def _check_controls(messages: Sequence[Message], tools: JsonValue, template: Cha
 def _move_replies_behind_calls(
     numbers: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
 ) -> list[int]:
-    """Return message numbers, with the first reply to a call directly behind the call.
+    """Reorder `numbers` so that the first reply to a call directly follows the call.
 
-    `calls_by_reply` has the number of the call that a reply answers, by the reply's number.
+    `numbers` are indices in `messages`. `calls_by_reply` has the index of the call that a reply answers, by the index
+    of the reply.
     """
     ordered, rest = list[int](), list(numbers)
     while rest:
@@ -118,16 +119,16 @@ def _render_and_locate(
     messages: Sequence[Message],
     tools: JsonValue,
     template: ChatTemplate,
-    is_split: bool,
+    splits_parts: bool,
     marks_blanks: bool,
     calls_by_reply: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation; return its text, and message numbers in text order."""
+    """Render a conversation; return its text, and message indices in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
-        converted, _ = to_chat_messages(changed, True, is_split, calls_by_reply)
+        converted, _ = to_chat_messages(changed, True, splits_parts, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
         return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
 
@@ -175,7 +176,7 @@ def _decode_arguments(content: str) -> JsonValue:
 
 
 def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return the mark of message `number`, or `value` itself if it gets no mark.
+    """Return the mark for the content `value` of a message, or `value` without a mark.
 
     Empty texts get no mark; blank texts and empty objects get one only if `marks_blanks`.
     """
@@ -188,7 +189,7 @@ def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
 ) -> dict[int, ParsedMessage]:
-    """Return the messages whose marks are in `marked`, by number, in text order.
+    """Return the messages whose marks are in `marked`, by index, in text order.
 
     Raise Refusal if a mark belongs to no message, or if `text` changes or repeats a message.
     """

@@ -176,7 +176,10 @@ def _limit_error(limit: str) -> InputError:
 
 @contextlib.contextmanager
 def _limit_memory() -> Iterator[None]:
-    """Limit the memory of a `with` block on Linux; raise the errors of `render`."""
+    """Limit the memory of a `with` block on Linux.
+
+    Exceptions in the block become the errors that `TemplateSandbox.render` raises.
+    """
     limits, pages = resource.getrlimit(resource.RLIMIT_AS), Path("/proc/self/statm")
     try:
         if pages.exists():

@@ -143,7 +143,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; empty if missing, InputError if invalid."""
+    """Read a JSON object from a file; empty if missing. Raise InputError if invalid."""
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
     except ValueError as error:

@@ -1,8 +1,8 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
 A message of the analysis channel starts a new chat message and becomes its `thinking`. The text and calls that follow
-are added to the same chat message. Calls become `tool_calls` with arguments as JSON text. The instructions of a
-developer message become a system message.
+are added to the same chat message; text after text or calls starts a new one. Calls become `tool_calls` with the
+arguments as text. The instructions of a developer message become a system message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _TOOLS_HEADING = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
 def to_chat_messages(
     messages: Iterable[Message],
     omits_tools: bool,
-    is_split: bool = False,
+    splits_parts: bool = False,
     calls_by_reply: Mapping[int, int] | None = None,
 ) -> tuple[list[Chat], list[dict[str, int]]]:
     """Convert Harmony messages to chat messages, and list the source of each part.
@@ -26,9 +26,9 @@ def to_chat_messages(
     Args:
         messages: Messages of one conversation, in order.
         omits_tools: Whether to omit the `# Tools` section of developer messages.
-        is_split: Whether each text and each call becomes a chat message of its own.
-        calls_by_reply: Index in `messages` of the call that a reply answers, by the index of the reply. None assigns a
-            reply to the first unanswered call of its tool.
+        splits_parts: Whether each text and each call becomes a chat message of its own.
+        calls_by_reply: Index in `messages` of the call that a reply answers, by the index of the reply. None assigns
+            each reply to the first unanswered call of its tool.
 
     Returns:
         Chat messages, and a dict for each chat message. For the assistant, the dict maps parts (`content`, `thinking`)
@@ -55,7 +55,7 @@ def to_chat_messages(
             continue
         part = "tool_calls" if message.is_call else "thinking" if message.channel == "analysis" else "content"
         is_open = bool(chats) and chats[-1]["role"] == Role.ASSISTANT and part != "thinking"
-        if not is_open or ((part == "content" or is_split) and parts[-1].keys() & {"content", "tool_calls"}):
+        if not is_open or ((part == "content" or splits_parts) and parts[-1].keys() & {"content", "tool_calls"}):
             chats.append({"role": str(Role.ASSISTANT), "content": ""})
             parts.append({})
         chat = chats[-1]
@@ -79,7 +79,7 @@ def _tool_name(name: str | None) -> str | None:
 
 
 def extract_instructions(content: str, omits_tools: bool) -> str:
-    """Return a developer message's instructions, and its tools unless `omits_tools`."""
+    """Return a developer message's instructions, with its tools unless `omits_tools`."""
     if omits_tools:
         content = content[: begin if (begin := content.rfind(_TOOLS_HEADING)) >= 0 else None].removesuffix("\n\n")
     return content.removeprefix("# Instructions\n\n")

@@ -84,7 +84,7 @@ def _check_content(content: str) -> None:
 
 def rendered_indexes(messages: Sequence[Message], analysis: AnalysisMode) -> list[int]:
     """Return the indexes of the messages that `render_harmony` renders, ascending."""
-    dropped_before = 0 if analysis is AnalysisMode.KEEP else len(messages)  # analysis before this number is dropped
+    dropped_before = 0 if analysis is AnalysisMode.KEEP else len(messages)  # analysis before this index is dropped
     if analysis is AnalysisMode.AUTO_DROP:
         last = next((message for message in reversed(messages) if message.role is Role.ASSISTANT), None)
         finals = (number for number, message in enumerate(messages) if message.channel == "final")
@@ -121,7 +121,10 @@ class AssistantAll:
 
 @dataclass(frozen=True)
 class AssistantLast:
-    """Loss mode in which the last assistant body counts, or none if it is a call."""
+    """Loss mode in which the body of the last assistant message counts.
+
+    If this message is a call, no body counts.
+    """
 
     name: ClassVar = "assistant_last"
 
@@ -136,7 +139,7 @@ class AssistantTurns:
     """Loss mode in which the bodies of chosen assistant messages count.
 
     Attributes:
-        messages: Numbers of the chosen messages in the text, from 0, ascending; may be empty.
+        messages: Indices of the chosen messages in the text, ascending; may be empty.
     """
 
     name: ClassVar = "assistant_turns"
@@ -145,7 +148,7 @@ class AssistantTurns:
 
     @property
     def rule(self) -> str:
-        """Name and version of the loss mode, and chosen numbers; see `AssistantAll.rule`."""
+        """Name and version of the loss mode, and chosen indices; see `AssistantAll.rule`."""
         return f"{self.prefix}{','.join(map(str, self.messages))}"
 
     @classmethod
@@ -185,10 +188,10 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
 
 
 def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
-    """Return the ascending numbers of the messages whose bodies count in the loss.
+    """Return the indices of the messages whose bodies count in the loss, ascending.
 
     Raises:
-        ValueError: A number of `AssistantTurns` is not an assistant message of the text.
+        ValueError: An index of `AssistantTurns` is not an assistant message of the text.
     """
     messages = parsed.conversation
     assistant = [number for number, message in enumerate(messages) if message.role is Role.ASSISTANT]
@@ -217,7 +220,7 @@ class HarmonyTokens:
     Attributes:
         ids: Shape (tokens,).
         bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). They are
-            equal for an empty body. In Harmony, the terminator is at the stop.
+            equal for an empty body. In Harmony, the terminator, if any, is at the stop.
         losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 

@@ -75,7 +75,7 @@ class Reason(StrEnum):
 
 
 class Refusal(Exception):
-    """Exception for a conversation or text that is not valid Harmony.
+    """Exception for a conversation or text that cannot be parsed, rendered or encoded.
 
     Only one row is at fault, so a reader of rows counts the row and continues.
 
@@ -215,8 +215,8 @@ class Message(NamedTuple):
 
     Attributes:
         content: Text without special tokens; in a system or developer message, it includes sections such as `# Tools`.
-        name: Name of a tool (`functions.lookup`), never None; for another role, the name after the colon, such as `ann`
-            in `user:ann`, or None.
+        name: For a tool, its name (`functions.lookup`), never None. For another role, the name after the colon, such as
+            `ann` in `user:ann`, or None.
         recipient: Addressee. An assistant message with a recipient is a call, and its content is the arguments.
         content_type: Format of the content, such as `<|constrain|>json` for the arguments of a call.
     """

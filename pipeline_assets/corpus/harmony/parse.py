@@ -68,7 +68,7 @@ class ParsedMessage(NamedTuple):
         terminator: Control token that ends the message; None in a text of a chat template, or if the text ends first
             (`ending="open"`).
         span: Whole message, including `<|start|>` and the terminator if the text has them.
-        body: Content, between `<|message|>` and the terminator.
+        body: Content; in Harmony, between `<|message|>` and the terminator.
     """
 
     message: Message
@@ -103,7 +103,7 @@ class ParsedText:
 
     @property
     def template(self) -> Template:
-        """Template of the text; `plain/1` if the text is valid in both templates."""
+        """Template of a Harmony text; `plain/1` if the text is valid in both templates."""
         is_plain = all(parsed.message.is_plain and parsed.terminator is Terminator.END for parsed in self.messages)
         return Template.PLAIN_1 if is_plain else Template.HARMONY_1
 

@@ -236,7 +236,7 @@ _CALLS_SENTENCE = "Calls to these tools must go to the commentary channel: 'func
 
 @dataclass(frozen=True)
 class SystemContent:
-    """Contents of a system message; fields that are None or empty are not rendered.
+    """Contents of a system message; None and empty tuples are not rendered.
 
     Attributes:
         channel_required: Whether the text demands a channel for every message; no effect without `valid_channels`.
@@ -272,7 +272,7 @@ GPT_OSS_SYSTEM = SystemContent(
 
 
 def prompt_messages(system: SystemContent | None, developer: DeveloperContent | None) -> list[Message]:
-    """Return the system message, then the developer message; None omits either.
+    """Return the system message and the developer message; None omits a message.
 
     If the developer has functions, a system message that lists channels also names the channel for calls.
     """
