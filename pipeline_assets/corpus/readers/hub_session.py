@@ -8,7 +8,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpcore2
@@ -41,12 +41,9 @@ class LimitedClient(httpx2.Client):
 
     def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
-        hooks: dict[str, list[Callable[..., Any]]] = {
-            "request": [hub_request_hook(), self._restrict_headers],
-            "response": [self._limit_body],
-        }
         timeout, tls = min(TIMEOUT_S, timeout_s, progress_s), _trusted_authorities()
-        super().__init__(event_hooks=hooks, follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
+        super().__init__(follow_redirects=True, timeout=timeout, max_redirects=5, verify=tls)
+        self.event_hooks = {"request": [hub_request_hook(), self._restrict_headers], "response": [self._limit_body]}
         replace_network_backend(self, _TimedBackend(progress_s))
 
     def _restrict_headers(self, request: httpx2.Request) -> None:
