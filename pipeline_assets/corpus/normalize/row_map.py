@@ -92,8 +92,7 @@ class RowMap:
             return find_column(row, name)
         types = _VALUE_TYPES[field]
         columns = (find_column(row, alternative) for alternative in name)
-        valid = (column for column in columns if column and isinstance(column.value, types))
-        return next((column for column in valid if not isinstance(column.value, bool)), None)  # bool is a kind of int
+        return next((column for column in columns if column and type(column.value) in types), None)  # a bool is no int
 
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return a row's licence tag, and the evidence for it, such as `row: license`."""
