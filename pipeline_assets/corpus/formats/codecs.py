@@ -9,6 +9,7 @@ from pipeline_assets.corpus.formats.compression import ZSTD, Codec
 from pipeline_assets.spine.durable import name_file_in_errors
 from pipeline_assets.spine.verified_reads import Readable
 
+_READ_BYTES = 1 << 16
 _XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's state
 Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
@@ -17,7 +18,7 @@ def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) ->
     """Decompress all frames in blocks of at most STEP_BYTES, which may be empty."""
     frame = new_frame()
     is_open = True
-    while compressed := file.read(compression.READ_BYTES):
+    while compressed := file.read(_READ_BYTES):
         while compressed or not frame.needs_input:
             yield frame.decompress(compressed, compression.STEP_BYTES)
             is_open = not frame.eof

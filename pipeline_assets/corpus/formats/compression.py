@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import Readable
 
-READ_BYTES = 1 << 16
 STEP_BYTES = 1 << 18
 _ARROW_TRUNCATED = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
 
