@@ -77,5 +77,5 @@ def test_nul_characters_in_too_many_documents_stop_the_build(normalized: Normali
 
     assert refusal(lambda: normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)).endswith(
         ": 2 of 100 documents contain NUL characters, more than 1 %; "
-        "the text may be corrupt; pin another commit or source"
+        "the text may be corrupt; remove these characters from its files, or choose another commit or source"
     )
