@@ -222,7 +222,8 @@ def corpusmill(folder: Path, workers: int) -> None:
             built.counts,
             [file.content for file in built.files],
         )
-        building.seal("healing/split", "benchmark", identity, [file.stored for file in built.files], {})
+        stored = [file.stored for file in built.files]
+        building.seal(Manifest("healing/split", "benchmark", identity, stored, {}))
     print(built.counts["tokens"])
 
 

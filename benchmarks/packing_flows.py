@@ -17,7 +17,7 @@ from pipeline_assets.corpus.packing.pack_corpus import pack_corpus
 from pipeline_assets.corpus.packing.recipe import PackRecipe
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
 
 SEQ_LEN = 2048
@@ -47,7 +47,7 @@ def pack(strategy: str, folder: Path, workers: int, rows: int) -> None:
         identity = Identity(
             stage, {}, [], None, content.decisions, content.counts, [file.content for file in content.files]
         )
-        building.seal("made/packed", "benchmark", identity, [file.stored for file in files], {})
+        building.seal(Manifest("made/packed", "benchmark", identity, [file.stored for file in files], {}))
     print(content.counts["tokens"], content.counts["rows"])
 
 

@@ -26,7 +26,7 @@ _FILES = 16
 def seal_files(folder: Path, mb: int) -> None:
     """Seal an artifact of files that contain the same random bytes."""
     from pipeline_assets.spine.durable import DurableFile
-    from pipeline_assets.spine.manifest import Identity, StageVersion
+    from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
     from pipeline_assets.spine.opening import open_staging_dir
     from pipeline_assets.spine.staging import OutputFile
 
@@ -40,7 +40,7 @@ def seal_files(folder: Path, mb: int) -> None:
             files.append(OutputFile(f"{number:02d}.bin", 0, file.bytes_written, file.sha256, file.sha256))
         content = [file.content for file in files]
         identity = Identity(StageVersion("random", 1), {}, [], None, {}, {}, content)
-        building.seal("bench/random", "random", identity, [file.stored for file in files], {})
+        building.seal(Manifest("bench/random", "random", identity, [file.stored for file in files], {}))
 
 
 def by_programs(command: list[str], folder: Path) -> None:

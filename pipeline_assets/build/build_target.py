@@ -1,5 +1,6 @@
 """Builds of targets, which seal an artifact or only its manifest."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,11 +68,10 @@ def build_target(
             **_replacement_entry(try_read_manifest(folder), root),
         }
         identity = _build_identity(target, content, plan["inputs"])
-        labels = list(content.labels)
-        if content.page is not None:
-            labels.append(content.page(staging, Manifest(target.kind.name, target.name, identity, [], provenance)))
-        stored = [file.stored for file in (*content.files, *labels)]
-        return staging.seal(target.kind.name, target.name, identity, stored, provenance)
+        manifest = Manifest(target.kind.name, target.name, identity, [], provenance)
+        page = () if content.page is None else (content.page(staging, manifest),)
+        stored = [file.stored for file in (*content.files, *content.labels, *page)]
+        return staging.seal(dataclasses.replace(manifest, storage=stored))
 
 
 def seal_manifest(
@@ -100,8 +100,8 @@ def seal_manifest(
     if sealed is None or sealed.digest != identity.digest:
         raise_if_occupied(target, root, replace)
     provenance = {**recorder.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
-    is_sealed = functools.partial(target.matches_recipe, root)
-    return seal_in_place(root / target.folder, target.kind.name, target.name, identity, provenance, is_sealed)
+    manifest = Manifest(target.kind.name, target.name, identity, [], provenance)
+    return seal_in_place(root / target.folder, manifest, functools.partial(target.matches_recipe, root))
 
 
 def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:

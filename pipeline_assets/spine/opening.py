@@ -3,6 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pipeline_assets.spine import artifact, durable, staging
 from pipeline_assets.spine.adoption import adopt_staging_dir
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Identity, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.recovery import finish_or_undo_seal, is_incomplete
 
 
@@ -45,14 +46,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
             raise
 
 
-def seal_in_place(
-    target: Path,
-    kind: str,
-    name: str,
-    identity: Identity,
-    provenance: Mapping[str, Any],
-    is_sealed: Callable[[], bool] = lambda: False,
-) -> artifact.Artifact:
+def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool] = lambda: False) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
     The content is members in `target`, or external files. After locking, `is_sealed` is called: True means that another
@@ -63,8 +57,8 @@ def seal_in_place(
         durable.remove_abandoned(target)
         if is_sealed():
             return artifact.open_artifact(target)
-        manifest = Manifest(kind, name, identity, [], {**provenance, staging.BUILDER_KEY: lock.fence})
-        durable.write_durably(target / MANIFEST_FILE, manifest.to_bytes())
+        sealed = replace(manifest, provenance={**manifest.provenance, staging.BUILDER_KEY: lock.fence})
+        durable.write_durably(target / MANIFEST_FILE, sealed.to_bytes())
         staging.make_read_only(target, [target / MANIFEST_FILE])
     return artifact.open_artifact(target, manifest.digest)
 

@@ -28,7 +28,7 @@ from pipeline_assets.spine import artifact, durable, folder_exchange
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
-from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent, Identity, Manifest, StoredFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent, Manifest, StoredFile
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.typed_values import convert
 
@@ -187,24 +187,23 @@ class StagingDir(StagingView):
     lock: Lock
     has_partial_work: bool = False
 
-    def seal(
-        self, kind: str, name: str, identity: Identity, stored: Sequence[StoredFile], provenance: Mapping[str, Any]
-    ) -> artifact.Artifact:
-        """Seal the artifact and move it into place; remove files not in `stored`.
+    def seal(self, manifest: Manifest) -> artifact.Artifact:
+        """Seal the artifact and move it into place; remove files not in its `storage`.
 
         Raise RetryableError if the lock was lost, or if a file is missing or its size differs.
         """
         self.lock.raise_if_lost()
-        manifest = Manifest(kind, name, identity, list(stored), {**provenance, BUILDER_KEY: self.lock.fence})
-        for file in stored:
+        for file in manifest.storage:
             if artifact.size_error(self.folder, file) is not None:
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
-        remove_unnamed(self.folder, {file.path for file in stored}, keep=(PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER))
-        for folder in sorted({(self.folder / file.path).parent for file in stored}):
+        names = {file.path for file in manifest.storage}
+        remove_unnamed(self.folder, names, keep=(PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER))
+        for folder in sorted({(self.folder / name).parent for name in names}):
             durable.fsync_folder(folder)
         self.lock.raise_if_lost()
-        durable.write_durably(self.folder / MANIFEST_FILE, manifest.to_bytes())
+        sealed = replace(manifest, provenance={**manifest.provenance, BUILDER_KEY: self.lock.fence})
+        durable.write_durably(self.folder / MANIFEST_FILE, sealed.to_bytes())
         finish_seal(self.folder, self.target, self.lock.fence)
         return artifact.open_artifact(self.target, manifest.digest)
 

@@ -4,10 +4,10 @@ Files are hashed while they are written. An interrupted pull continues, because 
 the finished parts of files.
 """
 
+import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.stores.download import DOWNLOAD_STAGE, Store, download_all, receipt_name
@@ -52,7 +52,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     raise UsageError(f"{what}: {', '.join(names[:_MAX_LISTED])}{more}", store.url, "pass one of the names with --ref")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class PullResult:
     """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled."""
 
@@ -136,9 +136,9 @@ def _pull_artifact(
     store: Store, manifest: Manifest, pushed: str, folder: Path, is_present: Callable[[], bool], log_every_s: float
 ) -> None:
     """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""
-    seal, provenance = (manifest.kind, manifest.name, manifest.identity), {**manifest.provenance, PULLED_KEY: store.url}
+    manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, PULLED_KEY: store.url})
     if not manifest.storage:
-        seal_in_place(folder, *seal, provenance, is_present)
+        seal_in_place(folder, manifest, is_present)
         return
     with open_staging_dir(folder, {PULLED_KEY: pushed}) as staging:
         if is_present():
@@ -153,7 +153,7 @@ def _pull_artifact(
         for damage in find_damage(staging.folder, manifest):  # checks do not run after a pull
             staging.remove_receipt(DOWNLOAD_STAGE, receipt_name(damage.path))
             raise RetryableError(damage.what, staging.folder / damage.path, "pull it again")
-        staging.seal(*seal, manifest.storage, provenance)
+        staging.seal(manifest)
 
 
 def _is_present(folder: Path, digest: str, by_content: bool) -> bool:

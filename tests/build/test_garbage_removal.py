@@ -25,7 +25,7 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.manifest import Identity
+from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import leftover_path
 
@@ -107,7 +107,8 @@ def unsealed(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
         file = staging.write("word.txt", b"five")
         inputs = [{"name": entry["name"], "digest": entry["digest"]} for entry in target.inputs(root)]
         identity = Identity(target.stage, target.recipe, inputs, None, {}, {"documents": 1}, [file.content])
-        yield lambda: (staging.seal(target.kind.name, "x", identity, [file.stored], {}), None)[1]
+        manifest = Manifest(target.kind.name, "x", identity, [file.stored], {})
+        yield lambda: (staging.seal(manifest), None)[1]
 
 
 def test_a_build_sealed_in_survey_two_gets_its_inputs_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

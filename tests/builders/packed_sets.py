@@ -20,7 +20,7 @@ from pipeline_assets.corpus.formats.memmap import (
     PackedSet,
 )
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
@@ -36,7 +36,8 @@ def seal_set(root: Path, letter: str) -> Path:
         files, label = _files(building, letter)
         content = [file.content for file in files]
         identity = Identity(StageVersion("packed", 1), {"letter": letter}, [], None, {}, {}, content)
-        building.seal("stage_a/packed", "letters", identity, [file.stored for file in (*files, label)], {})
+        stored = [file.stored for file in (*files, label)]
+        building.seal(Manifest("stage_a/packed", "letters", identity, stored, {}))
     return root / SET
 
 

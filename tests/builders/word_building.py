@@ -8,7 +8,7 @@ from word_artifact import ENGLISH, write_words
 
 from pipeline_assets.spine.artifact import Artifact, Damage, verify
 from pipeline_assets.spine.engine import RunSettings, run_stage
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.stage import WHOLE_SHARD
@@ -27,7 +27,7 @@ def write_shard(building: StagingDir, position: int) -> Receipt:
 
 def seal(building: StagingDir, files: list[OutputFile], recipe: Mapping[str, Any] = PLAN["recipe"]) -> Artifact:
     identity = Identity(StageVersion("words", 1), recipe, [], None, {}, {}, [file.content for file in files])
-    return building.seal("words/parts", "words", identity, [file.stored for file in files], {})
+    return building.seal(Manifest("words/parts", "words", identity, [file.stored for file in files], {}))
 
 
 def build(target: Path, plan: Mapping[str, Any] = PLAN) -> Artifact:

@@ -13,7 +13,7 @@ from word_artifact import build_words
 
 from pipeline_assets.spine.artifact import Artifact, Damage, copy_manifest, open_artifact, read_manifest, verify
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.manifest import Identity, StageVersion, StoredFile
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion, StoredFile
 from pipeline_assets.spine.opening import seal_in_place
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.spine.verified_reads import verify_reads
@@ -35,7 +35,7 @@ def dataset(tmp_path: Path) -> Path:
         sealed.folder.rename(tmp_path / "dataset" / member)
         inputs.append({"name": f"words/{member}", "digest": sealed.manifest.digest, "member": member})
     identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
-    return seal_in_place(tmp_path / "dataset", "words/dataset", "words", identity, {}).folder
+    return seal_in_place(tmp_path / "dataset", Manifest("words/dataset", "words", identity, [], {})).folder
 
 
 def damages(folder: Path) -> list[Damage]:
@@ -202,10 +202,11 @@ def test_an_edited_manifest_of_a_member_is_damage_and_hides_no_other(dataset: Pa
 
 def test_what_another_builder_sealed_meanwhile_in_place_is_not_written_again(tmp_path: Path) -> None:
     identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
-    first = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "first"})
+    one, other = (Manifest("words/set", "words", identity, [], {"said": said}) for said in ("first", "second"))
+    first = seal_in_place(tmp_path / "words", one)
     before = (first.folder / "manifest.json").stat().st_ino
 
-    second = seal_in_place(tmp_path / "words", "words/set", "words", identity, {"said": "second"}, lambda: True)
+    second = seal_in_place(tmp_path / "words", other, lambda: True)
 
     assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)
 

@@ -19,7 +19,7 @@ from word_artifact import build_words
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.lineage import Chain, Finding, Lineage, collect_chain
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import seal_in_place
 
 HUB_FILE = {"name": f"maker/pages@{'0' * 40}:a.parquet", "digest": "sha256:aa", "bytes": 3}
@@ -35,7 +35,7 @@ def made_from(sources: list[Artifact], folder: Path, stage: str, **keys: str) ->
     folder.mkdir(parents=True, exist_ok=True)
     inputs: list[dict[str, Any]] = [{"name": f"words/{stage}", "digest": source.manifest.digest} for source in sources]
     identity = Identity(StageVersion(stage, 1), {"stage": stage, **keys}, inputs, None, {}, {}, [])
-    return seal_in_place(folder, f"words/{stage}", stage, identity, {})
+    return seal_in_place(folder, Manifest(f"words/{stage}", stage, identity, [], {}))
 
 
 def test_an_artifact_is_found_by_its_digest_wherever_it_lies(words: Artifact, tmp_path: Path) -> None:
@@ -155,7 +155,8 @@ def root(tmp_path: Path) -> Path:
     inputs = [{"name": "words/choose", "digest": chosen.manifest.digest}]
     for member in members:
         inputs.append({"name": "words/split", "digest": member.manifest.digest, "member": member.folder.name})
-    seal_in_place(dataset, "words/set", "set", Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, []), {})
+    identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
+    seal_in_place(dataset, Manifest("words/set", "set", identity, [], {}))
     return tmp_path
 
 
@@ -183,7 +184,7 @@ def test_an_artifact_that_was_moved_out_of_the_root_has_its_upstream_there(root:
 def test_files_from_outside_are_listed_under_the_artifact_made_from_them(tmp_path: Path) -> None:
     identity = Identity(StageVersion("read", 1), {}, [HUB_FILE], None, {}, {}, [])
     (tmp_path / "corpora" / "pages").mkdir(parents=True)
-    pages = seal_in_place(tmp_path / "corpora" / "pages", "words/pages", "pages", identity, {})
+    pages = seal_in_place(tmp_path / "corpora" / "pages", Manifest("words/pages", "pages", identity, [], {}))
 
     assert collect_chain(pages.folder, tmp_path).external_inputs == {pages.manifest.digest: [HUB_FILE]}
     assert collect_chain(pages.folder, None).external_inputs == {}

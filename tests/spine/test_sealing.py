@@ -14,7 +14,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings, run_stage
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.manifest import Identity, StageVersion
+from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import leftover_path
 
@@ -82,7 +82,8 @@ def test_sealing_in_place_leaves_the_same_rights(target: Path) -> None:
     target.mkdir()
     build(target / "train")
 
-    seal_in_place(target, "words/dataset", "words", Identity(StageVersion("join", 1), {}, [], None, {}, {}, []), {})
+    identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
+    seal_in_place(target, Manifest("words/dataset", "words", identity, [], {}))
 
     found = modes_in(target)
     assert (found["."], found["manifest.json"]) == (0o755, 0o444)
@@ -185,7 +186,7 @@ def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
     identity = Identity(StageVersion("join", 1), {}, inputs, None, {}, {}, [])
     before = files_in(target)
 
-    artifact = seal_in_place(target, "words/dataset", "words", identity, {"host": "here"})
+    artifact = seal_in_place(target, Manifest("words/dataset", "words", identity, [], {"host": "here"}))
 
     assert files_in(target).keys() - before.keys() == {"manifest.json"}
     assert artifact.manifest.provenance == {"host": "here", "builder": 1}
