@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.spine import durable, receipt_files
+from pipeline_assets.spine.files import HASHING_THREADS
 from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.staging import PLAN_FILE, RECEIPTS_FOLDER, read_receipt, remove_unnamed, staging_folders
 
@@ -39,7 +40,7 @@ def _drop_invalid_receipts(folder: Path) -> set[str]:
     If the changed file is in `.work`, the receipts of all other stages are removed, too: their shards may have read it.
     """
     paths = [*(folder / RECEIPTS_FOLDER).rglob("*.json")]
-    with ThreadPoolExecutor(receipt_files.HASHING_THREADS) as pool:
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:
         files_by_path = dict(zip(paths, pool.map(lambda path: _intact_files(folder, path), paths), strict=True))
     invalid = [path for path, files in files_by_path.items() if files is None]
     changed = {path.parent for path in invalid if receipt_files.find_changed_work(folder, path)}

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from pipeline_assets.spine.errors import UsageError
 
+HASHING_THREADS = 4  # hashing releases the interpreter lock
 _BLOCK_BYTES = 1 << 20
 
 
@@ -30,7 +31,7 @@ def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]
     All blocks share one buffer, so use each block before the next.
     """
     block, remaining = memoryview(bytearray(_BLOCK_BYTES)), size
-    while count := file.readinto(block if remaining is None else block[:remaining]):  # type: ignore[attr-defined]
+    while count := file.readinto(block[:remaining]):  # type: ignore[attr-defined]
         yield block[:count]
         remaining = None if remaining is None else remaining - count
 

@@ -9,11 +9,9 @@ from pathlib import Path
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.files import stream_sha256
+from pipeline_assets.spine.files import HASHING_THREADS, stream_sha256
 from pipeline_assets.spine.manifest import is_inside
 from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFile, read_receipt
-
-HASHING_THREADS = 4  # hashing releases the interpreter lock
 
 
 @contextlib.contextmanager
@@ -39,9 +37,8 @@ def _raise_if_changed(folder: Path) -> None:
         changed = next(filter(None, pool.map(lambda path: find_changed_work(folder, path), paths)), None)
     if changed is not None:
         durable.remove(folder / RECEIPTS_FOLDER)
-        raise RetryableError(
-            "the work file changed since it was written", folder / changed, "run the same command again"
-        )
+        what = "the work file changed since it was written"
+        raise RetryableError(what, folder / changed, "run the same command again")
 
 
 def find_changed_work(folder: Path, receipt_file: Path) -> str | None:
@@ -64,9 +61,7 @@ def matches_receipt(folder: Path, file: OutputFile) -> bool:
         return False
     with open(descriptor, "rb", buffering=0) as opened:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or (file.start is None and status.st_size != file.bytes):
             return False
-        if file.start is None:
-            return status.st_size == file.bytes and stream_sha256(opened) == file.sha256
-        opened.seek(file.start)
+        opened.seek(file.start or 0)
         return stream_sha256(opened, file.bytes) == file.sha256

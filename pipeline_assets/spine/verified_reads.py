@@ -15,9 +15,7 @@ from typing import Protocol
 
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import ChangedFileError, InputError, RetryableError
-from pipeline_assets.spine.files import file_sha256
-
-_THREADS = 4  # hashing releases the interpreter lock
+from pipeline_assets.spine.files import HASHING_THREADS, file_sha256
 
 
 class Readable(Protocol):
@@ -74,7 +72,7 @@ def verify_reads() -> Iterator[None]:
 def _check_unread(log: _ReadLog) -> None:
     """Hash the files that were not read to the end; InputError if one changed."""
     unread = [path for path in log.expected if path not in log.verified]
-    with ThreadPoolExecutor(_THREADS) as pool:
+    with ThreadPoolExecutor(HASHING_THREADS) as pool:
         for path, sha256 in zip(unread, pool.map(_sha256, unread), strict=True):
             check_hashes({path: sha256})
 
@@ -118,8 +116,7 @@ def check_hashes(reads: Mapping[str, str]) -> None:
     for path, sha256 in reads.items():
         expected = _log.expected.get(path)
         if expected is not None and sha256 != expected.sha256:
-            what = f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}"
-            raise ChangedFileError(what, path, expected.fix)
+            raise ChangedFileError(f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}", path, expected.fix)
         _log.verified.add(path)
 
 
