@@ -3,6 +3,7 @@
 Workers are processes of this machine, or of Ray. The bytes written, the receipts and their order are always the same.
 """
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Collection, Generator, Sequence
@@ -157,8 +158,7 @@ def run_unfinished_shards(
     if finished:
         logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
     progress = Progress(settings.title(stage), len(shards), "shards", settings.log_every_s)
-    fresh = run_missing(stage, missing, folder)
-    try:
+    with contextlib.closing(run_missing(stage, missing, folder)) as fresh:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)
@@ -167,8 +167,6 @@ def run_unfinished_shards(
             if kept is not None and shard.name in digests:
                 kept.add(stage, shard.name, digests[shard.name], receipt)
             yield receipt
-    finally:
-        fresh.close()
 
 
 def _reads_match(receipt: Receipt) -> bool:
