@@ -19,10 +19,7 @@ MANIFEST_COPIES_FOLDER = "manifests"
 
 
 def read_sealed_manifest(path: Path | str) -> Manifest:
-    """Read a manifest file, without computing its digest if its seal is intact.
-
-    The seal is a hash of the file's other lines, which is computed faster than the digest.
-    """
+    """Read a manifest file, without computing its digest if its seal is intact."""
     data = MANIFEST_FORMAT.read_raw(path)
     return (Manifest.from_sealed_bytes if is_seal_intact(data) else Manifest.from_bytes)(data, Path(path))
 

@@ -55,10 +55,9 @@ def decimal_text(value: object) -> str:
 DecimalText = Annotated[str, pydantic.BeforeValidator(decimal_text, json_schema_input_type=str | int | float)]
 """Text that a recipe may write as a number; quoted text keeps its digits."""
 Decimal = Annotated[DecimalText, text_rule(re.compile(r"[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE)]
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 Share = Annotated[
     DecimalText,
-    text_rule(_DECIMAL.fullmatch, _NUMBER_RULE),
+    text_rule(re.compile(r"-?[0-9]+(\.[0-9]+)?").fullmatch, _NUMBER_RULE),
     text_rule(lambda share: 0 <= Fraction(share) <= 1, "must be in [0, 1]"),
 ]
 

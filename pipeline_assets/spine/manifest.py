@@ -32,8 +32,7 @@ def canonical_json(value: object) -> bytes:
     are exact, and for types that JSON lacks. Raise UnicodeEncodeError for a lone surrogate, which UTF-8 cannot encode.
     """
     _check_types(value)
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
 def canonical_sha256(value: object) -> str:
@@ -130,8 +129,7 @@ class Identity:
     @property
     def upstream(self) -> list[Json]:
         """Inputs that are artifacts, in order."""
-        # Only files have a size.
-        return [entry for entry in self.inputs if "bytes" not in entry]
+        return [entry for entry in self.inputs if "bytes" not in entry]  # only files have a size
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -5,13 +5,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from pipeline_assets.spine.bars import Bar
 from pipeline_assets.spine.json_log import is_json_log
 
 logger = logging.getLogger("corpusmill")
-_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 class Progress:
@@ -30,13 +28,13 @@ class Progress:
         self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._bar: Bar | None = None
 
-    def add_earlier(self, done: int, counts: Mapping[str, int] = _NO_COUNTS) -> None:
+    def add_earlier(self, done: int, counts: Mapping[str, int] = {}) -> None:
         """Add units that an earlier run finished; the rates do not include them."""
         self._done_before += done
         self._counts_before.update(counts)
         self.add(done, counts)
 
-    def add(self, done: int, counts: Mapping[str, int] = _NO_COUNTS) -> None:
+    def add(self, done: int, counts: Mapping[str, int] = {}) -> None:
         """Add finished units with their counts of `documents`, `tokens` or `bytes`."""
         self._done += done
         self._counts.update(counts)
