@@ -40,7 +40,7 @@ class RankLoader(Generic[B]):
     Args:
         plan: Function from an epoch's number to the row numbers of each batch of this rank.
         plan_inputs: JSON object of everything that plans depend on, except the rank. NumPy's integers become int.
-        collate: Function that combines the rows of a batch, in a worker process.
+        collate: Function that combines the rows of a batch; with workers, in a worker process.
         finish: Function that builds a batch from combined rows and their row numbers, in this process.
         workers: Number of processes that read ahead; 0 reads in this process.
         epoch, step: Epoch of the first iteration, and number of its batches to skip.
@@ -238,7 +238,7 @@ class PairDataset(Dataset[EncodedPair]):
         manifest: Path of the expected manifest.jsonl; None for any.
 
     Raises:
-        ValueError: The sample has no such split.
+        ValueError: `split` or `side` is not one of these names.
         InputError: The cache is missing, damaged, or not the expected one.
     """
 

@@ -135,7 +135,7 @@ class Verification:
         """Verdict on everything that was checked.
 
         `intact` requires that every file was read. `incomplete`: nothing is damaged, but upstream artifacts are
-        missing. `source changed`: only external inputs changed.
+        missing. `source changed`: only files in local source folders changed.
         """
         changed = len(self.sources.findings) if self.sources is not None else 0
         if len(self.findings) > len(self.chain.missing) + changed:

@@ -130,8 +130,8 @@ def load_or_score(
 ) -> Receipt:
     """Return the receipt of stored scores, or call `score` and store its scores.
 
-    Scores are stored by the digest of request and `environment`. If three earlier attempts ended before they finished,
-    raise RetryableError; the next call tries again.
+    Scores are stored by the digest of request and `environment`, in which a hash stands for the pool file. If three
+    earlier attempts ended before they finished, raise RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]

@@ -87,7 +87,7 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
 
 
 def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
-    """Raise RetryableError if the hash of an input differs from its fetched object.
+    """Raise RetryableError if an input does not have the hash of its fetched object.
 
     The next run then fetches the object again. `inputs` are manifest entries of the copies in `folder`.
     """
