@@ -145,7 +145,11 @@ def check_document_counts(counts: Mapping[str, int], where: object, fix: str) ->
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if 100 * with_nul > documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
-        raise InputError(what, where, "the text may be corrupt; remove these characters from its files, or choose another commit or source")
+        raise InputError(
+            what,
+            where,
+            "the text may be corrupt; remove these characters from its files, or choose another commit or source",
+        )
     if not documents and not counts.get("rows"):
         raise InputError("the files contain no rows", where, "choose files with rows, or remove the source")
     if not documents:

@@ -19,8 +19,8 @@ def adopt_shards(
     """Link an earlier version's token shards of a source, if new ones would be equal.
 
     `earlier` are token shards with the same stage version and recipe. `corpora` has the corpus that they were built
-    from, and the new corpus, of which only the manifests are read. Return None if a file of `earlier` is damaged, or if
-    new token shards may differ: because the documents, their division into shards, or the tokenizer differ.
+    from, and the new corpus; only manifests of these are read. Return None if a file of `earlier` is damaged, or if new
+    token shards may differ: the documents, their division into shards, or the tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
@@ -31,7 +31,7 @@ def adopt_shards(
 
 
 def _shard_contents(corpus: Artifact, source: str) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard of a source, to compare documents."""
+    """List path, rows and content hash of each shard of a source, to compare them."""
     rows, hashes = shard_rows(corpus), {file.path: file.content_sha256 for file in corpus.manifest.identity.files}
     owners = shard_sources(corpus) or [source] * len(rows)
     return [(path, rows[path], hashes[path]) for path, owner in zip(rows, owners, strict=True) if owner == source]
