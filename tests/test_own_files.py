@@ -130,7 +130,7 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
     assert FILES_BY_KIND.keys() == kinds, (
         "say in FILES_BY_KIND of corpus/normalize/drafts.py how its files are known and drafted"
     )
-    endings = ".jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
+    endings = ".jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
     assert FILES_BY_KIND["local"] == f"files that end with {endings}"
     assert (FILES_BY_KIND["stackexchange"], FILES_BY_KIND["wikipedia"]) == (
         "Posts.xml, a site's .7z",

@@ -108,6 +108,53 @@ def test_a_folder_is_no_output_file_and_nothing_is_read(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "option", "name", "message"),
+    [
+        (
+            "raw",
+            "--output",
+            "a.txt",
+            "--output: must end with .jsonl, .ndjson, .ndjsonl, .json, compressed or not, got a.txt",
+        ),
+        (
+            "raw",
+            "--output",
+            "日本.ndjsonl",
+            "日本.ndjsonl: the file names the source, so its name must contain an ASCII",
+        ),
+        (
+            "filter",
+            "--output-path",
+            "a.jsonl.gz",
+            "--output-path: must end with .txt, .md, compressed or not, got a.jsonl.gz",
+        ),
+    ],
+)
+def test_the_name_of_an_output_file_fits_its_content(
+    tmp_path: Path, typed: Corpusmill, command: str, option: str, name: str, message: str
+) -> None:
+    words = ("--dataset", WEB, option, tmp_path / name, "--out-dir", tmp_path / "out")
+
+    refused = typed("stage2", command, *words, status=2)
+
+    assert message in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ending", ["ndjsonl", "jsonl.zstd"])
+def test_stage_a_reads_the_rows_that_raw_wrote(tmp_path: Path, typed: Corpusmill, ending: str) -> None:
+    rows = tmp_path / f"web.{ending}"
+    words = ("--dataset", WEB, "--limit", 20, "--output", rows, "--license", "odc-by", "--out-dir", tmp_path / "out")
+    typed("stage2", "raw", *words)
+
+    typed("stage-a", "normalize", "--input", rows, "--source", "web", "--out-dir", tmp_path / "read")
+
+    [manifest] = (tmp_path / "read").rglob("normalized/web/manifest.json")
+    assert json.loads(manifest.read_bytes())["identity"]["counts"]["documents"] == 20
+    assert (rows.read_bytes()[:4] == b"\x28\xb5\x2f\xfd") == (ending == "jsonl.zstd")
+
+
 @pytest.mark.parametrize("name", ["log", "log.json"])
 def test_a_folder_is_no_log_file(out: Path, tmp_path: Path, typed: Corpusmill, name: str) -> None:
     (tmp_path / name).mkdir()

@@ -13,7 +13,7 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import copy_recipe
-from pipeline_assets.build.rows.text_export import raise_if_folder, write_ndjsonl, write_txt
+from pipeline_assets.build.rows.text_export import check_output_file, raise_if_folder, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
@@ -52,6 +52,10 @@ _STATISTICS_SUFFIX = ".json"
 
 def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
     """Return the section of a hub source, named after the output file or the dataset."""
+    name = None if output is None else slugify(plain_stem(output.name))
+    if name == "":
+        what = "the file names the source, so its name must contain an ASCII letter or digit"
+        raise UsageError(what, output, "rename it")
     hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
     tag = None if tag is None else licence_table().require_tag(tag, "--license")
     commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
@@ -60,7 +64,7 @@ def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> 
         section["license_tag"] = tag
     elif section["license_tag"] == UNKNOWN:
         del section["license_tag"]  # the recipe then needs a licence column
-    return section if output is None else section | {"source": slugify(plain_stem(output.name))}
+    return section if name is None else section | {"source": name}
 
 
 def raw(
@@ -78,7 +82,7 @@ def raw(
     Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl
     """
     if output is not None:
-        raise_if_folder(output)
+        check_output_file(output, "--output", "lines")
     corpus = _build_source(build, "raw", _hub_section(dataset, keys, build.run, output), RAW_CORPUS.name)
     pages = (f"  {corpus.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
     print_lines([str(corpus.folder), *pages])
@@ -112,7 +116,7 @@ def filter(
 
     Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt
     """
-    raise_if_folder(output_path)
+    check_output_file(output_path, "--output-path", "text")
     if min_chars > max_chars:
         what = f"must be at most --max-chars ({max_chars:,}), got {min_chars:,}"
         raise UsageError(what, "--min-chars", "lower it")

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, detect
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _BLOCK_BYTES = 1 << 22  # bytes per request to a hub for a file of lines
-_PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".json"})
+_PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".ndjsonl", ".json"})
 
 
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:

@@ -8,6 +8,7 @@ import msgspec
 from pipeline_assets.corpus.formats.compressors import compressor_for
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.partial_documents import DocumentText
+from pipeline_assets.corpus.readers.source_formats import FORMATS, Format, detect_format
 from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
@@ -26,8 +27,8 @@ def write_txt(corpus: Artifact, path: Path) -> int:
     """Write each text as one line; return the number of lines.
 
     Line breaks become spaces. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
-    written. The file is compressed if its name ends with .gz, .bz2, .xz or .zst, and appears when it is complete. Raise
-    UsageError if `path` is a folder.
+    written. The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd, and appears when it is
+    complete. Raise UsageError if `path` is a folder.
     """
     return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
 
@@ -35,6 +36,14 @@ def write_txt(corpus: Artifact, path: Path) -> int:
 def _texts(lines: bytes) -> Iterator[str]:
     texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
     return (text for text in texts if text.strip(_ASCII_BLANKS))
+
+
+def check_output_file(path: Path, option: str, format_: Format) -> None:
+    """Raise UsageError if an output file is a folder, or named as a file of another format."""
+    raise_if_folder(path)
+    if detect_format(path.name) not in (None, format_):
+        endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)
+        raise UsageError(f"must end with {endings}, compressed or not, got {path.name}", option, "rename the file")
 
 
 def raise_if_folder(path: Path) -> None:

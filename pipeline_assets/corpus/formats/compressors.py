@@ -30,7 +30,7 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
     ".gz": lambda: zlib.compressobj(wbits=31),  # 31: with the header of gzip
     ".bz2": bz2.BZ2Compressor,
     ".xz": lzma.LZMACompressor,
-    ".zst": lambda: zstandard.ZstdCompressor(write_checksum=True).compressobj(),
+    **dict.fromkeys((".zst", ".zstd"), lambda: zstandard.ZstdCompressor(write_checksum=True).compressobj()),
 }
 
 

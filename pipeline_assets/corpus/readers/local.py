@@ -2,7 +2,7 @@
 
 | name | rows | position of a row (`source_row`) | pieces |
 |---|---|---|---|
-| `.jsonl` `.ndjson` `.json` | lines | byte offset in the uncompressed text | byte ranges, divided at lines |
+| `.jsonl` `.ndjson` `.ndjsonl` `.json` | lines | byte offset in the uncompressed text | byte ranges, divided at lines |
 | the same, as one array or multi-line objects | its values | byte offset: see `json_values` | the file |
 | `.csv` `.tsv` | rows after the header | byte offset of the first line | the file |
 | `.parquet` | rows | number in the file, from 0 | runs of row groups |

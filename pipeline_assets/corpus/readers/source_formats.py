@@ -7,6 +7,7 @@ Format = Literal["lines", "parquet", "csv", "text", "html", "notebook", "docx", 
 FORMATS: dict[str, Format] = {
     ".jsonl": "lines",
     ".ndjson": "lines",
+    ".ndjsonl": "lines",
     ".json": "lines",
     ".parquet": "parquet",
     ".csv": "csv",

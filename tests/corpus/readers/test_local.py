@@ -226,7 +226,7 @@ NO_COLUMNS = recipe().model_copy(update={"columns": None})
             b"text\n",
             recipe(),
             UsageError,
-            "the file name must end with .jsonl, .ndjson, .json, .parquet, .csv, .tsv, .txt",
+            "the file name must end with .jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt",
         ),
         ("a.txt", b"text\n", recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
         ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
