@@ -19,6 +19,7 @@ from pipeline_assets.commands.terminal import as_command, echo
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
+from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.spine.areas import scan_folders
 from pipeline_assets.spine.artifact import Artifact, open_artifact, try_read_manifest
 from pipeline_assets.spine.data_root import find_data_root
@@ -120,6 +121,9 @@ def hub_source(
         folder = None if chosen is None else chosen.folder
         listed = "its card names none" if folder is None else f"its card names only the folder {folder}"
         named = ", ".join(patterns) or listed
+        if not any(detect_format(file.path) in ("parquet", "lines") for file in listing):
+            fix = f"download it, and run corpusmill init {slugify(dataset.partition('/')[2])} --input FOLDER"
+            raise UsageError("no file of the dataset is Parquet or JSON lines", where, fix)
         what = f"config {config!r} has no files of split {split!r} ({named})"
         raise UsageError(what, where, "choose another split or config, or write a recipe with `files`")
     first = next(file for file in listing if file.path == matches[0])

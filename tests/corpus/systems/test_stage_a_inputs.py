@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from healing_build import DATASET
+from refusals import refusal
 
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
@@ -106,6 +107,17 @@ def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., s
     assert files("deep") == ["data/*.parquet"]
     with pytest.raises(UsageError, match=r"has no files of split 'train' \(its card names only the folder data\)"):
         files("folder")
+
+
+def test_a_dataset_without_a_format_that_hub_sources_read_is_refused_with_a_way_to_read_it(
+    publish: Callable[..., str], hub_files: HubFiles
+) -> None:
+    commit = publish({"README.md": b"A card.\n", "train.csv": b"text\na page\n"})
+
+    told = refusal(lambda: hub_source(hub_files, DATASET, "default", commit, {"documents": 1}, (), "0"))
+
+    fix = "download it, and run corpusmill init pages --input FOLDER"
+    assert told == f"{DATASET}@{commit}: no file of the dataset is Parquet or JSON lines; {fix}"
 
 
 LINES = b'{"text": "a page", "timestamp": "2019-04-25", "url": "http://a", "id": 7}\n'
