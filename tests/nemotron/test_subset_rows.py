@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import subset_pools
 from hub_pools import pools, rows_of
 from nemotron_build import build, offline
 from nemotron_hub import is_science_line
@@ -14,7 +15,7 @@ from rows_contract import hold_contract
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
-from pipeline_assets.build.rows.row_stores import open_rows
+from pipeline_assets.build.rows.row_stores import open_rows, preview
 from pipeline_assets.build.rows.store import TextSource, UpstreamRow
 from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.build.systems import unknown_kind
@@ -172,3 +173,12 @@ def test_a_row_that_was_never_scored_is_told(built: tuple[Path, dict[str, Target
 
     with pytest.raises(InputError, match="row 'b#2' has no score"):
         store.origin(type(part)("b#2", part.source, part.shard, part.shard_row, part.text, record=part.record))
+
+
+def test_rows_of_pools_that_state_no_tokens_are_previewed_without_them(tmp_path: Path) -> None:
+    rows = [subset_pools.talk(name, stats_tokens=None, stats_completion_tokens=None) for name in ("a", "b", "c")]
+    scored = subset_pools.scored(tmp_path, "mine/low", rows, [1.0, 2.0, 3.0])
+
+    subsets = subset_pools.subsets_of(tmp_path, [scored], {"all": {}})
+
+    assert preview(subsets, SYSTEMS.kinds)[0] == {"id": "a", "characters": "355", "asked": "2 + 2?"}

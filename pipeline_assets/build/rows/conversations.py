@@ -86,7 +86,8 @@ class ConversationRows(FileRows):
         return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
-        return {"completion_tokens": part.record["stats_completion_tokens"]}
+        count = part.record["stats_completion_tokens"]  # null if the pools came without it
+        return {} if count is None else {"completion_tokens": count}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
         try:
