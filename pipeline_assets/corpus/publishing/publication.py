@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.licences import UNKNOWN, tag_or_unknown
 from pipeline_assets.corpus.markdown import code
 from pipeline_assets.corpus.nemotron.pool_card import SHARED_ROWS_NOTE
@@ -36,10 +37,11 @@ from pipeline_assets.corpus.publishing.description import (
     licence_fact,
 )
 from pipeline_assets.corpus.publishing.forms import render_standard
+from pipeline_assets.corpus.publishing.hub_metadata import DEFAULT_CONFIG
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, parse_card_metadata, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.scoring import subsets
+from pipeline_assets.corpus.scoring import scores, subsets
 from pipeline_assets.corpus.scoring.subset_tokens import TOKENS_FOLDER
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -47,7 +49,7 @@ from pipeline_assets.spine.lineage import Chain
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, StoredFile
 
 CROISSANT_FILE = "croissant.json"
-_SUBSETS_KIND = "nemotron/training_subsets"
+_SCORES_KIND, _SUBSETS_KIND = "nemotron/nll_scores", "nemotron/training_subsets"
 # Other kinds may quote rows too, but without the columns that state their datasets and licences.
 ROW_KINDS = frozenset(
     f"nemotron/{step}"
@@ -122,6 +124,9 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
         raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools, scores or subsets")
     splits, named = collect_splits([artifact])
+    columns = {**COLUMN_DESCRIPTIONS, **subsets.COLUMN_DESCRIPTIONS}
+    if artifact.manifest.kind == _SCORES_KIND:
+        splits, columns = [_score_split(artifact)], scores.COLUMN_DESCRIPTIONS
     _check_licences(count_row_licences(splits), allow_unknown, artifact)
     sources = [_with_card(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
@@ -137,7 +142,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         manifests=[manifest],
         sources=sources,
         agreement=agreement,
-        columns={**COLUMN_DESCRIPTIONS, **subsets.COLUMN_DESCRIPTIONS},
+        columns=columns,
         notes=_config_notes(manifest.kind, splits, items),
         script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
@@ -149,6 +154,16 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     )
     gate = None if not gates else "manual" if "manual" in gates else "auto"
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
+
+
+def _score_split(artifact: Artifact) -> CardSplit:
+    """Return the only split of scores, whose rows name neither datasets nor licences."""
+    with StoredParquet(artifact.path(scores.SCORES_FILE)) as file:
+        schema, footer = file.schema_arrow.remove_metadata(), file.metadata
+    split = CardSplit(DEFAULT_CONFIG, artifact.manifest.identity.recipe["split"], scores.SCORES_FILE, schema)
+    split.rows, split.bytes = footer.num_rows, sum(file.bytes for file in artifact.manifest.storage)
+    split.uncompressed_bytes = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+    return split
 
 
 def _join_agreements(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

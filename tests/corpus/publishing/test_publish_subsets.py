@@ -3,14 +3,24 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
 from subset_pools import bare, scored, subsets_of, talk
 
+from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
+from pipeline_assets.corpus.scoring.scores import SCORES_FILE, SCORES_WITH_TOKENS_SCHEMA
+from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.ledger import Ledger
+from pipeline_assets.spine.manifest import StageVersion
+from pipeline_assets.spine.staging import StagingDir
 
 RULES = {"anchor": {"percentile": [0, 50]}, "challenge": {"percentile": [50, 100]}}
 
@@ -58,3 +68,24 @@ def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path
 
     with pytest.raises(UsageError, match="rows do not name their dataset"):
         prepare_publication(made, place.repo(), allow_unknown=True)
+
+
+def test_scores_are_one_config_that_datasets_can_load(place: Place, tmp_path: Path) -> None:
+    rows = [{"id": name, "nll_mean": nll, "token_nll": [nll]} for name, nll in (("a", 1.0), ("b", None))]
+    table = pa.Table.from_pylist(rows, SCORES_WITH_TOKENS_SCHEMA)
+    target = Target(
+        unknown_kind("nemotron/nll_scores", StageVersion("made", 1)), "mine/chats/low", Path("scores"), {"split": "low"}
+    )
+
+    def write(staging: StagingDir) -> BuildResult:
+        file = write_table(staging.path(SCORES_FILE), SCORES_FILE, [table], table.schema)
+        return BuildResult([file], {"ledger": Ledger(2, 2).to_json()}, {})
+
+    made, repo = build_target(target, tmp_path, write, True, {}), place.repo()
+
+    publish(prepare_publication(made, repo), repo)  # it loads the config, and finds its split
+
+    [config] = card_yaml(place.folder)["configs"]
+    assert config == {"config_name": "default", "data_files": [{"split": "low", "path": "scores.parquet"}]}
+    _, body = card_of(place.folder)
+    assert "| `id` | string | The row's id in its pools; each is scored once. |" in body
