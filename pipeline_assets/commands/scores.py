@@ -207,8 +207,9 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` restricts the files to a folder, or to the pool of this name. Raise UsageError if no file remains, or two
-    names would become one split, and InputError if a local file is not a valid pool.
+    `subdir` restricts the files to a folder, or to the pool of this name; token files of subsets are left out. Raise
+    UsageError if no file remains, or two names would become one split, and InputError if a local file is not a valid
+    pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None
@@ -218,9 +219,10 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
         names = [file.name for file in list_files(path, ["**/*"])] if has_files(path) else []
     splits, stored_names = dict[str, set[str]](), dict[str, str]()
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOL_PREFIX}{subdir.strip('/')}/"]
+    token_tables = {name.removesuffix("tokens.npy") + "rows.parquet" for name in names if name.endswith("/tokens.npy")}
     for name in names:
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
-        if is_in_folder and name.endswith(".parquet"):
+        if is_in_folder and name.endswith(".parquet") and name not in token_tables:
             stored = pooled_split(name)
             split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
             if (other := stored_names.setdefault(split, stored)) != stored:

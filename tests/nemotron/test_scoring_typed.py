@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
 import pytest
 from command_results import Corpusmill, Typed, only_line
 from forgery import flip
@@ -86,6 +87,19 @@ def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_
     assert done.returncode == 0, done.stderr
     splits = [line.partition(" row")[0] for line in done.stdout.splitlines()]
     assert splits == ["mine/_dash: 1", "mine/my_pool_1: 2", "mine/ü_1_: 3"]
+
+
+def test_token_files_of_subsets_are_no_pools(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    """Only `rows.parquet` beside `tokens.npy` describes tokens."""
+    subsets = write_pool(tmp_path / "mine", rows_of(3), "subset_anchor/math/low-00000-of-00001.parquet")
+    write_pool(subsets, rows_of(2), "subset_anchor/math/rows.parquet")
+    write_pool(subsets, [{"id": "row-0", "first_token": 0, "tokens": 2}], "tokens/anchor/rows.parquet")
+    np.save(subsets / "tokens" / "anchor" / "tokens.npy", np.arange(2, dtype=np.int32))
+
+    done = score(corpusmill, subsets, models / "first", tmp_path / "out", "--dry-run")
+
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" row")[0] for line in done.stdout.splitlines()] == ["mine/low: 3", "mine/rows: 2"]
 
 
 def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
