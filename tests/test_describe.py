@@ -314,6 +314,13 @@ def test_tokens_are_in_a_range_of_the_template(tokens: int, size_range: str) -> 
     assert [fact.value for fact in stated_facts(counts={"tokens": tokens})["size_range"]] == [size_range]
 
 
+def test_no_tokens_of_rows_that_do_not_state_theirs_are_counted() -> None:
+    facts = stated_facts(counts={"documents": 14, "tokens": 0})
+
+    assert [fact.value for fact in facts["size"]] == ["14 documents"]
+    assert "size_range" not in facts
+
+
 def test_settings_and_decisions_are_facts_with_their_paths() -> None:
     blocked = {"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "ab" * 32}}, "urls": {}}
     recipe = {"filters": {"language": {"keep": ["de", "en"]}, "blocklist": blocked, "masking": {"emails": True}}}

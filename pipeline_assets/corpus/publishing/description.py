@@ -112,6 +112,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
         [step for step in part if step.name.rpartition("/")[2] not in others] for part in (steps, sources)
     )
     sizes = {name: total for name in _SIZE_COUNTS if (total := total_count(counts.get(name))) is not None}
+    sizes = {name: total for name, total in sizes.items() if total or name != "tokens"}  # 0: rows did not state theirs
     size = ", ".join(f"{total:,} {name.replace('_', ' ')}" for name, total in sizes.items())
     title, size_origin = f"{manifest.kind} {manifest.name}", "identity.counts"
     known = {artifact.manifest.digest for artifact in chain.artifacts}
