@@ -10,7 +10,7 @@ from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
 from subset_pools import bare, scored, subsets_of, talk
 
 from pipeline_assets.build.build_target import build_target
-from pipeline_assets.build.builders import unknown_kind
+from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.parquet_tables import write_table
 from pipeline_assets.corpus.publishing.publication import prepare_publication
