@@ -176,9 +176,9 @@ def _decode_arguments(content: str) -> JsonValue:
 
 
 def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return the mark for the content `value` of a message, or `value` without a mark.
+    """Return the mark for the content `value` of a message, or else `value` itself.
 
-    Empty texts get no mark; blank texts and empty objects get one only if `marks_blanks`.
+    Empty texts have no mark; blank texts and empty objects have one only if `marks_blanks`.
     """
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")

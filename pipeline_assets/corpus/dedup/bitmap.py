@@ -56,7 +56,7 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
-    A process verifies the file when it maps it, and keeps its last mapping for later calls. Raise InputError if the
+    A process verifies the file while mapping it, and keeps the last mapping for later calls. Raise InputError if the
     file is damaged, or RetryableError in an unfinished build.
     """
     written = path.stat()

@@ -84,9 +84,9 @@ def propose_pairs(
 def _propose_in_bucket(
     key_range: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
-    """Pair the documents of a range with one key, which may exceed the memory.
+    """Pair the documents of a range that has a single key and may exceed the memory.
 
-    The result is as in `propose_pairs`. One run is in memory at a time.
+    The result is as in `propose_pairs`, but only one run is in memory at a time.
     """
 
     def blocks() -> Iterator[NDArray[np.uint64]]:

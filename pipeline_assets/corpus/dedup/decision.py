@@ -107,7 +107,7 @@ def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterato
 
 
 def input_digests(deduplicated: Artifact) -> tuple[dict[str, str], dict[str, str]]:
-    """Map the names of sources, and those of signature stores, to their digests."""
+    """Return the digests of sources by name, and of signature stores by name."""
     sources, stores = dict[str, str](), dict[str, str]()
     for entry in deduplicated.manifest.identity.upstream:
         _, kind, name = entry["name"].split("/", 2)
@@ -195,8 +195,8 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side. Of the equal words between, two or more are replaced
-    by their count.
+    Each difference has up to `context` equal words on each side. If two or more equal words remain between, their count
+    replaces them.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.

@@ -19,7 +19,7 @@ _32 = np.uint64(32)
 def priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
-    """Compute documents' priorities; of duplicates, the lowest priority is kept.
+    """Compute priorities; of duplicates, the document with the lowest is kept.
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
     quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which

@@ -213,8 +213,7 @@ def load_faiss() -> ModuleType:
 def select_faiss_device(requested: int | None) -> int | None:
     """Choose and log the device that searches: the index of a GPU, or None (CPU).
 
-    The CPU is chosen if no GPU is requested, or none is usable. If others are usable, but not the requested one, GPU 0
-    is chosen.
+    The CPU is chosen if no GPU is requested or usable. If GPUs are usable, but not the requested one, GPU 0 is chosen.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0

@@ -167,7 +167,7 @@ def decide_shard(
     `NearDuplicates`.
 
     Every `duplicate_of` names a kept document: if the original of an exact copy is dropped as a near duplicate, the
-    decision on the original is also the decision on the copy, with `copy_of`.
+    copy gets the same decision as its original, and `copy_of` names the original.
 
     Files: the decisions; the dropped rows as int64; the document number of the kept document of each dropped row, as
     int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a

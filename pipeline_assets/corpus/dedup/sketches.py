@@ -54,9 +54,9 @@ def sketch_shard(
 ) -> Receipt:
     """Write the sketches of one shard as sorted runs, numbered from `first`.
 
-    Files: one for about 65,536 documents in each of these folders. `ID_HASHES_AREA` has hashes of ids; `IDS_AREA` has
-    priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit hashes of
-    normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
+    Each of these folders gets a file per 65,536 documents, approximately. `ID_HASHES_AREA` has hashes of ids;
+    `IDS_AREA` has priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit
+    hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the

@@ -3,10 +3,10 @@
 A run is an Arrow file with checksums, see `formats.checked_table`. Its columns are arrays in the file, which are mapped
 into memory, and a reader verifies the rows that it reads.
 
-The process that starts tasks divides the keys of all runs into ranges, and writes one index: the paths of the runs, and
-for each range the row of each run at which it begins. So a task carries the path of an index, however many runs there
-are, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted at
-a time. The number of ranges depends on memory; the union of their results does not.
+The process that starts tasks divides the keys of all runs into ranges, and writes one index. The index has the paths of
+the runs, and for each range its first row in each run. So a task carries only the path of an index, even with many
+runs, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted
+at a time. The number of ranges depends on memory; the union of their results does not.
 """
 
 import itertools

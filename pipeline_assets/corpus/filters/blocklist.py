@@ -103,7 +103,7 @@ class BlocklistFilter(Filter):
         """
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
-            candidate.count(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
+            candidate.record_changes(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
         for reason, list_keys, table in self._by_url:
             keys = [list_keys(url) if isinstance(url, str) else [] for url in urls]
             hashes = hashed_words.hash_strings(*text_batch([key.encode() for several in keys for key in several]))

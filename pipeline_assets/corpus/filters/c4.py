@@ -269,7 +269,7 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
         if b"[" not in candidate.text:  # much faster than the regular expression
             continue
         candidate.text, removed = _CITATION.subn(b"", candidate.text)
-        candidate.count("removed/citation", removed)
+        candidate.record_changes("removed/citation", removed)
         total += removed
     return total
 
@@ -279,4 +279,6 @@ def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept: KeptL
     for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]
     for document, reason in np.argwhere(kept.removed).tolist():
-        candidates[document].count(f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removed[document, reason]))
+        candidates[document].record_changes(
+            f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removed[document, reason])
+        )

@@ -99,7 +99,7 @@ class ColumnRule:
 
 
 def _describe_row(meta: Mapping[str, Any]) -> str:
-    """Name a document's source row for the end of an error; empty if `meta` does not."""
+    """Format a document's source row for the end of an error; empty if it is unknown."""
     return f"; its row is {meta['source_file']}#{meta['source_row']}" if "source_row" in meta else ""
 
 

@@ -16,8 +16,8 @@ class Measurement:
         reason: Reason code of documents that fail the rule.
         value: Measured number, value of a column, language, license tag, or the phrase or list entry that the document
             matches; None if the column is null or nothing matches.
-        limit: Limit on the value, or for a language, the kept ones; None for a rule without a limit, such as one that
-            drops every document with a phrase.
+        limit: Limit on the value; for a language, the languages to keep; None for a rule without a limit, such as one
+            that drops every document with a phrase.
         is_failed: Whether the document fails the rule and so is dropped.
         is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
@@ -75,10 +75,10 @@ class Candidate:
         """Record the measurement that drops the document; a second one changes nothing."""
         self.failure = self.failure or measurement
 
-    def count(self, name: str, changes: int) -> None:
+    def record_changes(self, name: str, count: int) -> None:
         """Set an entry of `changes`, unless the count is 0."""
-        if changes:
-            self.changes[name] = changes
+        if count:
+            self.changes[name] = count
 
 
 class Filter(ABC):

@@ -84,7 +84,7 @@ def _mask(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], mas
         parts += (text[end:start], mask)
         end = stop
     candidate.text = b"".join([*parts, text[end:]])
-    candidate.count(name, len(spans))
+    candidate.record_changes(name, len(spans))
 
 
 def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:

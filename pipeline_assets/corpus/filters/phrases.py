@@ -239,12 +239,12 @@ def find_phrases(
     automaton: Automaton,
     classes: NDArray[np.uint16],
     max_counts: NDArray[np.int64],
-    counts_lines: bool,
+    per_line: bool,
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
     `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
-    (documents,), has the count at which the search of each document stops. Lines are counted if `counts_lines`, else
+    (documents,), has the count at which the search of each document stops. If `per_line`, lines are counted, else
     phrases. An occurrence that does not fit the scope of its phrase does not count.
     """
     counts = np.zeros(len(max_counts), np.int64)
@@ -265,12 +265,12 @@ def find_phrases(
                 break
             for number in range(automaton.first_match[state], automaton.first_match[state + 1]):
                 phrase = automaton.matches[number]
-                is_new = counts_lines or last_document[phrase] <= document
+                is_new = per_line or last_document[phrase] <= document
                 if is_new and _is_in_scope(text, start, end, at, phrase, automaton, classes):
                     last_document[phrase] = document + 1
                     counts[document] += 1
                     firsts[document] = phrase if firsts[document] < 0 else firsts[document]
-                    if counts_lines:  # the line counts once: continue at its end, with no phrase in progress
+                    if per_line:  # the line counts once: continue at its end, with no phrase in progress
                         line_positions[lines] = at - 1
                         lines += 1
                         state = 0

@@ -98,8 +98,7 @@ class FilterFiles:
 def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
     """Yield an error with the hash to add for each unpinned file in a section.
 
-    `keys` are the keys of the section in its recipe.
-    A file that is missing or cannot be read is skipped; the build reports it.
+    `keys` lead to the section in its recipe. A file that is missing or cannot be read is skipped; the build reports it.
     """
     if not isinstance(section, Mapping):
         return

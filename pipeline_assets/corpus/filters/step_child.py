@@ -75,13 +75,13 @@ class _Step:
         exec(compile(code, file, "exec"), vars(module))
         self._function: Callable[[Document], object] = vars(module)[function]
 
-    def answer(self, line: bytes, is_repeated: bool) -> StepAnswer:
+    def answer(self, line: bytes, run_twice: bool) -> StepAnswer:
         """Run the function on an encoded document.
 
-        If `is_repeated`, run it twice; different results are refused.
+        If `run_twice`, run it twice; different results are refused.
         """
         first = self._run(line)
-        if is_repeated and (second := self._run(line)) != first:
+        if run_twice and (second := self._run(line)) != first:
             results = " then ".join(f"{answer.outcome} {answer.reason}".strip() for answer in (first, second))
             fix = "remove randomness, the time, and values kept between documents"
             return StepAnswer("refused", f"gives different results for one document ({results})", fix)
@@ -147,7 +147,8 @@ def _message(error: BaseException) -> str:
 def _isolate(parent: int, memory_mib: int) -> None:
     """Disable the network, limit memory, add the audit hook, and die with the parent.
 
-    On systems other than Linux, only the audit hook disables the network, and the process does not die.
+    On systems other than Linux, only the audit hook disables the network, and the process is not killed with its
+    parent.
     """
     with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
         libc = ctypes.CDLL(None)

@@ -153,18 +153,18 @@ def _fill_text_counts(
     words: WordSpans,
     scratch: Scratch,
     before_repetition: Limits,
-    counts_repetition: bool,
+    with_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
     """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    Repetition is counted if `counts_repetition`, but not in a document that violates a limit of `before_repetition`,
-    because that document is dropped anyway.
+    If `with_repetition`, repetition is counted, except in a document that violates a limit of `before_repetition`:
+    that document is dropped anyway.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
-        if counts_repetition and first_violation(counts[document], before_repetition) < 0:
+        if with_repetition and first_violation(counts[document], before_repetition) < 0:
             count_repetition(eight_bytes[start:], words, scratch, counts[document])
 
 
@@ -188,7 +188,7 @@ class ThresholdFilter(Filter):
         self._thresholds = build_thresholds(recipe)
         self._limits = threshold_limits(self._thresholds)
         self._before_repetition = threshold_limits(thresholds_before_repetition(recipe))
-        self._counts_repetition = recipe.repetition is not None
+        self._with_repetition = recipe.repetition is not None
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._max_stop_words = quality.min_stop_words or 0 if quality else 0
@@ -226,7 +226,7 @@ class ThresholdFilter(Filter):
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
-        eight_bytes, repeats = unaligned_u64_view(batch.text), self._counts_repetition
+        eight_bytes, repeats = unaligned_u64_view(batch.text), self._with_repetition
         arrays = batch.text, eight_bytes, batch.offsets, self._classes, words, scratch
         _fill_text_counts(*arrays, before_repetition, repeats, counts)
         return counts

@@ -117,7 +117,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair the brackets that contain no brackets; return the line and the number.
+    """Repair brackets that contain no brackets; return line and number of repairs.
 
     Blanks before a removed bracket are removed too, except for one if a letter or digit follows the bracket.
     """
@@ -171,7 +171,7 @@ class WikipediaFilter(Filter):
         if removals.total():
             candidate.text = "\n".join(lines).encode("utf-8")
         for name in ("tags", "templates", "emptied_brackets"):
-            candidate.count(f"removed/{name}", removals[name])
+            candidate.record_changes(f"removed/{name}", removals[name])
         if self._minimum is None:
             return []
         running = _count_running_lines(lines, candidate.meta.get("title"), self._minimum)

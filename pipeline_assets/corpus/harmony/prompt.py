@@ -123,8 +123,8 @@ def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], inde
     yield f"{indent},"
 
 
-def _render_variant(schema: _Schema, indent: str, is_described: bool, quotes_enums: bool = True) -> str:
-    description = _get_text(schema, "description") if is_described else None
+def _render_variant(schema: _Schema, indent: str, with_description: bool, quotes_enums: bool = True) -> str:
+    description = _get_text(schema, "description") if with_description else None
     default = _render_default(schema, quotes_enums) or None
     comments = [comment for comment in (description, default) if comment is not None]
     return _render_nullable_type(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")

@@ -49,12 +49,15 @@ class _MessageReader:
     """Reader of one row's messages, with state: replies depend on earlier calls.
 
     Attributes:
-        counts: `replies_matched_by_HOW`: replies of tools (see `MatchedBy`). `message_fields_unread`: keys of messages
-            that have a value but no place in Harmony. `unread_message_keys/ROLE.KEY`: such keys by name, together with
-            unread keys of text parts. `messages_as_json`: contents and reasoning that became JSON. `think_tags/ROLE`,
-            `think_tags/analysis`: messages with `<think>` tags; `think_tags/unpaired`: assistant messages whose tags do
-            not pair up; `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their
-            content, although the latest user message ends with a request for `<think>` and `<solution>` tags.
+        counts: Counts of the row, by key:
+            `replies_matched_by_HOW`: replies of tools, where HOW is a `MatchedBy`.
+            `message_fields_unread`: keys of messages that have a value but no place in Harmony.
+            `unread_message_keys/ROLE.KEY`: the same keys by name, and unread keys of text parts.
+            `messages_as_json`: contents and reasoning that became JSON.
+            `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags.
+            `think_tags/unpaired`: assistant messages whose tags do not pair up.
+            `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their content,
+            although the latest user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
         owners: For each message that `read` returned, the index of its source message in the row; empty for a proof
             without messages.

@@ -138,9 +138,9 @@ def _write_by_shard(
 
 
 def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
-    """Write two files: the kept rows of a shard, tagged, and its dropped rows.
+    """Write two files: the kept rows of a shard, and its dropped rows.
 
-    If `drops`, near duplicates are dropped instead of tagged.
+    Near duplicates are tagged and kept, or dropped if `drops`.
     """
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))

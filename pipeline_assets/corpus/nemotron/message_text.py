@@ -108,7 +108,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 def _has_payload(part: Row, kind: str) -> bool:
     """Check whether a part has a payload, which makes it media.
 
-    It is the key `mimeType`, or an object under the key `source` or under the key that `kind` names.
+    A payload is the key `mimeType`, or an object under the key `source` or under the key that `kind` names.
     """
     return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
 

@@ -40,10 +40,10 @@ class NormalisedRows:
 
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
-        counts: `rows` (all), `documents` (kept rows), `rejected/<reason>` and `dropped/<reason>`. Of kept rows also the
-            counts of `RowText`, the sums of `_SUMS`, and `unknown_channels` (rows with an unknown channel). Of kept
-            rows, and of rows dropped as `invalid_harmony`, also `invalid_harmony/REASON` (rows whose column `text` is
-            not Harmony).
+        counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`. For kept rows: the
+            counts of `RowText`, the sums of `_SUMS`, and `unknown_channels`, rows with an unknown channel. For kept
+            rows and for rows dropped as `invalid_harmony`: `invalid_harmony/REASON`, rows whose column `text` is not
+            Harmony.
         tools: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 

@@ -66,9 +66,9 @@ def quota_mask(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limi
 
 
 def read_strata(table: pa.Table, quota: PoolQuota) -> list[str]:
-    """Return each row's stratum: its values of the quota's columns, as `math, hard`.
+    """Return the stratum of each row, such as `math, hard`.
 
-    Without columns, the stratum is `all`.
+    It is the row's values in the columns of the quota, joined by commas; without columns, `all`.
     """
     columns = [table[name].to_pylist() for name in quota.stratify]
     if not columns:

@@ -204,7 +204,7 @@ def _find_memberships(
 ) -> NDArray[np.bool_]:
     """Return a mask of the pools of each row, shape (rows, pools).
 
-    `is_allowed` marks rows with an accepted licence. Add to `counts` the numbers of rows that `spill_rows` lists.
+    `is_allowed` marks rows with an accepted licence. The counts that `spill_rows` explains are added to `counts`.
     """
     holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]

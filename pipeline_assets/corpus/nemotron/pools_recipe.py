@@ -207,7 +207,7 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns in those of the conditions that a row of nulls does not meet."""
+    """Return the columns of all conditions that a row of nulls fails."""
     unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
@@ -216,7 +216,7 @@ def capability_pool(target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name has the words of `target`. Case, blanks, and `_` or `-` between words make no difference. A target with
-    other characters, such as `C++`, gets a hash, because its words may equal the words of a different target.
+    other characters, such as `C++`, gets a hash in its name, because its words may equal the words of another target.
     """
     text = " ".join(target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")

@@ -103,7 +103,7 @@ class RowCensus:
         self._paths: Counter[NamePath] = Counter()
 
     def add_row(self, row: Mapping[str, Any], values: Row | None = None) -> None:
-        """Count a row; `values` is a Parquet row as JSON values, None for JSON lines."""
+        """Count a row; `values` has a row of Parquet as JSON values, None for JSON lines."""
         self.rows += 1
         self._count_shape(("columns",), row)
         standard = _standard_row(row)

@@ -14,11 +14,11 @@ BITS = character_classes()
 
 
 def find(
-    texts: list[str], phrases: list[tuple[str, PhraseScope]], enough: int | list[int] = 9, counts_lines: bool = False
+    texts: list[str], phrases: list[tuple[str, PhraseScope]], enough: int | list[int] = 9, per_line: bool = False
 ) -> PhraseHits:
     batch = text_batch([text.encode() for text in texts])
     each = np.broadcast_to(enough, len(texts)).astype(np.int64)
-    return find_phrases(*batch, build_automaton(phrases), BITS, each, counts_lines)
+    return find_phrases(*batch, build_automaton(phrases), BITS, each, per_line)
 
 
 def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:
@@ -95,7 +95,7 @@ def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
     texts = ["use cookies, use cookies\nno\nwe use cookies", "use cookies", "use cookie", "use cookies"]
     phrases = [("use cookies", PhraseScope.ANYWHERE), ("we use", PhraseScope.ANYWHERE)]
 
-    found = find(texts, phrases, [9, 9, 9, 0], counts_lines=True)
+    found = find(texts, phrases, [9, 9, 9, 0], per_line=True)
 
     assert found.counts.tolist() == [2, 1, 0, 0]
     assert ["".join(texts).count("\n", 0, place) for place in found.line_positions.tolist()] == [0, 2, 2]
@@ -107,7 +107,7 @@ def test_a_phrase_is_found_between_blanks_of_any_kind(scope: PhraseScope) -> Non
         phrases = [(phrase, scope), ("not to be found", PhraseScope.ANYWHERE)]
         text = f"a\n\u3000 {phrase.upper()}\u2028\n"
 
-        assert [find([text], phrases, counts_lines=way).counts.tolist() for way in (False, True)] == [[1], [1]]
+        assert [find([text], phrases, per_line=way).counts.tolist() for way in (False, True)] == [[1], [1]]
 
 
 letters = st.text(alphabet="abAé É_\n日", max_size=8)
