@@ -21,7 +21,7 @@ from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.pair_rows import PairRows
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.build.rows.store import RowStore
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, read_decisions
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, Decision, read_decisions
 from pipeline_assets.corpus.formats.parquet import StoredParquet
 from pipeline_assets.corpus.parallel_text.sample import SAMPLE_FILE
 from pipeline_assets.corpus.removal_entries import LIST_FILE
@@ -102,27 +102,41 @@ def find_recorded_duplicates(
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not among `rows` are listed, sorted by id. Both documents of a pair may have the
-    id of a single row, if one is in an earlier corpus; they are listed unless `values` has the id.
+    Exact and near duplicates that are not among `rows` are listed, sorted by id, with those of the first document that
+    has the words of a row. Both documents of a pair may have the id of a single row, if one is in an earlier corpus;
+    they are listed unless `values` has the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():
-        for *pair, similarity in _read_duplicates(Artifact(folder, manifest)):
+        artifact = Artifact(folder, manifest)
+        same_words = {entry.copy_of for entry in _read_decisions(artifact) if entry.doc_id in found}
+        for *pair, similarity in _read_duplicates(artifact):
             # The last part of a prompt's id is the id of its row.
             known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
+            known = known if any(known) else [doc_id in same_words for doc_id in pair]
             is_repeated = pair[0] == pair[1] and found[pair[0]] == 1 and ("id", pair[0]) not in values
             if sum(known) == 1 or is_repeated:
                 copies[pair[known.index(min(known))], pair[known.index(True)]] = similarity
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 
 
+def _files(artifact: Artifact) -> set[str]:
+    return {file.path for file in artifact.manifest.identity.files}
+
+
+def _read_decisions(artifact: Artifact) -> Iterator[Decision]:
+    """Yield the decisions of a deduplicated corpus; none of another artifact."""
+    yield from read_decisions(artifact) if DECISIONS_FILE in _files(artifact) else ()
+
+
 def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
     """Yield (id, other id, similarity) of each pair of duplicates in an artifact."""
-    files = {file.path for file in artifact.manifest.identity.files}
-    for entry in read_decisions(artifact) if DECISIONS_FILE in files else ():
+    for entry in _read_decisions(artifact):
         if entry.duplicate_of is not None:
             yield entry.doc_id, entry.duplicate_of, entry.similarity or 1.0
-    if EDGES_FILE in files:
+        if entry.copy_of not in (None, entry.duplicate_of):
+            yield entry.doc_id, entry.copy_of, 1.0
+    if EDGES_FILE in _files(artifact):
         with StoredParquet(artifact.path(EDGES_FILE)) as edges:
             for batch in edges.iter_batches(columns=["doc_id", "other_doc_id", "similarity"]):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
