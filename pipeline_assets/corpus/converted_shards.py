@@ -93,7 +93,7 @@ def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Documents and counts of a `ShardWriter`; some ids are repeated, see `write_repeats`."""
+    """Documents and counts of a `ShardWriter`; ids may repeat, see `write_repeats`."""
 
     name: str
     documents: OutputFile

@@ -66,7 +66,7 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 
 
 def open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-    """Open the artifact of a target if it was built with its recipe from `inputs`; else None.
+    """Open a target's artifact if its recipe built it from `inputs`; else return None.
 
     All upstream artifacts that its manifest lists must be among `inputs`, which are entries of a manifest. External
     files are not compared, and no upstream manifest is read. Raise InputError if the artifact is damaged.

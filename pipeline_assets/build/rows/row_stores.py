@@ -80,7 +80,10 @@ class RowStores:
 
 
 def _gives_rows(name: str) -> bool:
-    """Check whether artifacts have rows of an input, whose kind begins its name; others are only compared with it."""
+    """Check whether an input's rows are among an artifact's; others are only compared.
+
+    `name` is the name of the input in the manifest, which begins with its kind.
+    """
     return not f"{name}/".startswith(_COMPARED)
 
 

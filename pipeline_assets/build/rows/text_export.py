@@ -39,7 +39,7 @@ def _texts(lines: bytes) -> Iterator[str]:
 
 
 def check_output_file(path: Path, option: str, format_: Format) -> None:
-    """Raise UsageError if an output file is a folder, or named as a file of another format."""
+    """Raise UsageError if a file is a folder, or has the suffix of another format."""
     raise_if_folder(path)
     if detect_format(path.name) not in (None, format_):
         endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)
