@@ -40,7 +40,7 @@ class Inventory:
 
     `corpora` has a mapping for each corpus: the digest, and some decisions and counts, of its manifest; `shards`, with
     file, rows and sha256 of each shard; and `lost_text`, which is empty for a lossless tokenizer, and None if the
-    shards were built before losses were counted. A corpus with an unreadable manifest is only in `differences`.
+    shards were built before losses were counted. A corpus without a readable manifest is only in `differences`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]
@@ -89,19 +89,26 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
     `corpora` are folders of token shards by corpus name; `threads` folders are read at the same time.
 
     Raises:
-        UsageError: A folder has no artifact.
+        UsageError: No folder has an artifact.
     """
     figures: dict[str, Mapping[str, Any]] = {}
     differences: list[Difference] = []
+    missing: list[UsageError] = []
     with ThreadPoolExecutor(threads) as pool:
         readings = {name: pool.submit(_read_corpus, folder) for name, folder in sorted(corpora.items())}
         for name, reading in readings.items():
-            manifest, damage = reading.result()
+            try:
+                manifest, damage = reading.result()
+            except UsageError as error:
+                missing.append(error)
+                manifest, damage = None, [Damage(MANIFEST_FILE, error.what)]
             if manifest is not None:
                 figures[name] = _manifest_figures(manifest)
             tokens = figures.get(name, {}).get("tokens", 0)
             logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
             differences += [Difference(name, item.path, item.what) for item in damage]
+    if missing and len(missing) == len(corpora):
+        raise missing[0]
     return Inventory(figures, differences)
 
 

@@ -108,6 +108,18 @@ def test_a_manifest_that_was_edited_is_a_difference(copy: Path) -> None:
     ]
 
 
+def test_a_corpus_that_is_gone_hides_no_difference_of_another(copy: Path, tmp_path: Path) -> None:
+    (copy / "shard_00001.npy").unlink()
+
+    inventory = take_inventory({"a": tmp_path / "gone", "b": copy})
+
+    assert [(one.corpus, one.file, one.reason) for one in inventory.differences] == [
+        ("a", "manifest.json", "folder not found"),
+        ("b", "shard_00001.npy", "the file is missing"),
+    ]
+    assert list(inventory.corpora) == ["b"]
+
+
 def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
     assert "nothing is sealed here" in refusal(lambda: take_inventory({"a": tmp_path}), UsageError)
 
