@@ -50,7 +50,8 @@ def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 _ONE = np.uint64(1)
-_BITS = 16  # bits per n-gram, three of them set; about 1 % of the words at which no n-gram begins pass the bitmap
+# Bits per n-gram, up to three of them set. About 1 % of the words at which no n-gram begins pass the bitmap.
+_BITS = 16
 _MIN_BITS = 1 << 12
 
 

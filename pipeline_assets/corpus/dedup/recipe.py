@@ -12,7 +12,7 @@ from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.section import RecipeSection
 
-MAX_DOCUMENTS = 2**32  # of one deduplication: their numbers have 32 bits
+MAX_DOCUMENTS = 2**32  # in one deduplication, because document numbers have 32 bits
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
 Mode = Literal["exact", "near", "both"]

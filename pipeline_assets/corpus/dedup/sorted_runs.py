@@ -31,7 +31,7 @@ _PAIRS_AREA = f"{WORK_FOLDER}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
-_CHECKSUM_DIGITS = 8  # of the checksum of the names
+_CHECKSUM_DIGITS = 8  # hex digits of the checksum of the names
 _SAMPLES_PER_RANGE = 4  # samples of each run for each range, to divide keys
 Runs = Sequence[OutputFile]
 

@@ -16,9 +16,9 @@ datatrove 0.10 uses spaCy's tokens as words, counts spaces in top n-grams and in
 n-grams, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words
 of a copied run of 12. This module follows the paper and counts all 12.
 
-The counts are exact. Each distinct (n-1)-gram has a number, and an n-gram is the pair of the two (n-1)-grams that
-overlap in it. An n-gram can repeat only if both of these repeat. So each level examines only words at which an
-(n-1)-gram repeats, which are few in most text.
+The counts are exact. Each distinct (n-1)-gram has an id, and an n-gram is the pair of the two (n-1)-grams that overlap
+in it. An n-gram can repeat only if both of these repeat. So for each n, only the words at which an (n-1)-gram repeats
+are examined, which are few in most texts.
 
 Loops avoid branches that go both ways about equally often: a misprediction costs as much as the rest of the loop.
 """
@@ -132,7 +132,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Number words: set `grams` of each word to the first word that is equal to it.
+    """Set the ids of words: `grams` of each word becomes the first word equal to it.
 
     `counts` gets the occurrences of each distinct word, at the index of the first. `repeated` gets all words.
     """
@@ -199,7 +199,7 @@ def _count_copies(firsts: NDArray[np.int32], item_count: int, words: WordSpans, 
         if before[stop] - before[start] < stop - start:
             continue
         key = _ZERO
-        for word in range(start, stop):  # hash the numbers of the words, in order
+        for word in range(start, stop):  # hash the ids of the words, in order
             key = (key ^ np.uint64(grams[word])) * _GOLDEN
         keys[item] = key
         slot = _mix_bits(key) & mask
@@ -253,7 +253,7 @@ def _key_grams(repeated_count: int, scratch: Scratch) -> int:
         # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `grams` still has the level below
         # at both, because words ascend and only entries before `word` are overwritten.
         first, second = grams[word], grams[word + _ONE]
-        # The two numbers, below 2**31, fill the halves of the key, so different n-grams have different keys. (If second
+        # The two ids, below 2**31, fill the halves of the key, so different n-grams have different keys. (If `second`
         # is -1, the key is wrong, but this entry is not kept.)
         scratch.keys[word] = _mix_bits(to_index(first) << _HALF | to_index(second))
         # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram repeats.
@@ -266,7 +266,7 @@ def _key_grams(repeated_count: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _number_grams(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
-    """Number and count n-grams by key; return the number of characters in copies."""
+    """Set the ids and counts of n-grams by key; return the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far

@@ -46,7 +46,8 @@ _PATTERNS: dict[str, Callable[[str], str]] = {
     "RegexpILike": "(?i){}".format,
     "RegexpLike": str,
 }
-# Their precedence differs between SQL dialects, so as operands (except those of AND, OR and NOT) they need parentheses.
+# The precedence of comparisons and NOT differs between SQL dialects, so as operands of comparisons and arithmetic they
+# need parentheses.
 _COMPARISONS = {"Between", "EQ", "GT", "GTE", "ILike", "In", "Is", "LT", "LTE", "Like", "NEQ", "Not"}
 _COMPARISONS |= {"RegexpILike", "RegexpLike"}
 _ARITHMETIC = {"Add", "Div", "Mul", "Neg", "Sub"}

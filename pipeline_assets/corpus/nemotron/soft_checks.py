@@ -35,7 +35,8 @@ def find_failed_checks(parsed: ParsedText, log: CallLog, declared: Container[str
 
 
 def _has_repeated_lines(lines: Sequence[str]) -> bool:
-    # Ten equal lines contain two with numbers that are consecutive multiples of 5, which most texts do not have.
+    # Ten equal lines contain two whose line numbers are consecutive multiples of 5. Most texts have no equal lines at
+    # such numbers, so they skip the slower search.
     sampled = itertools.pairwise(lines[:: _MIN_EQUAL_LINES // 2])
     return any(first == second and first.strip() for first, second in sampled) and any(
         sum(1 for _ in equal) >= _MIN_EQUAL_LINES for line, equal in itertools.groupby(lines) if line.strip()
