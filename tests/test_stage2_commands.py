@@ -155,6 +155,29 @@ def test_stage_a_reads_the_rows_that_raw_wrote(tmp_path: Path, typed: Corpusmill
     assert (rows.read_bytes()[:4] == b"\x28\xb5\x2f\xfd") == (ending == "jsonl.zstd")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("raw", "--dataset", WEB, "--output", "IN/web.jsonl"),
+        ("filter", "--dataset", WEB, "--output-path", "IN/web.txt"),
+        ("process", "small", "--log-file", "IN/logs/process.log"),
+        ("tokenizer", "check", "--tokenizer-path", "IN/spm_160_unigram.model", "--metadata-json", "IN/checksum.json"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_output_file_is_written_into_a_sealed_artifact(
+    out: Path, tmp_path: Path, typed: Corpusmill, words: tuple[str, ...]
+) -> None:
+    sealed = out / "stage2" / "small" / "tokenizer"
+    data = () if words[0] == "tokenizer" else ("--out-dir", tmp_path / "out")
+    before = {path: path.read_bytes() for path in sealed.iterdir()}
+
+    refused = typed("stage2", *(word.replace("IN", str(sealed)) for word in words), *data, status=2)
+
+    assert f"output file is in the sealed artifact {sealed}; choose another folder" in refused.stderr
+    assert {path: path.read_bytes() for path in sealed.iterdir()} == before
+
+
 @pytest.mark.parametrize("name", ["log", "log.json"])
 def test_a_folder_is_no_log_file(out: Path, tmp_path: Path, typed: Corpusmill, name: str) -> None:
     (tmp_path / name).mkdir()
@@ -228,6 +251,9 @@ def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_p
     assert json.loads(told.read_text())["vocabulary_size"] == 160
     assert json.loads(found.stdout)["is_expected"]
     assert typed("tokenizer", "check", model).stdout == found.stdout
+
+    copy = Path(shutil.copy(model, tmp_path))
+    assert json.loads(typed("tokenizer", "check", copy).stdout)["is_expected"] is None
 
     words = ("--tokenizer_path", model, "--expected_sha256", "0" * 64, "--metadata_json", told)
     wrong = typed("stage2", "tokenizer", "check", *words, status=1)

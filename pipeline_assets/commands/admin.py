@@ -150,11 +150,14 @@ def check(
 
     Example: corpusmill tokenizer check o200k_base.tiktoken
     """
+    from pipeline_assets.build.rows.text_export import check_output_file
     from pipeline_assets.corpus.tokens.describe import describe_o200k, describe_sentencepiece, expected_hash
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
     if not path.is_file():
         raise UsageError("file not found", path, "pass a .tiktoken or .model file")
+    if metadata_json is not None:
+        check_output_file(metadata_json)
     is_model = path.suffix == ".model"
     expected = expected_hash(path, expected_sha256) if is_model else expected_sha256 or VOCABULARY_SHA256
     refusal: InputError | None = None

@@ -13,7 +13,7 @@ from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe
 from pipeline_assets.build.recipe_writing import copy_recipe
-from pipeline_assets.build.rows.text_export import check_output_file, raise_if_folder, write_ndjsonl, write_txt
+from pipeline_assets.build.rows.text_export import check_named_output, check_output_file, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
@@ -82,7 +82,7 @@ def raw(
     Example: corpusmill stage2 raw --dataset allenai/c4 --subset en --limit 1000 --output data/raw/c4.ndjsonl
     """
     if output is not None:
-        check_output_file(output, "--output", "lines")
+        check_named_output(output, "--output", "lines")
     corpus = _build_source(build, "raw", _hub_section(dataset, keys, build.run, output), RAW_CORPUS.name)
     pages = (f"  {corpus.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
     print_lines([str(corpus.folder), *pages])
@@ -116,7 +116,7 @@ def filter(
 
     Example: corpusmill stage2 filter --dataset allenai/c4 --subset en --limit 1000 --output-path c4.txt
     """
-    check_output_file(output_path, "--output-path", "text")
+    check_named_output(output_path, "--output-path", "text")
     if min_chars > max_chars:
         what = f"must be at most --max-chars ({max_chars:,}), got {min_chars:,}"
         raise UsageError(what, "--min-chars", "lower it")
@@ -274,7 +274,7 @@ def _write_derived_recipe(path: Path, name: str, changes: Content, build: BuildO
 def _log_to(file: Path | None) -> None:
     if file is None:
         return
-    raise_if_folder(file)
+    check_output_file(file)
     make_folder(file.absolute().parent)
     if file.suffix != _STATISTICS_SUFFIX:
         handler = logging.FileHandler(file)

@@ -13,6 +13,7 @@ from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 _decoder = msgspec.json.Decoder(DocumentText)
 _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
@@ -28,7 +29,7 @@ def write_txt(corpus: Artifact, path: Path) -> int:
 
     Line breaks become spaces. Blank texts are omitted, so that `text_unit: line` reads back as many documents as were
     written. The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd, and appears when it is
-    complete. Raise UsageError if `path` is a folder.
+    complete. Raise UsageError if `path` is a folder, or in a sealed artifact.
     """
     return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
 
@@ -38,22 +39,25 @@ def _texts(lines: bytes) -> Iterator[str]:
     return (text for text in texts if text.strip(_ASCII_BLANKS))
 
 
-def check_output_file(path: Path, option: str, format_: Format) -> None:
-    """Raise UsageError if a file is a folder, or has the suffix of another format."""
-    raise_if_folder(path)
+def check_named_output(path: Path, option: str, format_: Format) -> None:
+    """Raise the errors of `check_output_file`, or for a name of another format."""
+    check_output_file(path)
     if detect_format(path.name) not in (None, format_):
         endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)
         raise UsageError(f"must end with {endings}, compressed or not, got {path.name}", option, "rename the file")
 
 
-def raise_if_folder(path: Path) -> None:
-    """Raise UsageError if the path of an output file is a folder."""
+def check_output_file(path: Path) -> None:
+    """Raise UsageError if an output file is a folder, or in a sealed artifact."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
+    artifact = next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
+    if artifact is not None:
+        raise UsageError(f"output file is in the sealed artifact {artifact}", path, "choose another folder")
 
 
 def _write_converted(corpus: Artifact, path: Path, convert: Callable[[bytes], bytes]) -> int:
-    raise_if_folder(path)
+    check_output_file(path)
     durable.make_folder(path.absolute().parent)
     written, stream = 0, compressor_for(path.name)
     with durable.DurableFile(path) as file:

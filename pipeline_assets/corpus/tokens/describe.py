@@ -27,8 +27,8 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
     Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the one in checksum.json
-    next to the model, if this file exists. Raise UsageError if `expected_sha256` is not a sha256, and InputError for a
-    wrong hash or an invalid model.
+    next to the model; without this file, `is_expected` is None. Raise UsageError if `expected_sha256` is not a sha256,
+    and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):
@@ -43,7 +43,7 @@ def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, A
         "file": path.name,
         "bytes": path.stat().st_size,
         "sha256": actual,
-        "is_expected": bool(expected_sha256),
+        "is_expected": True if expected_sha256 else None,
         "vocabulary_size": model.vocabulary_size,
         "pieces": {kind: sum(map(is_kind, ids)) for kind, is_kind in kinds.items()},
         "ids": {"unknown": pieces.unk_id(), "begin": pieces.bos_id(), "end": pieces.eos_id(), "pad": pieces.pad_id()},
