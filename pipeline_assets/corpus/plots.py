@@ -58,4 +58,4 @@ def text_plot(bars: Sequence[HistogramBar]) -> str:
 def text_bars(counts: Sequence[int]) -> str:
     """Plot counts as a line of block characters with proportional heights."""
     # Height 7 · count / maximum, rounded up (-(-a // b) is the ceiling of a / b), so only 0 has the lowest character.
-    return "".join(_BLOCK_CHARACTERS[-(-7 * count // max(counts))] for count in counts)
+    return "".join(_BLOCK_CHARACTERS[-(-7 * count // (max(counts) or 1))] for count in counts)

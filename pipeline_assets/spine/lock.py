@@ -127,8 +127,9 @@ def _open_locked(path: Path, target: Path) -> int:
                 error.filename = str(path)
                 raise
             raise RetryableError(f"this file system has no locks ({error.strerror})", path, LOCK_FIX) from None
-        if os.path.lexists(path) and os.path.samestat(os.fstat(descriptor), os.lstat(path)):
-            return descriptor
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
+                return descriptor
         os.close(descriptor)
 
 
