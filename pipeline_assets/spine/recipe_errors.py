@@ -20,6 +20,7 @@ _UNION_MEMBERS = {
     "int": "int_type",
     "str": "string_type",
 }  # last part of a location, and its error
+_NO_DEFAULT = "default_factory_not_called"
 _UNION_TAG = re.compile(r"\([a-z]+\)|(function-after\[.*)?tuple\[.*\]")
 _PYDANTIC_RULE = re.compile(r"\w+ should (.*)")
 _PLAIN_WORDS = (
@@ -45,7 +46,8 @@ def format_validation_errors(
     A missing key is not reported if a misspelt key resembles it. `locate` gets the path of a key, without pydantic's
     names of types in unions, and returns the place of the key, or, if the key is missing, of its section.
     """
-    problems = error.errors(include_url=False)
+    # A default that depends on an invalid key is no error of its own.
+    problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]
     for problem in problems:
         problem["loc"] = tuple(part for part in problem["loc"] if not _UNION_TAG.fullmatch(str(part)))
     problems = _join_unions(problems)

@@ -15,6 +15,7 @@ from pipeline_assets.spine.section import RecipeSection
 MAX_DOCUMENTS = 2**32  # in one deduplication, because document numbers have 32 bits
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
+_ONE_PROPOSER = "set one of `minhash` and `faiss`, to propose pairs"
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
@@ -104,7 +105,11 @@ class NearRecipe(RecipeSection):
         """Fill in missing keys: recommended bands and rows, or the distance of faiss."""
         if not isinstance(content, Mapping):
             return content
+        if content.get("minhash") is not None and content.get("faiss") is not None:
+            raise ValueError(_ONE_PROPOSER)
         threshold, sketch = 0.0, content.get("faiss")
+        if isinstance(sketch, Mapping):  # without a valid threshold, only its error is reported
+            content = {**content, "faiss": {"max_distance": 0, **sketch}}
         with contextlib.suppress(ValueError, TypeError, ArithmeticError):  # the validator of the key reports the error
             threshold = float(content.get("threshold", cls.model_fields["threshold"].default))
             if isinstance(sketch, Mapping) and "max_distance" not in sketch and 0 < threshold <= 1:
@@ -122,7 +127,9 @@ class NearRecipe(RecipeSection):
                 banding = recommend_banding(permutations, threshold, TARGET_RECALL)
                 bands = minhash.get("bands") or permutations // (minhash.get("rows") or banding.rows)
                 minhash = {"bands": bands, "rows": permutations // bands or 1} | minhash
-        return {**content, "minhash": {"bands": 1, "rows": minhash["permutations"]} | minhash}
+        permutations = minhash["permutations"]
+        rows = permutations if isinstance(permutations, int) and permutations > 0 else 1  # else: it is the only error
+        return {**content, "minhash": {"bands": 1, "rows": rows} | minhash}
 
     @property
     def proposer(self) -> MinHashRecipe | BinarySketchRecipe:
@@ -149,7 +156,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_proposer(self) -> Self:
         if (self.minhash is None) == (self.faiss is None):
-            raise ValueError("set one of `minhash` and `faiss`, to propose pairs")
+            raise ValueError(_ONE_PROPOSER)
         return self
 
 

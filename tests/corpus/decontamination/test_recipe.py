@@ -41,3 +41,10 @@ def test_a_recipe_is_what_its_content_says() -> None:
     rules = recipe(action="cut", margin_words=3)
 
     assert DecontaminationRecipe.from_content(rules.content()) == rules
+
+
+def test_a_default_that_depends_on_an_invalid_key_is_no_error_of_its_own() -> None:
+    with pytest.raises(UsageError) as error:
+        DecontaminationRecipe.from_mapping({"ngram_words": 0}, "quiz.yaml")
+
+    assert str(error.value) == "quiz.yaml: `ngram_words` must be >= 1, got 0; correct the value"

@@ -1,5 +1,6 @@
 """Recipes of deduplication: what they refuse, what they recommend, and caps on what may go."""
 
+import pydantic
 import pytest
 from dedup_build import recipe
 
@@ -57,9 +58,27 @@ def test_a_section_that_is_false_is_not_an_empty_one() -> None:
         DedupRecipe.model_validate({"near": {"minhash": False}})
 
 
-def test_pairs_are_proposed_in_one_way() -> None:
+@pytest.mark.parametrize("faiss", [SKETCHES, {}])
+def test_pairs_are_proposed_in_one_way(faiss: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="set one of `minhash` and `faiss`"):
-        DedupRecipe.model_validate({"near": recipe().content()["near"] | {"faiss": SKETCHES}})
+        DedupRecipe.model_validate({"near": recipe().content()["near"] | {"faiss": faiss}})
+
+
+@pytest.mark.parametrize(
+    ("near", "key"),
+    [
+        ({"threshold": 2}, "threshold"),
+        ({"threshold": 2, "faiss": {}}, "threshold"),
+        ({"faiss": {"bits": "x"}}, "faiss.bits"),
+        ({"minhash": {"permutations": "x"}}, "minhash.permutations"),
+        ({"minhash": {"permutations": 0}}, "minhash.permutations"),
+    ],
+)
+def test_a_wrong_key_is_the_only_error(near: dict[str, object], key: str) -> None:
+    with pytest.raises(pydantic.ValidationError) as refused:
+        DedupRecipe.model_validate({"near": near})
+
+    assert [".".join(map(str, error["loc"])) for error in refused.value.errors()] == [f"near.{key}"]
 
 
 def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() -> None:
