@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from pipeline_assets.build.target import Target
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest, try_read_manifest
 from pipeline_assets.spine.build_result import BuildFunction, BuildResult
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import Identity, Manifest
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.provenance import ProvenanceRecorder
@@ -75,30 +76,30 @@ def build_target(
 
 
 def seal_manifest(
-    target: Target,
-    root: Path,
-    content: BuildResult,
-    run_settings: Mapping[str, Any],
-    recorder: ProvenanceRecorder,
-    replace: bool,
+    target: Target, root: Path, describe: Callable[[], BuildResult], replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    A sealed manifest with different content is replaced only if `replace` is set, because artifacts that were built
-    from it would lose their input. `recorder` was created at the start of the build.
+    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
+    with different content, from which artifacts were built, is replaced only if `replace` is set, because they would
+    lose their input.
     """
+    if target.matches_recipe(root):
+        return open_artifact(root / target.folder)
+    recorder = ProvenanceRecorder()
+    with verify_reads():
+        content = describe()
     inputs = [
         entry | {"member": upstream.folder.name} if upstream in target.members else entry
         for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)
     ]
-    if target.matches_recipe(root):
-        return open_artifact(root / target.folder)
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
     identity = _build_identity(target, content, inputs)
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
-        raise_if_occupied(target, root, replace)
+        is_replaceable = replace or (sealed is not None and not Lineage(root).downstream(sealed.digest))
+        raise_if_occupied(target, root, is_replaceable)
     provenance = {**recorder.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
     manifest = Manifest(target.kind.name, target.name, identity, [], provenance)
     return seal_in_place(root / target.folder, manifest, functools.partial(target.matches_recipe, root))

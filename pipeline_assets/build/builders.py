@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
@@ -11,13 +10,9 @@ from pipeline_assets.build.earlier_versions import link_earlier_files, open_kept
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Build, Kind, Target
 from pipeline_assets.corpus.removals import NO_REMOVALS, REMOVALS_KEY, Removals
-from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.staging import StagingDir
-from pipeline_assets.spine.verified_reads import verify_reads
 
 
 @dataclass(frozen=True)
@@ -72,33 +67,15 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
 
 def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
-    """Return the `build` of a kind that writes only a manifest of inputs.
-
-    `describe` lists the inputs. It may hash all of them, so it is not called if the sealed artifact matches its recipe.
-    """
+    """Return a `build` that seals only a manifest of the inputs that `describe` lists."""
 
     def build(target: Target, run: Run) -> Artifact:
-        if target.matches_recipe(run.root):
-            return open_artifact(run.root / target.folder)
-        recorder = ProvenanceRecorder()
-        with verify_reads():
-            content = add_plan(describe(target, run.for_artifact(target.partition)), target)
-        replace = run.replace or not _has_downstream(run.root / target.folder, run.root)
-        return seal_manifest(target, run.root, content, run.provenance(), recorder, replace)
+        def list_inputs() -> BuildResult:
+            return add_plan(describe(target, run.for_artifact(target.partition)), target)
+
+        return seal_manifest(target, run.root, list_inputs, run.replace, run.provenance())
 
     return functools.update_wrapper(build, describe)
-
-
-def _has_downstream(folder: Path, root: Path) -> bool:
-    """Check whether the artifact in `folder` is an input of other artifacts.
-
-    If not, a new manifest can replace it without `--replace`. True if the manifest in `folder` is unreadable.
-    """
-    try:
-        sealed = read_manifest(folder)
-    except InputError:
-        return True
-    return sealed is not None and bool(Lineage(root).downstream(sealed.digest))
 
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:

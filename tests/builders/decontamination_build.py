@@ -25,7 +25,6 @@ from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
@@ -69,9 +68,7 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
         {"files": list(own.files)},
         external_inputs=source,
     )
-    listing = seal_manifest(
-        target, folder, pin_folder_files(source, folder, RunSettings()), {}, ProvenanceRecorder(), replace=True
-    )
+    listing = seal_manifest(target, folder, lambda: pin_folder_files(source, folder, RunSettings()), True, {})
     return EvaluationSet(own, listing.manifest, source)
 
 

@@ -16,7 +16,6 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.spine.artifact import CheckResult, Verdict, read_check_results, write_check_results
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.provenance import ProvenanceRecorder
 
 PASSED = CheckResult("ledger_adds_up", True, True, "2 in = 2 out")
 WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9.00%")
@@ -115,7 +114,7 @@ def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replaci
     say(tmp_path, digest, FAILED)
 
     there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
-    members = seal_manifest(ENGLISH_WORDS, tmp_path, BuildResult([], {}, {}), {}, ProvenanceRecorder(), replace=True)
+    members = seal_manifest(ENGLISH_WORDS, tmp_path, lambda: BuildResult([], {}, {}), True, {})
 
     assert there.manifest.digest == members.manifest.digest == digest
 
@@ -125,9 +124,7 @@ def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: 
 
     told = {
         refusal(lambda: build(COUNT, tmp_path, never)),
-        refusal(
-            lambda: seal_manifest(COUNT, tmp_path, BuildResult([], {}, {}), {}, ProvenanceRecorder(), replace=True)
-        ),
+        refusal(lambda: seal_manifest(COUNT, tmp_path, lambda: BuildResult([], {}, {}), True, {})),
     }
 
     why = "words_are_english failed: 3 of 4 are not; downstream artifacts are not built until that check passes"

@@ -23,7 +23,6 @@ from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import Identity, StageVersion
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingDir, staging_folders
 
@@ -191,13 +190,9 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     )
     sealed = [build(member, tmp_path, one_file) for member in members]
 
-    artifact = seal_manifest(
-        dataset, tmp_path, BuildResult([], {"documents": 4}, {}), {}, ProvenanceRecorder(), replace=True
-    )
+    artifact = seal_manifest(dataset, tmp_path, lambda: BuildResult([], {"documents": 4}, {}), True, {})
     steps_of_again = steps_of(
-        lambda: seal_manifest(
-            dataset, tmp_path, BuildResult([], {"documents": 4}, {}), {}, ProvenanceRecorder(), replace=True
-        )
+        lambda: seal_manifest(dataset, tmp_path, lambda: BuildResult([], {"documents": 4}, {}), True, {})
     )
 
     assert artifact.manifest.identity.inputs == [
@@ -213,14 +208,12 @@ def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target(unknown_kind("words/all", StageVersion("join", 1)), "all", Path("all"), {}, upstream=(member,))
     build(member, tmp_path, one_file)
-    before = seal_manifest(
-        dataset, tmp_path, BuildResult([], {}, {}), {}, ProvenanceRecorder(), replace=True
-    ).manifest.digest
+    before = seal_manifest(dataset, tmp_path, lambda: BuildResult([], {}, {}), True, {}).manifest.digest
 
     changed = replace(member, recipe={"language": "french"})
     build(changed, tmp_path, nothing, replace=True)
     after = seal_manifest(
-        replace(dataset, upstream=(changed,)), tmp_path, BuildResult([], {}, {}), {}, ProvenanceRecorder(), replace=True
+        replace(dataset, upstream=(changed,)), tmp_path, lambda: BuildResult([], {}, {}), True, {}
     ).manifest.digest
 
     assert after != before
