@@ -161,15 +161,9 @@ class Run:
             faiss_gpu=FAISS_GPU.read(variables) if variables.get(FAISS_GPU.variable) else None,
             vocabulary=vocabulary,
         )
-        return cls(
-            root,
-            settings,
-            hub or open_hub(root, variables),
-            replace,
-            wait_s,
-            remote_launcher=remote_launcher,
-            keep_work=bool(KEEP_WORK.read(variables)) if variables.get(KEEP_WORK.variable) else None,
-        )
+        hub = hub or open_hub(root, variables)
+        keep_work = bool(KEEP_WORK.read(variables)) if variables.get(KEEP_WORK.variable) else None
+        return cls(root, settings, hub, replace, wait_s, remote_launcher=remote_launcher, keep_work=keep_work)
 
     def require_hub(self, purpose: str) -> HubFiles:
         """Return the hub; raise ValueError, which names the purpose, if the run has none."""

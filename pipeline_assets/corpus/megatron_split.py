@@ -40,14 +40,8 @@ from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir, total
 SPLIT_STAGE = StageVersion("megatron_split", 1)
 DATASET_STAGE = StageVersion("megatron_dataset", 1)
 TOKENS_FILE, INDEX_FILE, DOCUMENTS_FILE = "tokens.bin", "tokens.idx", "documents.parquet"
-DOCUMENTS_SCHEMA = pa.schema(
-    [
-        pa.field("doc_id", pa.string(), nullable=False),
-        pa.field("source_shard", pa.string(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("tokens", pa.int32(), nullable=False),
-    ]
-)
+_COLUMN_TYPES = {"doc_id": pa.string(), "source_shard": pa.string(), "row": pa.int64(), "tokens": pa.int32()}
+DOCUMENTS_SCHEMA = pa.schema([pa.field(name, type, nullable=False) for name, type in _COLUMN_TYPES.items()])
 
 
 class MegatronRecipe(RecipeSection):

@@ -130,19 +130,12 @@ HEALING_TEXT_MANIFEST = Kind(
 
 
 def _encode(job: Job) -> BuildResult:
-    [selection], run = job.target.upstream, job.run
-    [snapshot] = selection.upstream
-    selected = job.upstream[0].manifest
-    [corpus] = selected.identity.inputs
+    [selection], [selection_target] = job.upstream, job.target.upstream
+    [snapshot], [snapshot_target] = selection.manifest.identity.inputs, selection_target.upstream
+    corpus = open_artifact(job.run.root / snapshot_target.folder, snapshot["digest"])
+    shards = training_set.read_selection(selection.manifest)
     recipe = splits.MegatronRecipe.from_content({key: value for key, value in job.recipe.items() if key != "split"})
-    return splits.build_split(
-        job.staging,
-        open_artifact(run.root / snapshot.folder, corpus["digest"]),
-        training_set.read_selection(selected),
-        recipe,
-        job.recipe["split"],
-        run.settings,
-    )
+    return splits.build_split(job.staging, corpus, shards, recipe, job.recipe["split"], job.run.settings)
 
 
 def _budgeted_tokens(recipe: Mapping[str, Any]) -> Forecast:

@@ -49,9 +49,8 @@ def choose_pieces(
                 # two thirds, so that footers are read in vain only if later row groups are half as large again.
                 needed_files = (amount - total) * 2 // (3 * largest) if largest else 1
                 for groups in read_row_groups(ranked[rank : rank + max(needed_files, 1)]):
-                    ordered.append(
-                        sorted(groups, key=lambda group: seeded_sort_key(seed, group.file.path, group.number))
-                    )
+                    by_hash = sorted(groups, key=lambda group: seeded_sort_key(seed, group.file.path, group.number))
+                    ordered.append(by_hash)
             if round_number < len(ordered[rank]):
                 group = ordered[rank][round_number]
                 rows = min(group.rows, amount - total) if unit == "documents" else group.rows

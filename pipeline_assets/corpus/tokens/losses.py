@@ -44,9 +44,8 @@ class Losses:
     @property
     def fraction(self) -> Fraction:
         """Share of unknown tokens or of lost characters, whichever is larger."""
-        return max(
-            Fraction(self.unknown_tokens, max(self.tokens, 1)), Fraction(self.lost_characters, max(self.characters, 1))
-        )
+        unknown = Fraction(self.unknown_tokens, max(self.tokens, 1))
+        return max(unknown, Fraction(self.lost_characters, max(self.characters, 1)))
 
     def to_json(self) -> dict[str, int | str]:
         """Return the counts and `fraction` as JSON values of a manifest."""
