@@ -53,8 +53,10 @@ from pipeline_assets.spine.staging import (
     staging_folders,
 )
 
-# Commands that write or read a recipe in the data root; others build in a folder that the user names.
+# Commands that write or read a recipe in the data root; others build in a folder that the user names, and some commands
+# of nemotron build next to the input that the user names.
 _RECIPE_COMMANDS = {"run", "demo", "smoke", "stage2", "nemotron", "parallel"}
+_INPUT_COMMANDS = (["nemotron", "percentiles"], ["nemotron", "pools"], ["nemotron", "subsets"])
 _CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its artifact
 
 
@@ -302,7 +304,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check if a user named the folder or its recipe file, or pulled or copied it.
+    """Check if a user named the folder, its recipe file or its input, or pulled or copied it.
 
     Names are read from the build command that the manifest records.
     """
@@ -311,7 +313,8 @@ def _is_named(folder: Path, manifest: Manifest) -> bool:
     has_recipe_file = any(word.strip("'\"").endswith((".yaml", ".yml")) for word in words)
     has_recipe_file |= words[1:2] == ["run"] and "/" in without_values  # `run` reads any path with a slash
     is_copy = PULLED_KEY in manifest.provenance or not check_record_path(folder).exists()
-    return is_copy or has_recipe_file or not _RECIPE_COMMANDS.issuperset(words[1:2])
+    has_recipe = _RECIPE_COMMANDS.issuperset(words[1:2]) and words[1:3] not in _INPUT_COMMANDS
+    return is_copy or has_recipe_file or not has_recipe
 
 
 def _input_digests(manifest: Manifest) -> set[str]:

@@ -214,6 +214,20 @@ def test_a_recipe_file_without_ending_is_known_by_its_slash(
     assert bool(sealed_in(tmp_path)) is is_kept
 
 
+@pytest.mark.parametrize(("command", "is_kept"), [("subsets", True), ("pools", True), ("run-all", False)])
+def test_artifacts_beside_the_input_that_a_command_names_are_kept(
+    command: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These commands write no recipe that requests what they build."""
+    typed = f"corpusmill nemotron {command} --in-dir d/graph --out-dir d"
+    monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": typed, "id": "1"})
+    build_graph(tmp_path, "words", CHAIN).unlink()
+
+    collect(tmp_path)
+
+    assert bool(sealed_in(tmp_path)) is is_kept
+
+
 def link_an_artifact(root: Path, away: Path) -> Path:
     (root / "graph" / "words" / "b").rename(away / "b")
     (root / "graph" / "words" / "b").symlink_to(away / "b")
