@@ -14,6 +14,7 @@ from nemotron_hub import is_science_line
 from rows_contract import hold_contract
 
 from pipeline_assets.build.build_target import build_target
+from pipeline_assets.build.rows.comparison import compare
 from pipeline_assets.build.rows.conversations import PoolRows, SubsetRows
 from pipeline_assets.build.rows.row_stores import open_rows, preview
 from pipeline_assets.build.rows.store import TextSource, UpstreamRow
@@ -182,3 +183,15 @@ def test_rows_of_pools_that_state_no_tokens_are_previewed_without_them(tmp_path:
     subsets = subset_pools.subsets_of(tmp_path, [scored], {"all": {}})
 
     assert preview(subsets, SYSTEMS.kinds)[0] == {"id": "a", "characters": "355", "asked": "2 + 2?"}
+
+
+def test_subsets_of_pools_whose_rows_name_no_split_are_compared(tmp_path: Path) -> None:
+    subsets = []
+    for folder, names in ((tmp_path / "first", "abc"), (tmp_path / "second", "abd")):
+        rows = [subset_pools.talk(name, split=None) for name in names]
+        scored = subset_pools.scored(folder, "mine/low", rows, [1.0, 2.0, 3.0])
+        subsets.append(subset_pools.subsets_of(folder, [scored], {"all": {}}))
+
+    [found] = compare(*subsets, SYSTEMS.kinds).documents
+
+    assert (found.only_in_a.examples, found.only_in_b.examples, found.in_both.documents) == (["c"], ["d"], 2)

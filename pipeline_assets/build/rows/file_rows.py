@@ -131,7 +131,7 @@ class FileRows(RowStore):
         for name in self.files:
             folder = [name.rpartition("/")[0]] if self.repeats_rows else []
             for values in self.schema.read(self.artifact.path(name), columns):
-                row_id = "\0".join([*folder, *values[:keys]])
+                row_id = "\0".join([*folder, *(value or "" for value in values[:keys])])  # pools may lack splits
                 yield ComparableRow(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
     def row_at(self, number: int) -> Row:
