@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pydantic
 import pytest
 from decontamination_build import recipe
 
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationRecipe, EvaluationColumns
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.recipe_errors import format_validation_errors
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,8 @@ def test_a_recipe_is_what_its_content_says() -> None:
 
 
 def test_a_default_that_depends_on_an_invalid_key_is_no_error_of_its_own() -> None:
-    with pytest.raises(UsageError) as error:
-        DecontaminationRecipe.from_mapping({"ngram_words": 0}, "quiz.yaml")
+    with pytest.raises(pydantic.ValidationError) as refused:
+        DecontaminationRecipe.model_validate({"ngram_words": 0})
 
-    assert str(error.value) == "quiz.yaml: `ngram_words` must be >= 1, got 0; correct the value"
+    errors = format_validation_errors(refused.value, DecontaminationRecipe, lambda keys: "quiz.yaml")
+    assert [str(error) for error in errors] == ["quiz.yaml: `ngram_words` must be >= 1, got 0; correct the value"]
