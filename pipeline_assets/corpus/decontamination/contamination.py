@@ -65,12 +65,12 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
         first, stop = bounds[document : document + 2].tolist()
         span = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
         in_document = NgramMatches(matches.words[span] - first, matches.ngrams[span])
-        if contamination := _contamination(document, slice_words(words, first, stop), in_document, index, cut):
+        if contamination := _examine_document(document, slice_words(words, first, stop), in_document, index, cut):
             contaminated.append(contamination)
     return contaminated
 
 
-def _contamination(
+def _examine_document(
     document: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
     items, shared_ngrams = _matching_items(matches, index.items)

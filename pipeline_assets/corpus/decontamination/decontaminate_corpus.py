@@ -124,7 +124,7 @@ def _decontaminate_block(
             kept.append(line)
             counts["bytes"] += len(text)
             continue
-        evidence = _evidence(row, document, matches[number], shard, rules, index)
+        evidence = _describe_contamination(row, document, matches[number], shard, rules, index)
         contaminated.append(evidence)
         counts.update(f"contaminated/{name}" for name in evidence.items)
         if evidence.action == "dropped":
@@ -139,7 +139,7 @@ def _decontaminate_block(
     return kept, contaminated
 
 
-def _evidence(
+def _describe_contamination(
     row: int,
     document: RawDocument,
     match: Contamination,

@@ -149,11 +149,11 @@ def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGrou
             corpus = open_artifact(folder)
             decision = next((decision for decision in read_decisions(corpus) if decision.doc_id == doc_id), None)
             if decision is not None:
-                yield _group(lineage, corpus, decision.duplicate_of or decision.doc_id, decision.seen_in)
+                yield _build_group(lineage, corpus, decision.duplicate_of or decision.doc_id, decision.seen_in)
 
 
-def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
-    owner = corpus if seen_in is None else _seen_corpus(lineage, corpus, seen_in)
+def _build_group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None) -> DocumentGroup:
+    owner = corpus if seen_in is None else _find_seen_corpus(lineage, corpus, seen_in)
     kept = None
     if owner is not None:
         kept = GroupMember(owner, next(find_decisions(owner, doc_id=[kept_id])))
@@ -165,7 +165,7 @@ def _group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str | None
     return DocumentGroup(corpus, kept_id, seen_in, kept, dropped)
 
 
-def _seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
+def _find_seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
     """Return the corpus that a signature store describes; None if either is missing."""
     _, stores = input_digests(corpus)
     try:

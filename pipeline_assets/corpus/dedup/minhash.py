@@ -96,7 +96,7 @@ def minhash_signatures(batch: NormalizedBatch, recipe: MinHashRecipe | BinarySke
     """
     hashes, offsets = _text_shingles(batch, recipe.shingle_words)
     signatures = np.full((len(batch.starts), recipe.permutations), _EMPTY)
-    _sign(hashes, offsets, draw_permutations(recipe), signatures)
+    _fill_signatures(hashes, offsets, draw_permutations(recipe), signatures)
     return signatures
 
 
@@ -110,7 +110,7 @@ def _murmur_mix(shingle: np.uint64) -> np.uint32:
 
 
 @compiled
-def _sign(
+def _fill_signatures(
     hashes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     permutations: NDArray[np.uint32],

@@ -56,9 +56,9 @@ class SeenRuns(NamedTuple):
                 for number in range(file.num_row_groups):
                     keys = file.metadata.row_group(number).column(0).statistics
                     if keys is not None and keys.max >= low and keys.min < high:
-                        yield self._select(file.read_row_group(number, use_threads=False), low, high)
+                        yield self._select_rows(file.read_row_group(number, use_threads=False), low, high)
 
-    def _select(self, table: pa.Table, low: int, high: int) -> pa.Table:
+    def _select_rows(self, table: pa.Table, low: int, high: int) -> pa.Table:
         keys, orders = to_numpy(table.column(0)), to_numpy(table["order"])
         numbers = document_numbers(orders) + np.uint64(self.first_number)
         table = table.set_column(table.schema.names.index("order"), "order", to_arrow(numbers))
@@ -174,7 +174,10 @@ def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
     if stage != SIGNATURES_STAGE:
         what = f"signatures have version {stage.version}, expected {SIGNATURES_STAGE.version}"
         raise UsageError(what, store.folder, fix)
-    own, needed = _parameters(store.manifest.identity.recipe["signatures"]), _parameters(recipe.signature_keys())
+    own, needed = (
+        _flatten_parameters(store.manifest.identity.recipe["signatures"]),
+        _flatten_parameters(recipe.signature_keys()),
+    )
     if recipe.near is None:
         own = needed | {"scope": own["scope"]}
     if own != needed:
@@ -185,7 +188,7 @@ def _check_signatures(store: Artifact, recipe: DedupRecipe) -> None:
         raise UsageError(what, store.folder, f"{fix} (stage-a signatures)")
 
 
-def _parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten_parameters(signatures: Mapping[str, Any]) -> dict[str, Any]:
     """Return scope, proposer and the proposer's keys in one mapping."""
     name = next((name for name in signatures if name != "scope"), None)
     return {"scope": signatures["scope"], "proposer": name, **(signatures[name] if name else {})}

@@ -66,20 +66,20 @@ def sketch_shard(
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     crashing_rows: list[int] = []
     files: list[OutputFile] = []
-    pending = empty = [_sketch([], shard, recipe, counts)]
+    pending = empty = [_sketch_documents([], shard, recipe, counts)]
     written = 0
     for documents, poison_rows in read_documents(shard, window, RAW_DECODER):
         crashing_rows += poison_rows
-        pending = [*pending, _sketch(documents, shard, recipe, counts)]
+        pending = [*pending, _sketch_documents(documents, shard, recipe, counts)]
         if counts["documents"] - written >= _RUN_DOCUMENTS:
-            files += _write(pending, shard, folder, len(files))
+            files += _write_runs(pending, shard, folder, len(files))
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
-        files += _write(pending, shard, folder, len(files))
+        files += _write_runs(pending, shard, folder, len(files))
     return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first.value})
 
 
-def _sketch(
+def _sketch_documents(
     numbered_documents: Sequence[tuple[int, RawDocument]], shard: CorpusShard, recipe: DedupRecipe, counts: Counter[str]
 ) -> dict[str, pa.Table]:
     """Sketch and count documents; return an unsorted table for each folder of runs."""
@@ -134,7 +134,7 @@ def _qualities(
     return qualities
 
 
-def _write(
+def _write_runs(
     blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
 ) -> Iterator[OutputFile]:
     """Write blocks of tables: one run per folder, and one file with the hashes of ids.

@@ -212,7 +212,7 @@ def verify_pairs(
         compared = compared[:, ranks < max_compared]
     sets = ShingleSets(sets_index)
     edges = pa.concat_tables(
-        _verify_block(block, sets, Fraction(threshold)) for block in _blocks(compared, sets, fetched_shingles)
+        _verify_block(block, sets, Fraction(threshold)) for block in _split_blocks(compared, sets, fetched_shingles)
     ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
     return Receipt([write_run(folder, f"{_EDGES_AREA}/{pairs.name}.run", edges)], counts)
@@ -224,7 +224,7 @@ def load_kernels() -> None:
     _fill_shared(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
 
 
-def _blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
+def _split_blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
     """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
     A block has at most 65,536 pairs. A pair that alone has more than `max_shingles` is a block of its own. Without

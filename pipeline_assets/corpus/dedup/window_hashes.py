@@ -43,12 +43,12 @@ def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Sel
     # never written take no memory.
     hashes = np.empty(len(text) + len(texts) + 1, np.uint64)
     window_counts = np.empty(len(texts), np.int64)
-    selected = _select(text, offsets, window_bytes, np.uint64(every), hashes, window_counts)
+    selected = _fill_windows(text, offsets, window_bytes, np.uint64(every), hashes, window_counts)
     return SelectedWindows(hashes[:selected].copy(), window_counts)
 
 
 @compiled
-def _select(
+def _fill_windows(
     text: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     window_bytes: int,

@@ -56,13 +56,13 @@ def load_classifier(path: Path) -> tuple[list[str], Classifier]:
     """
     try:
         with open(path, "rb") as file:
-            return _parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return _parse_classifier(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError, struct.error) as error:
         what = f"not a fastText classifier of the supported form ({error})"
         raise InputError(what, path, "save a supervised model with softmax, not quantised, as .bin") from None
 
 
-def _parse(data: mmap.mmap) -> tuple[list[str], Classifier]:
+def _parse_classifier(data: mmap.mmap) -> tuple[list[str], Classifier]:
     header = _HEADER.unpack_from(data)
     (magic, version, dimension), (max_words, loss, model, buckets, *characters) = header[:3], header[7:13]
     size, number, labels, _, pruned = header[-5:]

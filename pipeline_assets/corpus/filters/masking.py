@@ -63,11 +63,13 @@ class MaskingFilter(Filter):
         """Mask the addresses that the recipe selects, and count them in `changes`."""
         if self._recipe.emails:
             for candidate in candidates:
-                _mask(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
+                _mask_spans(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
         if self._recipe.public_ips:
             batch = text_batch([candidate.text for candidate in candidates])
             for document in _documents_with_dotted_numbers(batch).tolist():
-                _mask(candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS)
+                _mask_spans(
+                    candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS
+                )
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Mask the addresses in a document; return no measurement, as nothing is dropped."""
@@ -75,7 +77,7 @@ class MaskingFilter(Filter):
         return []
 
 
-def _mask(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]) -> None:
+def _mask_spans(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]) -> None:
     if not spans:
         return
     text, end = candidate.text, 0

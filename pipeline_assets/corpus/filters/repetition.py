@@ -80,7 +80,7 @@ def count_repetition(
     `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
-    _number_words(eight_bytes, words, scratch, number)
+    _assign_word_ids(eight_bytes, words, scratch, number)
     repeated_count, _, _ = _keep_repeated(number, scratch)
     repeated, scratch.grams[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
@@ -131,7 +131,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 
 @compiled_inner
-def _number_words(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
+def _assign_word_ids(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
     """Set the ids of words: `grams` of each word becomes the first word equal to it.
 
     `counts` gets the occurrences of each distinct word, at the index of the first. `repeated` gets all words.
@@ -230,7 +230,7 @@ def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts
     characters = words.characters
     for n in range(2, _MAX_GRAM + 1):
         repeated_count = _key_grams(repeated_count, scratch)
-        copied = _number_grams(n, repeated_count, words, scratch)
+        copied = _assign_gram_ids(n, repeated_count, words, scratch)
         repeated_count, top_count, top = _keep_repeated(repeated_count, scratch)
         if n > _MAX_TOP_GRAM:
             counts[TextCount.DUPLICATE_5_GRAMS + n - 5] = copied
@@ -265,7 +265,7 @@ def _key_grams(repeated_count: int, scratch: Scratch) -> int:
 
 
 @compiled_inner
-def _number_grams(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
+def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
     """Set the ids and counts of n-grams by key; return the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)

@@ -99,7 +99,7 @@ class _Step:
         except _TooSlow:
             return StepAnswer("rejected", TOO_SLOW, f"more than {self._seconds} s")
         except BaseException as error:
-            return StepAnswer("rejected", FAILED, _describe(error, self._file))
+            return StepAnswer("rejected", FAILED, _describe_error(error, self._file))
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
@@ -113,7 +113,7 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
         return StepAnswer("dropped", reason[0])  # plain text, also of a subclass such as numpy.str_
     if type(result) is not Document or type(result.meta) is not Meta:  # fields of a subclass would be stored
         fix = "return the document, None, or a reason of the characters a-z, 0-9 and _, such as too_short"
-        return StepAnswer("refused", f"returned {_message(ValueError(repr(result)))}", fix)
+        return StepAnswer("refused", f"returned {_error_message(ValueError(repr(result)))}", fix)
     document = _decoder.decode(line)  # decoded again, since the function may have changed its own in place
     changed = [name for name in _FIXED_FIELDS if getattr(result, name) != getattr(document, name)]
     changed += [
@@ -129,14 +129,14 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
     return StepAnswer("changed", line=returned, changes=changes) if changes else StepAnswer("kept")
 
 
-def _describe(error: BaseException, file: str) -> str:
+def _describe_error(error: BaseException, file: str) -> str:
     """Describe an exception by line, type and message, the same in every process."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
-    return f"{place}{type(error).__name__}: {_message(error)}"
+    return f"{place}{type(error).__name__}: {_error_message(error)}"
 
 
-def _message(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     """Return the message of an exception, the same in every process."""
     try:
         return _ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
@@ -199,7 +199,7 @@ def main() -> None:
     try:
         step = _Step(code, file, function, seconds)
     except BaseException as error:
-        loaded = StepAnswer("refused", f"cannot be loaded ({_describe(error, file)})", "correct the file")
+        loaded = StepAnswer("refused", f"cannot be loaded ({_describe_error(error, file)})", "correct the file")
     connection.send_bytes(msgspec.msgpack.encode(loaded))
     with contextlib.suppress(EOFError, ConnectionError):
         while step is not None:

@@ -127,7 +127,8 @@ class DatasetSection(SplitSource):
     """Dataset of a hub at a commit, or a local folder of the same layout.
 
     Attributes:
-        subset: Configuration stored as the subset of the rows; None for the card's, or `default` if the card has none.
+        subset: Configuration stored as the subset of the rows. None stores the configuration that the card names for
+            the split, or `default` if the card names no configuration.
         domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
         reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
         generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.

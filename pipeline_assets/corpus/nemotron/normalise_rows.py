@@ -79,7 +79,7 @@ def normalise_rows(
     """
     template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, rules, origin, template, removals)
-    drafts, encoded, refused = _encode(drafts, origin, encoder)
+    drafts, encoded, refused = _encode_drafts(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
     counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMS.items()})
@@ -157,7 +157,7 @@ def _read_draft(number: int, row: Row, rules: RowsRecipe, origin: RowOrigin, tem
     return _Draft(number, identifier, text, tools, metadata)
 
 
-def _encode(
+def _encode_drafts(
     drafts: Sequence[_Draft], origin: RowOrigin, encoder: Encoder
 ) -> tuple[list[_Draft], list[HarmonyTokens], list[Reject]]:
     """Return the drafts that can be encoded, their tokens, and rejects for the others."""

@@ -115,13 +115,13 @@ class _SchemaRewriter:
             self._weights[number] = self._measure_weight(self._definitions[number])
         return self._weights.get(number, 0)
 
-    def _spend(self, weight: int) -> None:
+    def _spend_budget(self, weight: int) -> None:
         self._budget -= weight
         if self._budget < 0:
             raise _TooComplex
 
     def _rewrite(self, schema: JsonValue) -> JsonValue:
-        self._spend(1)
+        self._spend_budget(1)
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else True
         keywords = {name: _READERS[name](self, value) for name, value in schema.items() if name in _READERS}
@@ -156,7 +156,7 @@ class _SchemaRewriter:
 
     def _read_pattern(self, pattern: JsonValue) -> str | None:
         """Return a pattern that the library accepts (linear time, low memory), else None."""
-        self._spend(_PATTERN_WEIGHT)
+        self._spend_budget(_PATTERN_WEIGHT)
         try:
             return pattern if isinstance(pattern, str) and _compile_validator({"pattern": pattern}) else None
         except jsonschema_rs.ValidationError:
