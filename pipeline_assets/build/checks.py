@@ -87,8 +87,7 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
         try:
             verdict = check.evaluate(artifact, target, root)
         except InputError as error:  # an unreadable file fails the check, not the run
-            verdict = Verdict(False, str(error))
-            is_final &= check.is_blocking
+            verdict = Verdict(False, str(error), is_final=check.is_blocking)
         is_final &= verdict.is_final
         results.append(CheckResult.from_verdict(check.name, check.is_blocking, verdict))
     if is_final:

@@ -180,14 +180,8 @@ class Run:
 
     def provenance(self) -> Mapping[str, Any]:
         """Return the settings that a manifest records."""
-        settings = self.settings
-        return {
-            "workers": settings.workers,
-            "engine": settings.engine,
-            "start_method": settings.start_method,
-            "zstd_level": settings.zstd_level,
-            "fetch_threads": settings.fetch_threads,
-        }
+        names = ("workers", "engine", "start_method", "zstd_level", "fetch_threads")
+        return {name: getattr(self.settings, name) for name in names}
 
 
 def open_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
