@@ -215,3 +215,21 @@ def test_a_rebuild_from_the_manifest_is_equal(recipe: Make, root: Path, corpusmi
 
     assert (result.returncode, result.stderr.count("Traceback")) == (0, 0)
     assert "identical" in result.stdout
+
+
+def test_fates_are_told_without_measurements_if_a_list_has_changed(
+    recipe: Make, root: Path, corpusmill: Callable[..., Any]
+) -> None:
+    build(recipe(), root)
+    (root / "lists/words").write_text("other words\n", encoding="utf-8")
+
+    [dropped] = json.loads(corpusmill("why", "d", "--data", root, "--json").stdout)
+    [kept] = json.loads(corpusmill("why", "a", "--data", root, "--json").stdout)
+    rows = next(root.parent.rglob("rows.jsonl"))
+    forgotten = json.loads(corpusmill("forget", "--source", f"{rows}:1", "--data", root, "--json").stdout)
+
+    measured = f"not measured: {root}/lists/words: sha256 is "
+    assert dropped["filtered"][0]["measurements"][0] == "blocklist_word:rude worse words"
+    assert dropped["filtered"][0]["measurements"][1].startswith(measured)
+    assert (kept["filtered"][0]["outcome"], len(kept["filtered"][0]["measurements"])) == ("kept", 1)
+    assert [row["id"] for row in forgotten["rows"]] == ["a"]

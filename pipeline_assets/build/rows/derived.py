@@ -57,12 +57,19 @@ class FilteredRows(DerivedRows):
 
     def fate(self, part: Part) -> Fate | None:
         document: Document = part.record
-        verdict = evaluate(document.text, document.meta.columns(), self._recipe)
-        measurements = [str(measurement) for measurement in verdict.measurements]
-        details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": dict(verdict.changes)}
+        reasons, changes, ran = set[str](), dict[str, int](), list[str]()
+        try:
+            verdict = evaluate(document.text, document.meta.columns(), self._recipe)
+            measurements = [str(measurement) for measurement in verdict.measurements]
+            reasons, changes = {measurement.reason for measurement in verdict.measurements}, dict(verdict.changes)
+            if (step := self._recipe.python) is not None:
+                ran = [f"  python: kept by {step.function} in {step.file}"]
+        except InputError as error:  # a list has changed since, or a package is missing
+            measurements = [f"not measured: {error}"]
+        details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": changes}
         dropped = find_dropped_document(self.artifact, part.id)
         if dropped is not None:
-            if dropped.reason not in (measurement.reason for measurement in verdict.measurements):
+            if dropped.reason not in reasons:
                 measurements.insert(0, str(dropped))
             lines = [f"dropped for {dropped.reason}", *(f"  {line}" for line in measurements)]
             details |= {"reason": dropped.reason, "changes": {}}
@@ -71,9 +78,7 @@ class FilteredRows(DerivedRows):
         if reject is not None:
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
             return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
-        changed = [f"  changed: {name} {count:,}" for name, count in verdict.changes.items()]
-        step = self._recipe.python
-        ran = [] if step is None else [f"  python: kept by {step.function} in {step.file}"]
+        changed = [f"  changed: {name} {count:,}" for name, count in changes.items()]
         lines = ["kept", *(f"  {line}" for line in measurements), *changed, *ran]
         kept = self._kept_fate(part, lines, details, [part.shard])
         if kept is None:
