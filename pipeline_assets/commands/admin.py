@@ -119,16 +119,16 @@ def export(
         _export_mixture(inventory, to / "stage2", data)
 
 
-def _export_mixture(inventory: Path, to: Path, data: Path) -> None:
+def _export_mixture(inventory: Path, to: Path, root: Path) -> None:
     mixture = inventory.parents[1]
     version = to / mixture.name
     try:
-        recipe = recipe_path(mixture.name, data)
+        recipe = recipe_path(mixture.name, root)
         targets = SYSTEMS.read_recipe(recipe).targets()
     except UsageError as error:
         echo(f"skipped {mixture.name}: {error}", err=True)
         return
-    if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(data) for target in targets):
+    if not any(target.kind.name == "stage2/inventory" and target.matches_recipe(root) for target in targets):
         echo(f"skipped {mixture.name}: its recipe changed after the build", err=True)
         return
     version.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are
 _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
 _MAX_NAMED_FILES = 20
 _GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
-FormatLines = Callable[[Artifact], Iterable[str]]
+ArtifactFormatter = Callable[[Artifact], Iterable[str]]
 R = TypeVar("R", bound=Recipe)
 
 
@@ -88,13 +88,13 @@ class BuildOptions(BuildFlags):
         return recipe, path
 
     def build_recipe(
-        self, recipe_class: type[Recipe], content: Mapping[str, Any], format_lines: FormatLines | None = None
+        self, recipe_class: type[Recipe], content: Mapping[str, Any], format_lines: ArtifactFormatter | None = None
     ) -> None:
         """Write a recipe with this content to the data root, and build its artifacts."""
         recipe, path = self.write_recipe(recipe_class, content)
         build_recipe(recipe, path, self.run, strict=self.strict, format_lines=format_lines)
 
-    def build_targets(self, targets: Iterable[Target], format_lines: FormatLines = lambda _: ()) -> Artifact:
+    def build_targets(self, targets: Iterable[Target], format_lines: ArtifactFormatter = lambda _: ()) -> Artifact:
         """Build targets, inputs first; print lines on each artifact, and return the last."""
         return build_targets(upstream_first(targets), self.run, self.strict, format_lines)
 
@@ -141,7 +141,7 @@ def build_recipe(
     kinds: Collection[str] | None = None,
     strict: bool = False,
     as_json: bool = False,
-    format_lines: FormatLines | None = None,
+    format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> None:
     """Build the artifacts of a recipe, and print one or more lines on each.
@@ -192,7 +192,7 @@ def _build(
     requested: Sequence[Target],
     path: Path,
     settings: Run,
-    format_lines: FormatLines | None = None,
+    format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> set[str]:
     """Build artifacts; return the roles of the built ones; InputError if any failed."""
@@ -266,7 +266,7 @@ def _format_count(count: object) -> str:
 
 
 def build_targets(
-    targets: Sequence[Target], run: Run, strict: bool = False, format_lines: FormatLines = lambda _: ()
+    targets: Sequence[Target], run: Run, strict: bool = False, format_lines: ArtifactFormatter = lambda _: ()
 ) -> Artifact:
     """Build targets in order; print lines on each artifact, and return the last.
 

@@ -16,7 +16,7 @@ import typer
 from pipeline_assets.build.recipe import upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.commands.build import BuildFlags, FormatLines, build_targets, resolve_output_folder
+from pipeline_assets.commands.build import ArtifactFormatter, BuildFlags, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import (
     SealedInputs,
     find_data_root_above,
@@ -81,7 +81,7 @@ class FolderOptions(BuildFlags):
         """Path of the artifact's folder relative to the data root."""
         return self.folder.relative_to(self.root)
 
-    def build(self, target: Target, format_lines: FormatLines = artifact_lines) -> None:
+    def build(self, target: Target, format_lines: ArtifactFormatter = artifact_lines) -> None:
         """Build the inputs of a target, then the target; print lines on each artifact.
 
         Warn of inputs outside of the data root, because lineage ends there. Warn, too, if the folder is in the data

@@ -38,7 +38,7 @@ def verify(
 ) -> bool:
     """Verify every file of an artifact against its manifest.
 
-    Exit status 1: a file is damaged, missing or changed.
+    Exit status 1: an artifact is damaged or incomplete, or an input changed. Inputs that are not available are counted.
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """

@@ -85,7 +85,7 @@ def inline_yaml(value: object) -> str:
 @functools.lru_cache(maxsize=1)  # reused for all errors of one file
 def _parse_tree(recipe: bytes) -> yaml.Node | None:
     text = recipe.decode("utf-8")
-    _limit_depth(text)
+    _raise_if_too_deep(text)
     node: yaml.Node | None = _Loader(text).get_single_node()
     return node
 
@@ -107,7 +107,7 @@ def sections_at(values: object, *keys: str) -> list[tuple[int, Mapping[str, Any]
 def parse_yaml(text: str) -> object:
     """Parse a YAML text; raise ValueError if it is invalid or exceeds a limit."""
     try:
-        _limit_depth(text)
+        _raise_if_too_deep(text)
         loader = _Loader(text)  # rejects control characters
         node = loader.get_single_node()
         if node is None:
@@ -166,7 +166,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
-def _limit_depth(text: str) -> None:
+def _raise_if_too_deep(text: str) -> None:
     """Raise ValueError if a text has too many levels, since libyaml recurses for each."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):

@@ -18,7 +18,7 @@ class Reject:
 
     Attributes:
         file: File of the row: a name in the manifest's inputs, or the path of a shard in an input artifact.
-        row: Position in that file, from 0: a row number, or in most source files of lines a byte offset.
+        row: Position in that file, from 0: a byte offset in most source files that consist of lines, else a row number.
         reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
         detail: Offending content, cut to one line.
     """
@@ -51,7 +51,7 @@ def too_many_rejects_error(
     format_reject: RejectFormatter,
     advice: Callable[[Reject | None], str],
 ) -> InputError:
-    """Return the error of `ledger.check_rejects`, which explains the arguments."""
+    """Return the error of too many rejects; for arguments see `ledger.check_rejects`."""
     waiting = iter(rejects_in_order)
     first_reject = next(waiting, None)
     all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)

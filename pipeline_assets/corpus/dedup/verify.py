@@ -51,7 +51,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     pairs = files_in(proposed)
     compared = dedup.document_bitmap(pairs, "later", "earlier")
     words = recipe.proposer.shingle_words
-    members = ((shard, shard_members(shard, compared)) for shard in dedup.shards)
+    members = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)
     to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS_AREA) for shard, bits in members)
     written = dedup.run_tasks("shingle", to_write)
     corpus_files = [
@@ -68,7 +68,7 @@ def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe)
     return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *common) for key_range in by_later))
 
 
-def shard_members(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
+def pack_member_bits(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
     """Return a bit for each document of a shard, the highest bit of each byte first.
 
     A bit is set if its document is in the bitmap `members`, see `bitmap`.

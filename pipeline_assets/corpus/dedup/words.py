@@ -8,7 +8,7 @@ between words is one long word. In plain Python:
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
 
 The hash h of a word begins as its length in UTF-8 bytes. Then each eight bytes, the last ones padded with zeros, are
-mixed in: `h = mix_bits(h ^ eight_bytes)`.
+mixed in: `h = mix_bits(h ^ u64_view)`.
 """
 
 import functools
@@ -160,18 +160,18 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 
 @compiled
-def _hash_words(eight_bytes: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+def _hash_words(u64_view: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
     """Hash each word, from its start in `word_starts` to the space before the next.
 
-    `eight_bytes[i]` has the eight bytes of the text that start at byte i.
+    `u64_view[i]` has the eight bytes of the text that start at byte i.
     """
     for word in range(len(word_starts) - 1):
         position = word_starts[word]
         size = word_starts[word + 1] - position - 1  # without the space
         key = np.uint64(size)
         while size > 8:
-            key = mix_bits(key ^ eight_bytes[position])
+            key = mix_bits(key ^ u64_view[position])
             position += 8
             size -= 8
         # One to eight bytes remain, the lowest of the next eight. A mask of their 8 * size bits clears the others.
-        hashes[word] = mix_bits(key ^ (eight_bytes[position] & (_ALL >> (_64 - np.uint64(8 * size)))))
+        hashes[word] = mix_bits(key ^ (u64_view[position] & (_ALL >> (_64 - np.uint64(8 * size)))))

@@ -160,7 +160,7 @@ def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]
 def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Read until a phrase ends; return the position after it, and the state there.
 
-    If no phrase ends up to `end`, the state is 0.
+    If no phrase ends at or before `end`, return `end` and state 0.
     """
     next_state, first_match = automaton.next_state, automaton.first_match
     while True:

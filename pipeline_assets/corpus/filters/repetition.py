@@ -73,14 +73,14 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 
 @compiled_inner
 def count_repetition(
-    eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
+    u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
     """Set the repetition counts in `counts`, which has the counts of `find_words`.
 
-    `eight_bytes` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
+    `u64_view` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
-    _assign_word_ids(eight_bytes, words, scratch, number)
+    _assign_word_ids(u64_view, words, scratch, number)
     repeated_count, _, _ = _keep_repeated(number, scratch)
     repeated, scratch.grams[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
@@ -131,7 +131,7 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 
 @compiled_inner
-def _assign_word_ids(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
+def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
     """Set the ids of words: `grams` of each word becomes the first word equal to it.
 
     `counts` gets the occurrences of each distinct word, at the index of the first. `repeated` gets all words.
@@ -146,14 +146,14 @@ def _assign_word_ids(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch:
         # shift the mask of all 64 bits right by 8 bits for each foreign byte.
         own_bytes = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
         # Without the factor, equal first and last bytes would cancel out; the size counts zero bytes at the end.
-        key = _mix_bits(eight_bytes[start] & own_bytes ^ (eight_bytes[start + last] & own_bytes) * _GOLDEN + size)
+        key = _mix_bits(u64_view[start] & own_bytes ^ (u64_view[start + last] & own_bytes) * _GOLDEN + size)
         at = _EIGHT
         while at < last:  # then mix in the bytes between, eight at a time
-            key = _mix_bits(key ^ eight_bytes[start + at])
+            key = _mix_bits(key ^ u64_view[start + at])
             at += _EIGHT
         keys[word], slot = key, key
         first = _find_or_insert(word, slot, key, mask, scratch)
-        while not _is_same(eight_bytes, words, to_index(first), word, last, own_bytes):
+        while not _is_same(u64_view, words, to_index(first), word, last, own_bytes):
             # Another word has this hash: probe from the next slot. An inserted word equals itself, which ends the loop.
             slot += _ONE
             first = _find_or_insert(word, slot, key, mask, scratch)
@@ -163,7 +163,7 @@ def _assign_word_ids(eight_bytes: NDArray[np.uint64], words: WordSpans, scratch:
 
 @always_inline
 def _is_same(
-    eight_bytes: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
+    u64_view: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
 ) -> bool:
     """Check whether two words are equal.
 
@@ -174,12 +174,10 @@ def _is_same(
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
     difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
-    difference |= (
-        eight_bytes[start] ^ eight_bytes[other] | eight_bytes[start + last] ^ eight_bytes[other + last]
-    ) & own_bytes
+    difference |= (u64_view[start] ^ u64_view[other] | u64_view[start + last] ^ u64_view[other + last]) & own_bytes
     at = _EIGHT
     while at < last:
-        difference |= eight_bytes[start + at] ^ eight_bytes[other + at]
+        difference |= u64_view[start + at] ^ u64_view[other + at]
         at += _EIGHT
     return bool(difference == _ZERO)
 

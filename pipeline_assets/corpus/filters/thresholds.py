@@ -147,7 +147,7 @@ def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
 @compiled
 def _fill_text_counts(
     text: NDArray[np.uint8],
-    eight_bytes: NDArray[np.uint64],
+    u64_view: NDArray[np.uint64],
     offsets: NDArray[np.int64],
     classes: NDArray[np.uint16],
     words: WordSpans,
@@ -165,7 +165,7 @@ def _fill_text_counts(
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
         if with_repetition and first_violation(counts[document], before_repetition) < 0:
-            count_repetition(eight_bytes[start:], words, scratch, counts[document])
+            count_repetition(u64_view[start:], words, scratch, counts[document])
 
 
 @compiled
@@ -226,8 +226,8 @@ class ThresholdFilter(Filter):
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
-        eight_bytes, repeats = unaligned_u64_view(batch.text), self._with_repetition
-        arrays = batch.text, eight_bytes, batch.offsets, self._classes, words, scratch
+        u64_view, repeats = unaligned_u64_view(batch.text), self._with_repetition
+        arrays = batch.text, u64_view, batch.offsets, self._classes, words, scratch
         _fill_text_counts(*arrays, before_repetition, repeats, counts)
         return counts
 

@@ -111,10 +111,10 @@ class ParsedText:
 def parse_harmony(
     text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
 ) -> ParsedText:
-    """Parse a text into messages; an empty text has none.
+    """Parse a text into messages; with the default arguments, an empty text has none.
 
     Args:
-        text: Text of either template.
+        text: Text of the template `harmony/1` or `plain/1`.
         opening: Role of the first message if that message lacks `<|start|>` and author, as in the output of a model
             after `<|start|>assistant`; None if the text begins with `<|start|>`.
         ending: `closed`: the last message has its terminator. `next_role`: `<|start|>` and a role follow the last

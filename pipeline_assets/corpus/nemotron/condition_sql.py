@@ -104,7 +104,7 @@ def _parse(condition: str) -> "exp.Expr":
         raise ValueError(f"a condition has at most {_MAX_CHARACTERS:,} characters, got {len(condition):,}")
     dialect = _dialect()
     try:
-        _limit_depth([token.token_type.name for token in dialect.tokenize(condition)])
+        _raise_if_too_deep([token.token_type.name for token in dialect.tokenize(condition)])
         trees = dialect.parse_into(exp.Condition, condition)
     except errors.ParseError as error:
         fault = error.errors[0] if error.errors else {}
@@ -142,7 +142,7 @@ def _dialect() -> "Dialect":
     return dialect
 
 
-def _limit_depth(tokens: Iterable[str]) -> None:
+def _raise_if_too_deep(tokens: Iterable[str]) -> None:
     """Raise ValueError if brackets or prefix operators nest too deep for the parser."""
     depth = prefixes = 0
     for token in tokens:

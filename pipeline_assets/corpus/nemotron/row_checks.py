@@ -36,7 +36,10 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
         why = _parse_error(text, template, rule)
-        if (is_claimed is None if uses_chat_template(template) else is_claimed) is not (why is None):
+        if uses_chat_template(template):
+            if why or is_claimed is not None:
+                yield row, why or "the text of a chat template has a flag"
+        elif is_claimed is not (why is None):
             yield row, why or "the text is valid Harmony, but its flag is false"
 
 

@@ -107,8 +107,8 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
 
     `limit` is the maximum number of rows and rejects together; None reads all. Blank lines are skipped. Reasons of
     rejects: `cut_off` (the last line of a file has no newline and cannot be read), `not_json`, `wrong_type` (not an
-    object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the file
-    changed after it was planned.
+    object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the size
+    of the file changed after it was planned.
     """
     rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(lines(piece))
     file = piece.file.name

@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, whose limit on rejects is less strict; else None.
+        lost_files: Unreadable files of a local source, which may have a few rejects above the limit; None for others.
     """
 
     shards: Mapping[str, Receipt]

@@ -17,7 +17,7 @@ MAX_ITEMS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _UPPER = np.uint64(0xFFFFFFFF00000000)  # mask of the upper 32 bits
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_CHUNK = 1 << 16
+_CHUNK_VALUES = 1 << 16
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
 
 
@@ -65,4 +65,4 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 def chunks(count: int) -> Iterator[slice]:
     """Divide range(count) into slices of up to 65,536, which fit in the CPU cache."""
-    return (slice(first, min(first + _CHUNK, count)) for first in range(0, count, _CHUNK))
+    return (slice(first, min(first + _CHUNK_VALUES, count)) for first in range(0, count, _CHUNK_VALUES))

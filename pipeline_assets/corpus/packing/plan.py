@@ -92,7 +92,7 @@ def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) 
     return draws
 
 
-_CHUNK = 1 << 20
+_CHUNK_VALUES = 1 << 20
 
 
 def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
@@ -243,12 +243,12 @@ def _read_values(path: Path) -> NDArray[np.uint32]:
     """Read a file's values into an array, which reuses freed memory, unlike a mapping."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
-        values[number * _CHUNK :][: len(chunk)] = chunk
+        values[number * _CHUNK_VALUES :][: len(chunk)] = chunk
     return values
 
 
 def _read_chunks(path: Path, dtype: type[np.generic]) -> Iterator[NDArray[Any]]:
     """Yield the values of a file in arrays of at most 1 Mi values."""
     count = count_values(path, dtype)
-    for start in range(0, count, _CHUNK):
-        yield map_values(path, dtype, start, min(start + _CHUNK, count))
+    for start in range(0, count, _CHUNK_VALUES):
+        yield map_values(path, dtype, start, min(start + _CHUNK_VALUES, count))

@@ -230,7 +230,7 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
 
 
 def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if the text column or a rule's column is in no row."""
+    """Raise UsageError if rows lack the text column or a rule's; pass without rows."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
             names = ", ".join(_column_names(head)) or "none"

@@ -45,6 +45,14 @@ def test_a_text_that_does_not_parse_is_found() -> None:
     ] == [1, 2]
 
 
+@pytest.mark.parametrize("flag", [None, True, False])
+def test_a_text_of_a_chat_template_that_does_not_parse_is_found_whatever_its_flag(flag: bool | None) -> None:
+    batch = with_column(normalised(ROW).batch, "template", ["chat/student/base@1234"])
+    batch = with_column(with_column(batch, "loss_rule", ["no rule"]), "quality_valid_harmony", [flag])
+
+    assert [row for row, _ in wrongly_flagged_rows(batch)] == [0]
+
+
 @pytest.mark.parametrize("column", ["stats_tokens", "stats_completion_tokens"])
 def test_a_wrong_count_is_found(column: str) -> None:
     batch = normalised(ROW, ROW).batch

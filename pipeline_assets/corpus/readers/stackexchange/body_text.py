@@ -42,7 +42,7 @@ _WHITE_RUN = re.compile(r"[\x00-\x09\x0b-\x1f\xa0][\x00-\x20\xa0]*+|[ \n][\x00-\
 _NUMBER = re.compile(r"[-+]?(?:[0-9]|[A-Za-z](?![0-9A-Za-z_\x80-\U0010ffff]))")
 _TICKS = re.compile("`+")
 _MAX_DEPTH = 32  # marks of nested quotes and lists; deeper text gets the marks of this depth
-_QUOTE_MARKS = "> " * _MAX_DEPTH
+_BLOCKQUOTE_PREFIX = "> " * _MAX_DEPTH
 _MAX_TICKS = 100
 # Defaults of the sites' editor, in two of five images.
 _DEFAULT_ALTS = ("", "enter image description here", "alt text")
@@ -184,10 +184,10 @@ class _PostLayout:
             # Adjacent list items and table rows of one quote are separated by a line break, other blocks by an empty
             # line, which has the marks of the quotes that contain both blocks.
             is_near = self._is_tight and self._was_tight and self._lowest == depth == self._last_depth
-            self._out.append("\n" if is_near else f"\n{_QUOTE_MARKS[: 2 * self._lowest].rstrip(' ')}\n")
+            self._out.append("\n" if is_near else f"\n{_BLOCKQUOTE_PREFIX[: 2 * self._lowest].rstrip(' ')}\n")
         block = f"{self._item}{self._heading}{block}"
         if depth:
-            marks = _QUOTE_MARKS[: 2 * depth]
+            marks = _BLOCKQUOTE_PREFIX[: 2 * depth]
             block = "\n".join([f"{marks}{line}" if line else marks.rstrip(" ") for line in block.split("\n")])
         self._out.append(block)
         self._was_tight, self._last_depth, self._lowest = self._is_tight, depth, depth
