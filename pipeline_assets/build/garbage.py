@@ -1,11 +1,16 @@
 """Garbage of a data root: folders that no recipe and no artifact needs.
 
-An artifact is needed if it is newer than the minimum age; if a recipe requests or reads its folder, or a file in it; if
-a user pulled or copied the artifact, or named its folder or its recipe file; or if its digest, or the hash of one of
-its files, is an input of a needed artifact or of an unfinished build. If a recipe, a manifest or a linked folder cannot
-be read, only leftovers of builds and kept work of missing artifacts are garbage. Cached hub files are needed if a
-needed artifact, or the listing of a commit in a recipe, names them; copied objects are needed if a needed artifact
-names their folder, or a recipe their URL.
+An artifact is needed in each of these cases:
+
+- It is newer than the minimum age.
+- A recipe requests or reads its folder, or a file in the folder.
+- A user pulled or copied it, or named its folder or its recipe file.
+- Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. Of several
+  copies of the input, one that a recipe requests is enough.
+
+Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied objects are
+needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be
+read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
 
 Garbage artifacts are first hidden as `.NAME.building.N`, like the leftovers of a dead builder, downstream artifacts
 before upstream ones. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
@@ -88,20 +93,20 @@ class Survey:
         root: Path,
         systems: Systems,
         min_age_s: float = 0.0,
-        ignored: Collection[str] = (),
+        ignored_recipes: Collection[str] = (),
         now_s: float | None = None,
     ) -> None:
         """Survey a data root.
 
         Garbage is at least `min_age_s` seconds old at the time `now_s` (by default now). Garbage in a cache is also at
-        least a day old. Recipes whose names are in `ignored` need nothing.
+        least a day old. Recipes whose names are in `ignored_recipes` need nothing.
         """
         self._now_s = time.time() if now_s is None else now_s
         # A clock that is set back or forward in between must change no age.
-        self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored, self._now_s)
+        self._survey_again = functools.partial(Survey, root, systems, min_age_s, ignored_recipes, self._now_s)
         self._max_mtime_s = self._now_s - min_age_s
         recipes, errors = systems.load_recipes(root)
-        recipes = [recipe for recipe in recipes if recipe.name not in ignored]
+        recipes = [recipe for recipe in recipes if recipe.name not in ignored_recipes]
         requested = {root / target.folder: target for recipe in recipes for target in recipe.targets()}
         read = (other for target in requested.values() for other in (*target.upstream, *target.checked_against))
         self._folders = {*requested, *(root / target.folder for target in read)}
@@ -253,7 +258,7 @@ class Survey:
 
 
 def remove_hidden(artifact: Path, hidden: Path) -> None:
-    """Remove `hidden`, which is a renamed artifact, or a leftover or kept work of one.
+    """Remove `hidden`: an artifact that was renamed, a leftover of one, or kept work.
 
     The caller has the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
     """

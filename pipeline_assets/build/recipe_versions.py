@@ -133,7 +133,7 @@ def delete_old_artifacts(
     old = old_versions(name, root, max(keep, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
     folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
-    survey = Survey(root, systems, ignored=old)
+    survey = Survey(root, systems, ignored_recipes=old)
     garbage = [entry for entry in survey.garbage if entry.artifact in folders]
     survey.remove(garbage)
     for entry in garbage:

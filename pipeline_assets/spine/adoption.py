@@ -16,8 +16,8 @@ _PLAN_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "ru
 def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
     """Rename to `folder` the newest staging directory whose plan equals `plan_bytes`.
 
-    If no plan is equal, `folder` is not created. Other staging directories are removed, and so are files without a
-    valid receipt. An earlier builder that still runs loses its paths and cannot seal.
+    If no plan is equal, `folder` is not created. All other staging directories are removed, and so are the files in
+    `folder` that no valid receipt names. An earlier builder that still runs loses its paths and cannot seal.
     """
     for other in reversed(staging_folders(target)):
         if not folder.exists() and _PLAN_FORMAT.has_content(other / PLAN_FILE, plan_bytes):

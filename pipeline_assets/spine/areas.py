@@ -1,7 +1,7 @@
 """Areas: the folders of a data root that contain artifacts.
 
-A scan reads 10,000 manifests in a second. It checks only a manifest's seal, which is a hash of the file, and computes
-its digest only if the seal is broken; opening an artifact always computes the digest.
+A scan reads 10,000 manifests in a second. It checks the seal of each manifest, which is a hash of the file, and the
+digest only if the seal is broken. Opening an artifact always checks the digest.
 """
 
 import os
@@ -27,8 +27,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Folders are in the order of their names, and an artifact comes before its members. Other folders in an artifact, and
-    hidden folders, are skipped. Folders are strings, since creating Paths would take as long as reading the manifests.
+    Subfolders come in the order of their names, an artifact before its members. Subfolders that are hidden, or that are
+    in an artifact but no members, are skipped. Folders are strings, because creating Paths would double the time.
     """
     members: Collection[str] | None = None
     try:

@@ -20,8 +20,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    Each annotated parameter must have a class, a union of classes, or a `Literal`, whose values are not checked. A bool
-    is not accepted as an `int`, and an empty text is not accepted as a path.
+    An annotation must be a class, a union of classes, or a `Literal`, whose values the function checks itself. A bool
+    is not accepted as an `int`, nor an empty text as a path. Parameters without an annotation are not checked.
     """
     signature = inspect.signature(function)
 

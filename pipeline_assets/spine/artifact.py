@@ -32,9 +32,9 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 _BROKEN_SEAL = "bytes differ from the sealed ones, though the identity is equal"
 _STREAMED_SUFFIX = ".zst"  # compressed streams are read from the beginning, by readers that hash them
-# A run reads the manifests of its few artifacts ten times each; the parsed value depends on the bytes alone. It takes
-# five times their memory. So 128 small ones are kept, and only the last of the large ones, such as those of 50,000
-# source files; still larger ones are parsed each time.
+# A run reads each of its few manifests ten times. The parsed value depends only on the bytes, and takes five times
+# their memory. So 128 small manifests are cached, but of large ones, such as those of 50,000 source files, only the
+# last. Still larger ones are parsed each time.
 _MAX_SMALL_BYTES, _MAX_LARGE_BYTES = 1 << 16, 1 << 24
 _parse_small = functools.lru_cache(maxsize=128)(Manifest.from_bytes)
 _parse_large = functools.lru_cache(maxsize=1)(Manifest.from_bytes)
@@ -50,7 +50,7 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Return the path of a file that the manifest lists; InputError if unlisted.
 
-        `verify_reads` then checks the hash of the file.
+        In a block of `verify_reads`, the file must have its sealed hash.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
@@ -83,7 +83,7 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def try_read_manifest(folder: Path) -> Manifest | None:
-    """Read the manifest of a sealed folder; None if missing or damaged."""
+    """Read the manifest of a sealed folder; None if missing, damaged or unreadable."""
     try:
         return read_manifest(folder)
     except InputError:
@@ -93,7 +93,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
 
-    Raise InputError if the artifact's manifest file is damaged, RetryableError if it was replaced after it was opened.
+    Raise InputError if the artifact's manifest file is damaged, RetryableError if it is now another artifact's.
     """
     path = artifact.folder / MANIFEST_FILE
     data = MANIFEST_FORMAT.read_raw(path)
@@ -110,7 +110,7 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the expected digest, since another artifact may be in the folder by now; None accepts any digest.
+    `digest` is the digest that the caller expects, because another artifact may be in the folder; None accepts any.
 
     Raises:
         InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.
@@ -269,7 +269,7 @@ CHECKS_SCHEMA = "corpusmill/checks/1"
 class CheckResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """Recorded verdict of one check.
 
-    If the check is blocking, a failure stops builds that use the artifact; else a failure is a warning.
+    If `blocking` is set, a failure stops builds that use the artifact; otherwise a failure is only a warning.
     """
 
     name: str

@@ -65,7 +65,7 @@ def end_bars() -> None:
 
 @contextlib.contextmanager
 def label_bars(number: int, steps: int) -> Iterator[None]:
-    """Put `step NUMBER of STEPS` before bar titles in the block; end bars at its end."""
+    """Put `step NUMBER of STEPS` before bar titles; end the bars after the block."""
     token = _STEP.set((f"step {number} of {steps}:",))
     try:
         yield

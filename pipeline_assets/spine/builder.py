@@ -47,7 +47,7 @@ def is_dead(owner: Builder) -> bool:
 
 
 def busy_error(target: Path, owner: Builder) -> BuilderBusy:
-    """Return the error that names the builder of `target` and the time it has run."""
+    """Return the error that names the builder of `target` and its running time."""
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
     return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")

@@ -10,9 +10,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return a text for each recipe key whose value changed, by dotted key, sorted.
+    """Describe recipe keys whose values changed; return texts by dotted key, sorted.
 
-    The text is `old → new`, with long values cut; for long lists, it names the added and removed entries. The key
+    A text is `OLD → NEW`, with long values cut. For a long list, it names the added and removed entries. The key
     `code` is skipped if `old` and `new` both have the key `pins`, which contains the hash of that code. `prefix` is put
     before each key.
     """

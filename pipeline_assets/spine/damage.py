@@ -16,8 +16,8 @@ _RETRY_HINT = "run the same command again"  # it checks the files of an unfinish
 def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
     """Convert errors of the block, which parses a file, to InputErrors.
 
-    The block must only read and parse `path`, because most of its errors are taken for damage, with the message `not a
-    valid NOUN`. A MemoryError, or an OSError that names a file, such as FileNotFoundError, is raised unchanged.
+    The block must only read and parse `path`, because most of its errors count as damage: their message is `not a valid
+    NOUN`. An InputError, a MemoryError, and an OSError that names a file are raised unchanged.
     """
     try:
         yield

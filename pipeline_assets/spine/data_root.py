@@ -8,9 +8,9 @@ from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER
 def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
-    The root is the parent of the nearest folder with a name from `AREAS`, on the path as typed, else with symlinks
-    resolved. If the parent's name is also in `AREAS`, the nearest folder may be named after a recipe: the grandparent
-    is then the root if it has recipes or copies of manifests, and the parent has neither.
+    The root is the parent of the nearest parent folder with a name in `AREAS`, on the path as typed, or else with
+    symlinks resolved. But a recipe may be named like an area, as in `stage_a/corpora`. So if the root found this way is
+    named like an area and has neither recipes nor copies of manifests, and its parent has some, the parent is the root.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

@@ -51,7 +51,7 @@ class NoSpaceError(RetryableError):
 def os_errors_explained(root: Path) -> Iterator[None]:
     """Convert an OSError of the block to an InputError, except a broken pipe.
 
-    If the disk is full, the fix names the data root `root`, unless the file is outside of it.
+    The fix of a NoSpaceError names the data root `root`, unless the file is outside of the root.
     """
     try:
         yield

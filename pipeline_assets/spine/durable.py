@@ -1,10 +1,10 @@
 """File operations that survive a crash.
 
-Every write that must last goes through this module, `file_ranges` or `folder_exchange`; only `hub_files` appends to
-partial downloads itself. A file appears under its name completely or not at all: temporary name, write, fsync, rename,
-fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). Each operation
-first calls the hook `failpoint`, if it is set: tests use it to count the operations, and to stop the process before one
-of them.
+Writes that must last go through this module, `file_ranges` or `folder_exchange`. Exceptions are `lock`, which writes
+lock files, and `hub_files`, which appends to partial downloads. A `DurableFile` appears completely or not at all:
+temporary name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created
+Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests use it to count the operations,
+and to stop the process before one of them.
 """
 
 import contextlib
@@ -82,8 +82,8 @@ def remove_abandoned(folder: Path) -> None:
 class DurableFile:
     """File that appears at its path, complete and synced, if its block succeeds.
 
-    `bytes_written` and `sha256` are the number and the hash of the bytes written so far. `mode` are the permissions
-    before the umask.
+    `bytes_written` and `sha256` are the number and the hash of the bytes written so far. `mode` is the file's mode
+    before the umask applies.
     """
 
     def __init__(self, path: Path, mode: int = 0o666) -> None:
@@ -218,7 +218,7 @@ def make_folder(folder: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Hard-link a durable file to `target`, replacing `target`; copy it if links fail.
+    """Replace `target` with a hard link to a durable file, or a copy if linking fails.
 
     A link is durable only after its folder is synced, which the seal does. If the machine crashes earlier, the next
     build removes the receipt that names the missing file.
@@ -241,7 +241,7 @@ def set_mode(path: Path, mode: int) -> None:
 
 
 def is_shared(folder: Path) -> bool:
-    """Check whether a folder's group may write in it and owns new entries (mode 2775)."""
+    """Check whether a folder's group may write and owns new entries, as in mode 2775."""
     shared = stat.S_ISGID | stat.S_IWGRP
     return folder.stat().st_mode & shared == shared
 

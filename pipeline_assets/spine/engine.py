@@ -1,6 +1,6 @@
 """Engine that runs a stage over shards, in this process or in workers.
 
-Workers are processes of this machine, or of Ray. The bytes written, the receipts and their order are always the same.
+Workers are processes of this machine, or of Ray. They change neither the bytes written nor the order of receipts.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class RunSettings:
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept_work: Tasks reused from the artifact's earlier version and kept for its next one; None keeps nothing.
+        kept_work: Tasks to reuse from the artifact's earlier version, and to keep for its next one; None does neither.
     """
 
     workers: int = 0

@@ -1,7 +1,7 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
-A command has at most one server at a time. It starts with the first worker of the first stage, and serves all stages
-until it dies, or until the environment, working directory or module path changes; then a new one is started.
+A command has at most one server at a time. The server starts with the first worker of the first stage, and serves all
+stages. A new one replaces it if it dies, or if the environment, working directory or module path changes.
 The server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
 imported twice. But if the parent has threads that a fork would lose, the server is a new interpreter. The standard
 library's fork server is not used: it outlives the command, preloads modules but no data, and does not report how its
@@ -49,7 +49,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.inherited_state = _inherited_state()
-        self.loaded: set[int] = set()  # numbers of stages
+        self.loaded_stages: set[int] = set()  # numbers of stages
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
     def load(self, stage: _LoadRequest) -> None:
@@ -64,7 +64,7 @@ class _Server:
             if not isinstance(failure.error, InputError):
                 failure.error.add_note(f"while it was loaded, in another process:\n{failure.trace}")
             raise failure.error
-        self.loaded.add(stage.number)
+        self.loaded_stages.add(stage.number)
 
     def fork(self, number: int) -> worker.StartedProcess:
         """Fork a worker of the loaded stage `number`.
@@ -153,7 +153,7 @@ def _fork_worker(stage: _LoadRequest) -> worker.StartedProcess:
         _stop_server()
     if _server is None:
         _server = _Server()
-    if stage.number not in _server.loaded:
+    if stage.number not in _server.loaded_stages:
         _server.load(stage)
     return _server.fork(stage.number)
 
@@ -176,8 +176,8 @@ def _inherited_state() -> tuple[object, ...]:
 def _can_fork_safely() -> bool:
     """Check whether all threads except the main one belong to a memory allocator.
 
-    A fork keeps only the thread that calls it, and an allocator can lose its threads. False on systems other than
-    Linux.
+    A fork keeps only the thread that calls it. The allocator, jemalloc, can lose its threads. False on systems other
+    than Linux.
     """
     if not sys.platform.startswith("linux"):
         return False

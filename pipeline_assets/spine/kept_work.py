@@ -71,12 +71,12 @@ class KeptWork:
         return receipt
 
     def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
-        """Keep a finished task."""
+        """Mark a finished task to be kept."""
         self._tasks[stage, name] = KeptTask(stage, name, digest, receipt.to_bytes().decode())
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Discard the kept tasks of `shards` and those of `stages`.
+        """Unmark the tasks of `shards` and the tasks of `stages`.
 
         The name of a shard's task is the shard's name, or begins with it and a dot.
         """

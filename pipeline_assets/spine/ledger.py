@@ -56,7 +56,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return self.rows_in == self.out + self.merged + self.total_dropped + self.total_rejected
 
     def other_outcomes(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (outcome, reason, count) of rows without output; `merged` has no reason."""
+        """Yield (outcome, reason, count) of rows not in `out`; merged rows have reason ""."""
         if self.merged:
             yield "merged", "", self.merged
         for fate, by_reason in (("dropped", self.dropped), ("rejected", self.rejected)):
@@ -94,9 +94,9 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     `max_fraction` is a decimal string. `rejects` and `rows` are counts; before all rows are read, `rows` is the planned
-    number. If `max_fraction` is not 0, `floor` rejects are accepted even above it, but no more than a third of `rows`.
-    The message counts `rejects_in_order` by reason and shows the first five. `advice` gets the first reject, or None
-    without rejects, and returns the beginning of the error's fix.
+    number. If `max_fraction` is not 0, up to `floor` rejects are accepted even above it; `floor` is first lowered to a
+    third of `rows`. The message has the number of `rejects_in_order` by reason, and the first five. `advice` gets the
+    first reject, or None without rejects, and returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit

@@ -116,8 +116,8 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact: Digest of the artifact that has the problem, such as the one whose input is missing; of the file, for
-            a file of a source folder; empty if the manifest is unreadable.
+        artifact: Digest of the artifact that has the problem, such as a missing input; for a file of a source folder,
+            the digest of the file. Empty if the manifest is unreadable.
     """
 
     where: Path

@@ -69,7 +69,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Name of a stage, and its version, which increases when its output changes."""
+    """Name of a stage, and its version, which is raised when the output changes."""
 
     name: str
     version: int
@@ -88,7 +88,7 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """True if the file is uncompressed: its content hash is the hash of its bytes."""
+        """True if the content hash is the hash of the bytes: not for .zst and .parquet."""
         return not self.path.endswith(_ENCODED_SUFFIXES)
 
 
@@ -109,7 +109,7 @@ class Identity:
         inputs: Upstream artifacts {name, digest} and external files {name, digest, bytes, …}, in order.
         tokenizer: {family, sha256}; None if no text is tokenized.
         decisions: Facts that the build determined, such as `english_filter_applied`.
-        counts: Numbers of documents and tokens, and the ledger.
+        counts: Numbers such as documents, tokens and the ledger; the keys depend on the kind.
         files: All files whose content the digest covers.
     """
 
@@ -123,7 +123,7 @@ class Identity:
 
     @property
     def ledger(self) -> Ledger:
-        """Ledger of the input rows; raises InputError for a kind without a ledger."""
+        """Ledger of the input rows; InputError if the manifest file lacks a ledger."""
         return convert(self.counts["ledger"], Ledger)
 
     @property
@@ -204,7 +204,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: Path | str) -> "Manifest":
-        """Parse a manifest; InputError for a wrong digest or a path outside the folder."""
+        """Parse a manifest; InputError if invalid, or if its digest or a path is wrong."""
         written, manifest = _parse(data, where)
         try:
             actual, recipe_sha256 = manifest.digest, canonical_sha256(manifest.identity.recipe)
@@ -220,7 +220,7 @@ class Manifest:
 
     @classmethod
     def from_sealed_bytes(cls, data: bytes, where: Path) -> "Manifest":
-        """Parse a manifest whose seal is intact, and skip the check of its digest.
+        """Parse a manifest whose seal is intact, without checking its digest and paths.
 
         Raise InputError if the manifest is invalid.
         """

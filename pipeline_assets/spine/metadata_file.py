@@ -110,7 +110,7 @@ class MetadataFile(Generic[T]):
 
 
 def _nesting_error(value: object) -> str | None:
-    """Return an error text if nesting or a number exceeds its limit, else None."""
+    """Describe too deep nesting or a too large integer; None if all is within limits."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]
     for _ in range(_MAX_DEPTH + 1):

@@ -1,4 +1,4 @@
-"""Versions of program, Python, platform and libraries that a provenance has."""
+"""Versions of program, Python, platform and libraries, as in a provenance."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,8 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 def current_versions() -> dict[str, str | None]:
     """Return the versions of program, Python, platform and libraries in this process.
 
-    Keys are `program`, `python`, `platform` and names of libraries; None stands for a library that is not installed.
+    Keys are `program`, `python`, `platform` and names of libraries. None stands for a program without a commit, or for
+    a library that is not installed.
     """
     return recorded_versions(ProvenanceRecorder().provenance({}))
 

@@ -48,9 +48,9 @@ class Progress:
         elif now - self._reported >= self._every_s or is_over:
             self._reported = now
             facts = {"stage": self._title, "done": self._done, "total": self._total, "unit": self._unit}
-            logger.info(self.line(), extra={"facts": facts | {"counts": dict(self._counts)}})
+            logger.info(self.format_line(), extra={"facts": facts | {"counts": dict(self._counts)}})
 
-    def line(self) -> str:
+    def format_line(self) -> str:
         """Format the title, finished work, counts, rates and remaining time."""
         return f"{self._title}: {self._format()}"
 

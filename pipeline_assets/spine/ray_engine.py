@@ -1,7 +1,7 @@
 """Ray as an engine: jobs of a stage run as Ray tasks, on one node or on many.
 
-Ray starts workers, chooses nodes and replaces dead ones; shards, receipts and resumption are as on one machine. All
-nodes have the same program, and see the data root under one path: each process checks both before its first job. Of
+Ray starts workers, chooses nodes and replaces dead workers; shards, receipts and resumption are as on one machine. All
+nodes have the same program, and see the data root under one path: each process checks both before it runs a job. Of
 this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`, and no token: only this process uses a hub.
 """
 
@@ -45,10 +45,8 @@ def run_on_ray(
 ) -> Callable[[str, Sequence[S], StagingView], Generator[Receipt]]:
     """Return a function that runs the shards of a stage as Ray tasks.
 
-    It yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes.
-
-    Raises:
-        RetryableError: Ray failed or is not reachable, or a node has a different program or data root.
+    The function yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes. It
+    raises RetryableError if Ray fails or is not reachable, or if a node has a different program or data root.
     """
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
@@ -176,8 +174,8 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, memory: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
-    `memory` is the bytes of one worker. Raise RetryableError if the connection fails, or if Ray is started on this
-    machine, which has less memory.
+    `memory` is the bytes of one worker. Raise UsageError if RAY_ADDRESS is invalid; RetryableError if the connection
+    fails, or if Ray starts on this machine and finds less than a CPU and `memory` bytes.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

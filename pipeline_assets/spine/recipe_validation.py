@@ -18,7 +18,7 @@ FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whos
 
 @dataclass(frozen=True)
 class RecipeError:
-    """Problem of a recipe that no key shows alone, such as contradictory keys.
+    """Problem of a recipe whose keys have valid types, such as a contradiction.
 
     Attributes:
         location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
@@ -58,12 +58,12 @@ def validate_section(
     return checked
 
 
-def _run_cross_checks(cross_checks: Iterable[RecipeError], have_valid_types: bool) -> Iterator[RecipeError]:
+def _run_cross_checks(cross_checks: Iterable[RecipeError], types_are_valid: bool) -> Iterator[RecipeError]:
     """Yield errors; end early if a check breaks on a value of an invalid type."""
     try:
         yield from cross_checks
     except (TypeError, AttributeError, LookupError):
-        if have_valid_types:
+        if types_are_valid:
             raise
 
 

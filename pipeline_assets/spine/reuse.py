@@ -24,7 +24,7 @@ def sealed_files(artifact: Artifact) -> dict[str, OutputFile]:
 
 
 def link_content(staging: StagingDir, artifact: Artifact) -> BuildResult | None:
-    """Link an artifact's files into a staging directory, and return them as a result.
+    """Link an artifact's files into a staging directory; return them as BuildResult.
 
     If a file is damaged, log it, link nothing, and return None.
     """

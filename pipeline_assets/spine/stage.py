@@ -74,15 +74,15 @@ class Window:
     stop: int | None = None
     poison_rows: frozenset[int] = frozenset()
 
-    def enumerate_rows(self, rows: Sequence[T], first: int) -> Iterable[tuple[int, T]]:
+    def enumerate_rows(self, rows: Sequence[T], first_row: int) -> Iterable[tuple[int, T]]:
         """Return (row number, row) pairs inside the window, poison rows included.
 
-        `rows` are consecutive rows of the shard, and `first` is the row number of the first of them.
+        `rows` are consecutive rows of the shard, and `first_row` is the row number of the first of them.
         """
         # Clip the window to positions in `rows`. The slice and the range are both empty if stop <= start.
-        start = max(self.start - first, 0)
-        stop = len(rows) if self.stop is None else max(min(self.stop - first, len(rows)), start)
-        return zip(range(first + start, first + stop), rows[start:stop], strict=True)
+        start = max(self.start - first_row, 0)
+        stop = len(rows) if self.stop is None else max(min(self.stop - first_row, len(rows)), start)
+        return zip(range(first_row + start, first_row + stop), rows[start:stop], strict=True)
 
 
 WHOLE_SHARD = Window()

@@ -1,8 +1,8 @@
 """Verification of the files that a build reads.
 
-No flipped bit of an input may reach an output under a valid digest. So every input file is hashed: a file that is read
-from beginning to end, by the process that reads it (`hash_while_reading`); a file with random access, before it is read
-(`expect_hash`); a file that was read only in part, at the end of the build (`verify_reads`).
+No flipped bit of an input may reach an output under a valid digest. So every input file is hashed: with random access,
+before it is read (`expect_hash`); when read from beginning to end, by the process that reads it (`hash_while_reading`);
+and when it was not read to its end, after the build (`verify_reads`).
 """
 
 import contextlib

@@ -29,7 +29,7 @@ _BLAS_VARIABLE = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class ShardJob(Generic[S]):
-    """Shard for a worker, or rows of it; without a `stage`, no receipt is committed."""
+    """Shard and window for a worker to run; without `stage`, no receipt is committed."""
 
     shard: S
     window: Window
@@ -62,7 +62,7 @@ class Failure:
         return cls(error, traceback.format_exc())
 
     def error_for(self, job: "ShardJob | None") -> BaseException:
-        """Return the error; add a note of shard and traceback, except to an InputError.
+        """Return the error; add a note with shard and traceback, except to an InputError.
 
         Without a job, no note is added.
         """

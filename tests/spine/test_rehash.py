@@ -101,7 +101,7 @@ def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path) 
     results.close()  # type: ignore[attr-defined]
 
     assert first[0].name == "b"
-    assert "left" in progress.line()
+    assert "left" in progress.format_line()
 
 
 def test_progress_counts_what_cannot_be_read_too(folder: Path) -> None:
@@ -111,5 +111,5 @@ def test_progress_counts_what_cannot_be_read_too(folder: Path) -> None:
 
     list(rehash(tasks(folder), 2, progress))
 
-    assert progress.line().startswith(f"verify: {total / 1e6:.1f} of {total / 1e6:.1f} MB, ")
-    assert "left" not in progress.line()
+    assert progress.format_line().startswith(f"verify: {total / 1e6:.1f} of {total / 1e6:.1f} MB, ")
+    assert "left" not in progress.format_line()

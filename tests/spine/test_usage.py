@@ -128,7 +128,7 @@ def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
     clock[0] += seconds
     progress.add(done, counts)
 
-    assert progress.line() == f"fetch: {line}"
+    assert progress.format_line() == f"fetch: {line}"
 
 
 def test_a_log_line_comes_at_its_time_and_not_before(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
@@ -199,11 +199,11 @@ def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(cloc
 
     clock[0] += 2
     progress.add_earlier(2, {"documents": 6_000, "bytes": 9_000_000})
-    at_first = progress.line()
+    at_first = progress.format_line()
     progress.add(1, {"documents": 10})
 
     assert at_first == "convert: 2/4 shards; 6,000 documents; 9.0 MB"
-    assert progress.line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
+    assert progress.format_line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
 
 
 def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
