@@ -80,7 +80,7 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
 
     If another process builds the artifact, wait for it; raise BuilderBusy after `run.wait_s` seconds.
     """
-    if run.settings.engine == "ray" and run.settings.workers > 0:  # not only once a stage is large
+    if run.settings.engine == "ray" and run.settings.workers > 0:  # now, not when a stage is large enough for Ray
         check_address(os.environ.get("RAY_ADDRESS", ""))
     deadline = time.monotonic() + run.wait_s
     has_logged = False

@@ -56,10 +56,10 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 
 
 def _matching_hashes(removals: Removals, store: RowStore, row: RowKeys) -> set[str]:
-    """Return the hashes of entries that match a row, also by its unnumbered id.
+    """Return the hashes of entries that match a row, also by its id without `#NUMBER`.
 
-    Builds apply the list before they number repeated ids, such as `id#2`; they number ids of conversations, and ids
-    that are hashes of texts.
+    Builds apply the list before they number repeated ids: the second `ID` becomes `ID#2`. They number only the ids of
+    conversations, and ids that are hashes of texts.
     """
     hashes, numbered = removals.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
@@ -102,9 +102,9 @@ def find_recorded_duplicates(
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not among `rows` are listed, sorted by id, with those of the first document that
-    has the words of a row. Both documents of a pair may have the id of a single row, if one is in an earlier corpus;
-    they are listed unless `values` has the id.
+    Exact and near duplicates that are not among `rows` are listed, sorted by id; if a row copies the words of another
+    document, also the duplicates of that document. The documents of a pair may have equal ids if one is in an earlier
+    corpus. Such a pair is listed if a single row has the id and `values` does not.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():

@@ -93,7 +93,7 @@ class ArtifactStatus:
 
 @dataclass(frozen=True)
 class Orphan:
-    """Artifact that no recipe requests; `damage` is its first error, None if intact."""
+    """Artifact that no recipe requests; `damage` is the first problem found, or None."""
 
     folder: Path
     name: str | None = None

@@ -53,7 +53,7 @@ class Recipe(RecipeSection):
 
     @classmethod
     def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
-        """Yield contradictions between sections and, if `root` is set, missing folders.
+        """Yield contradictions between sections and, if `root` is set, missing inputs.
 
         The types of `values` are not validated yet: values of the wrong type are skipped.
         """
@@ -91,7 +91,7 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        Folders relative to the data root `root` must exist; None omits this check.
+        If the data root `root` is set, local folders, which may be relative to `root`, must exist.
 
         Raises:
             UsageError: Lists all unknown keys, invalid values and contradictions with their lines.

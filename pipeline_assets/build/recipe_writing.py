@@ -56,7 +56,8 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     The Python files of the recipe's own steps are copied, too.
 
     Raises:
-        UsageError: The data root has a different recipe or file of this name, and `replace` is not set.
+        UsageError: The data root has a different recipe of this name, or a different file of a step, and `replace` is
+            not set.
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():

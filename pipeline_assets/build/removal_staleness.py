@@ -14,7 +14,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Return how many of the list's first entries an artifact was compared with."""
+    """Return how many of the first entries the build or the comparison has covered."""
     return max(map(listed.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 

@@ -54,7 +54,7 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
     """Return names of artifacts by the position up to which they applied the list.
 
-    One artifact is returned for each position in the removal list. Artifacts pulled from a store are skipped.
+    Of several artifacts with one position, only one is returned. Artifacts pulled from a store are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance

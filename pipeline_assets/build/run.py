@@ -1,6 +1,6 @@
 """Run settings: data root, workers, memory and hub access.
 
-They never change the content of an artifact. Each comes from an option, otherwise from a CORPUSMILL_* variable.
+They never change the content of an artifact. They come from options, CORPUSMILL_* variables and defaults.
 """
 
 import functools

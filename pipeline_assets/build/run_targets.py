@@ -18,7 +18,7 @@ class TargetOutcome:
     """Outcome of one target.
 
     Attributes:
-        manifest: Manifest of the sealed artifact; None if the target failed, or an input outside the run is missing.
+        manifest: Manifest of the sealed artifact; None if the target failed or lacks an input outside the run.
         was_current: Whether the artifact already matched its recipe, so nothing was built.
         checks: Results of the checks; empty if the target failed, was up to date or lacks an input.
         failure: Error of the build or of a blocking check; None if both succeeded.
@@ -39,8 +39,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
-            other targets are built. Even then, a failure that affects all targets is raised (RetryableError, except
-            DeniedError), and so is a first failure after which no target remains to be built.
+            other targets are built. But it is still raised if it affects all targets (a RetryableError other than
+            DeniedError), or if it is the first one and no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -94,7 +94,7 @@ def _depends_on_any(target: Target, roles: Collection[str]) -> bool:
 def _lacks_input(target: Target, targets: Collection[Target], root: Path) -> bool:
     """Check whether an unpartitioned target lacks a current input outside `targets`.
 
-    A stale or damaged input is not current either. External inputs always are, and failed checks do not count.
+    A current input is sealed and matches its recipe, even if a check failed. External inputs are always current.
     """
     roles = {other.role for other in targets}
     return target.partition is None and any(

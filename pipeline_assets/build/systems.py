@@ -62,7 +62,7 @@ class Systems:
     def label_names(self, kind: str) -> tuple[str, ...]:
         """Return the names of a kind's files that no digest covers.
 
-        For exports, this is the card. Other kinds that are not registered have none.
+        These are the labels of a kind in `kinds`, and the card of an export. Any other kind has no such files.
         """
         return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 

@@ -103,9 +103,9 @@ class Kind:
         name: `system/artifact`.
         build: Builds a target. It reads no recipe file, so `rebuild` can pass a target read from a manifest.
         description: Markdown for the UI; the first line is a summary.
-        checks: Checks of every artifact. The first compares the files; if it fails, the others do not run.
+        checks: Checks of each artifact of the kind. The first checks the files; if it fails, the others do not run.
         formats: Formats of its files, as shown in the UI.
-        external_inputs: Returns the local input files of a sealed artifact outside the data root, or None.
+        external_inputs: Returns a sealed artifact's input files that are local but outside the data root, or None.
         labels: Names of files that no digest covers, because they contain a time or a path.
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
@@ -184,7 +184,7 @@ class Target:
         checked_against: Artifacts that its checks read, but its build does not.
         count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
         is_external: Whether another recipe builds it; whatever is sealed in the folder is then never stale.
-        is_output: Whether the recipe names it as an output, like its last artifacts; it is then never intermediate.
+        is_output: Whether the recipe names it as an output, so that it is never marked as intermediate.
         is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
     """
 

@@ -14,7 +14,7 @@ from pipeline_assets.build.builders import Job, file_builder
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.rows.conversations import ConversationRows, SubsetRows
 from pipeline_assets.build.rows.documents import DocumentRows
-from pipeline_assets.build.rows.export import card_title, earlier_steps
+from pipeline_assets.build.rows.export import card_title, upstream_manifests
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.systems import EXPORT_PREFIX
 from pipeline_assets.build.target import Kind
@@ -183,7 +183,7 @@ def _build(job: Job) -> BuildResult:
         _card_splits(job.staging, result.files),
         chat_rows.COLUMN_DESCRIPTIONS | packed_chats.COLUMN_DESCRIPTIONS,
     )
-    steps = earlier_steps(source, Lineage(job.run.root))
+    steps = upstream_manifests(source, Lineage(job.run.root))
     title, manifests = card_title(source.manifest), [source.manifest]
     card = CardContent(title, "this/folder", splits, [], manifests, steps, columns=descriptions, licences=licences)
     usage = ["", f"## Read by {job.recipe['to']}", "", "```python", form.usage.format(**result.decisions), "```", ""]

@@ -186,7 +186,7 @@ RAW = Kind(
 
     They are found by the dataset's card, otherwise by their names. The files are not copied.""",
     formats=frozenset({"huggingface", "file"}),
-    external_inputs=split_pin.split_folder,
+    external_inputs=split_pin.restore_split_folder,
     preview=preview_inputs,
     planner=Planner(split_pin.list_split),
     checks=(FILES_CHECK,),

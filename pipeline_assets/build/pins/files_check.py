@@ -50,9 +50,9 @@ class HubCacheCheck(FilesCheck):
 
     Attributes:
         whole: Files that are cached completely; to be checked against the hash in the hub's listing.
-        in_part: Files of which only the row groups that a build read are cached; to be checked against the hash at the
-            time of fetching, because the hub has no hash of a part.
-        not_looked_for: Inputs other than hub files with a hash; the cache is not searched for them.
+        in_part: Files that are cached only in part, with the row groups that a build read; to be checked against
+            hashes from the time of fetching, because the hub has no hash of a part.
+        not_looked_for: Inputs that are not hub files, or have no hash; the cache is not searched for them.
     """
 
     whole: list[str] = field(default_factory=list)

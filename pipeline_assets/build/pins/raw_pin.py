@@ -49,14 +49,14 @@ def model_entry_name(name: str) -> str:
     return f"models/{name}"
 
 
-def listed_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
+def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
     """Convert manifest entries, as `hub_entry` builds them, to hub files."""
     return [HubFile(entry["name"].partition(":")[2], entry["bytes"], entry["digest"]) for entry in entries]
 
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
     """Return the name of the dataset or model, the commit and the files of a hub pin."""
-    return *_repo_and_commit(pin.identity.recipe), listed_files(pin.identity.inputs)
+    return *_repo_and_commit(pin.identity.recipe), to_hub_files(pin.identity.inputs)
 
 
 def _repo_and_commit(recipe: Mapping[str, Any]) -> tuple[str, str]:
@@ -89,7 +89,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
     """Return `pin` if the hub confirms the hash of each file; else raise InputError."""
     repo, commit = _repo_and_commit(recipe)
-    files = listed_files(pin.external_inputs)
+    files = to_hub_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):
         pass
     return pin

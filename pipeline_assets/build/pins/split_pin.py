@@ -111,7 +111,7 @@ def list_uncached(target: Target, run: Run) -> Listing:
     missing: dict[str, int] = {}
     remote = [raw for raw in target.upstream if raw.stage == SPLIT_STAGE and raw.external_inputs is None]
     for raw in remote:
-        files = raw_pin.listed_files(list_split(raw, run).inputs)
+        files = raw_pin.to_hub_files(list_split(raw, run).inputs)
         listing = Listing.from_pinned(run.require_hub("this dataset"), raw.recipe["dataset"], files)
         missing |= listing.missing_bytes or {}
     return Listing(missing_bytes=missing if remote else None)
@@ -138,7 +138,7 @@ def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | Non
         yield files
 
 
-def split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
+def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     """Return the absolute folder of a sealed split pin; None for a split on a hub."""
     path, recipe = folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
@@ -168,7 +168,8 @@ BLOCK_BYTES = 1 << 22
 class SampledSplit:
     """Sample of a split on a hub; of large JSON lines files, only parts are fetched.
 
-    These become sparse files in `folder`, which must be empty at first; `hub` fetches other files whole into its cache.
+    The parts become sparse files in `folder`, which must be empty at first. Other files are fetched whole into the
+    cache of `hub`.
     """
 
     hub: HubFiles

@@ -21,9 +21,9 @@ _Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
 
 
 def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
-    """Return the entry on an upstream document; None if missing.
+    """Return the entry about an upstream document; None if missing.
 
-    The place decides, because another source, or an earlier corpus with a signature store, may have the id too.
+    The place must match, too, because another source or an earlier corpus may have the same id.
     """
     place = part.id, part.source, part.shard, part.shard_row
     return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)

@@ -4,7 +4,7 @@
     jsonl     00000.jsonl.zst, …                        README.md  manifest.json
     hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      layout of a hub dataset
 
-Equal rows result in equal bytes. The folder gets its name when it is complete.
+Repeated exports write equal files of rows. The folder gets its name when it is complete.
 """
 
 import contextlib
@@ -109,7 +109,7 @@ def _counted_tables(shard: TableShard, split: CardSplit) -> Iterator[pa.Table]:
 def _render_card(store: RowStore, split: CardSplit) -> bytes:
     manifest = store.artifact.manifest
     columns = COLUMN_DESCRIPTIONS if split.schema.names[: len(SCHEMA)] == SCHEMA.names else {}
-    splits, steps = [split] if split.rows else [], earlier_steps(store.artifact, store.lineage)
+    splits, steps = [split] if split.rows else [], upstream_manifests(store.artifact, store.lineage)
     card = CardContent(card_title(manifest), "path/of/this/folder", splits, [], [manifest], steps, columns=columns)
     return dataset_card(card).encode()
 
@@ -119,6 +119,6 @@ def card_title(manifest: Manifest) -> str:
     return manifest.name.partition("/")[2] or manifest.name
 
 
-def earlier_steps(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
+def upstream_manifests(artifact: Artifact, lineage: Lineage) -> list[Manifest]:
     """Return the manifests of existing upstream artifacts, the farthest first."""
     return [upstream.manifest for upstream in collect_chain(artifact.folder, lineage.root).artifacts[:0:-1]]

@@ -64,9 +64,9 @@ class RowStores:
         return dict(sorted(unsearchable.items()))
 
     def find_unlisted(self) -> list[Path]:
-        """List artifacts with rows that no artifact with source rows leads to.
+        """List artifacts whose rows are not derived from artifacts that read source files.
 
-        Such rows, as those of published pools, were read without the removal list.
+        Such rows, for example of published pools, were read without the removal list.
         """
         sealed, reached = self.lineage.sealed, set[Path]()
         waiting = [folder for folder, _ in self._source_row_classes()]
@@ -80,10 +80,7 @@ class RowStores:
 
 
 def _gives_rows(name: str) -> bool:
-    """Check whether an input's rows are among an artifact's; others are only compared.
-
-    `name` is the name of the input in the manifest, which begins with its kind.
-    """
+    """Check by an input's name if artifacts contain its rows, or only compare with it."""
     return not f"{name}/".startswith(_COMPARED)
 
 

@@ -24,12 +24,12 @@ _PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".ndjsonl", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return a row's bytes without its last newline, or a Parquet row as JSON.
 
-    From uncompressed JSON lines on a hub, only the blocks with the row are fetched if the address counts bytes. Other
-    hub files are fetched whole.
+    From uncompressed JSON lines on a hub, only the blocks with the row are fetched if its position is a byte offset.
+    Other hub files are fetched whole.
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
-        InputError: The file does not exist, or ends before the row. The end of a hub file of lines is not checked.
+        InputError: The file does not exist, or no row begins there. Lines fetched in blocks are not checked for this.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in COLUMN_FORMATS:

@@ -220,7 +220,7 @@ class RowStore(ABC):
     def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the row that came from a source row; None if not found.
 
-        Return the row's number, and whether the source row is only a part of its text, such as an answer of a thread.
+        Return the row's number, and whether the source row was merged into it, as an answer into a thread.
         """
         return None
 
@@ -249,7 +249,7 @@ class RowStore(ABC):
         return {}
 
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
-        """Return the Harmony messages of a part, each with whether it counts in the loss.
+        """Return the Harmony messages of a part, each with True if it counts in the loss.
 
         The list is empty if the text is not Harmony. None if the rows are not conversations, or if the row names an
         unknown loss rule.

@@ -1,7 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-The upstream text is encoded again and compared with the traced tokens. A difference raises InputError, and so does a
-missing or damaged artifact. Only an index, the row, and one block of each upstream file are in memory.
+The upstream text of traced tokens, except of sentence pairs, is encoded again and compared with them. A difference
+raises InputError, and so does a missing or damaged artifact. Only an index, the row, and one block of each upstream
+file are in memory, but samples of sentence pairs as a whole.
 """
 
 from collections.abc import Mapping, Sequence
