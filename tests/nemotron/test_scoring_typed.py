@@ -53,6 +53,11 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
         "learning_unverified: 5 rows",
         "restoration: 6 rows",
     ]
+    [subsets] = root.glob("nemotron/*/training_subsets")
+    file = pool / "data" / "train.parquet"
+    refused = corpusmill("trace", "--source", f"{file}#0", "--data", root)
+    fix = f"trace rows of {subsets} with --row"
+    assert only_line(refused) == f"{file}: rows of scored pools are only traced backwards; {fix}"
 
 
 def test_subsets_of_published_pools_are_described_with_the_datasets_of_their_rows(

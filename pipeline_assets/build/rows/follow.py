@@ -40,7 +40,8 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
     Raises:
-        InputError: No source lists the file, no corpus was built from it, or an artifact is damaged.
+        InputError: No source lists the file, no corpus was built from it, it belongs to scored pools, or an artifact is
+            damaged.
     """
     lineage = stores.lineage
     if lineage.unreadable:
@@ -55,6 +56,10 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     ]
     if followed:
         return followed
+    for folder in (folder for listing, _ in matches for folder, _ in lineage.downstream(listing.manifest.digest)):
+        if stores.for_artifact(open_artifact(folder)) is not None:
+            what = "rows of scored pools are only traced backwards"
+            raise InputError(what, source.file, f"trace rows of {folder} with --row")
     if matches:
         what = f"{matches[0][0].folder} lists this file, but no documents were built from it yet"
         raise InputError(what, source.file, "build its recipe with `corpusmill run`")
