@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.readers.columns import check_columns
 from pipeline_assets.corpus.readers.hub_cache import Span
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
@@ -42,7 +43,14 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
         if column not in schema.names:
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
     groups = list_row_groups(metadata, file, recipe.columns.text)
+    if any(group.rows and not group.text_bytes for group in groups):
+        raise _nested_text_error(recipe.columns.text, where)
     return Tail(spans, len(groups), tuple(schema.names)), groups
+
+
+def _nested_text_error(column: str, where: str) -> UsageError:
+    """Return the error for a nested text column, whose size no footer states."""
+    return UsageError(f"column `{column}` has lists or objects, expected text", where, column_fix("text"))
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,7 @@ class SnapshotPlan:
         for piece in self.pieces:
             dump = PurePosixPath(piece.group.file.path).parent.name or "."
             share = shares.setdefault(dump, {"row_groups": 0, "rows": 0})
-            share["row_groups"] += 1
-            share["rows"] += piece.rows
+            share["row_groups"], share["rows"] = share["row_groups"] + 1, share["rows"] + piece.rows
         return dict(sorted(shares.items()))
 
 
@@ -115,8 +122,7 @@ def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
         preview = ", ".join(file.path for file in available[:3]) or "no files"
         fix = f"correct `files`; the dataset contains {preview}"
         raise UsageError(f"no file matches {', '.join(recipe.files)}", where, fix)
-    other_format = next((file for file in listing if is_json_lines(file) != is_json_lines(listing[0])), None)
-    if other_format is not None:
+    if other_format := next((file for file in listing if is_json_lines(file) != is_json_lines(listing[0])), None):
         what = f"matching files must have one format, got JSON lines and others: {listing[0].path}, {other_format.path}"
         raise UsageError(what, where, "narrow `files` to one format")
     return listing

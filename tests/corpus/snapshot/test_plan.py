@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 from refusals import refusal
@@ -47,6 +48,18 @@ def test_a_sample_fetches_footers_and_its_own_row_groups_alone(take: Take, hub: 
     groups = [group for entry in snapshot.manifest.identity.inputs for group in entry.get("row_groups", [])]
     assert len(groups) == 2
     assert fetched == 2 * 65_536 + sum(group["stop"] - group["start"] for group in groups)
+
+
+def test_a_text_column_of_lists_is_refused_by_the_first_footer_alone(take: Take, hub: FaultyHub) -> None:
+    pages = large_pages(0, 1000).set_column(1, "text", pa.array([["A page.", "Its end."]] * 1000))
+
+    told = refusal(lambda: take({"a.parquet": pages, "b.parquet": pages}, amount={"text_bytes": 1000}))
+
+    assert told.endswith(
+        ".parquet: column `text` has lists or objects, expected text; "
+        "set `columns.text` in the recipe to the column that holds the text"
+    )
+    assert len([request for request in hub.requests if request.origin == "storage"]) == 1
 
 
 def test_a_rule_on_a_column_that_is_not_there_is_refused_by_the_footer_alone(take: Take, hub: FaultyHub) -> None:
