@@ -24,12 +24,12 @@ _REPLACE_HINT = f"run with {REPLACE_OPTION}"
 
 
 def build_target(
-    target: Target, root: Path, make: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
+    target: Target, root: Path, write_files: BuildFunction, replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
     """Build and seal a target, or only open it if it is sealed and matches its recipe.
 
-    `make` writes the files into the staging directory and describes them. Nothing is sealed if a file that `make`
-    read does not match its pinned hash.
+    `write_files` writes files into the staging directory and describes them. Nothing is sealed if an input file that
+    it read does not have its expected hash.
 
     Raises:
         UsageError: The folder has an artifact of a different kind; or a stale one, and `replace` is not set.
@@ -51,7 +51,7 @@ def build_target(
         adopted = staging.count_finished_shards()
         try:
             with verify_reads(), verify_work(staging.folder):
-                content = make(staging)
+                content = write_files(staging)
         except InputError:
             staging.discard_if_unstarted()
             raise

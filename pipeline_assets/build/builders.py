@@ -34,15 +34,15 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all) by partition; by name if it is missing."""
+        """Open inputs of `kinds` (default: all); return them by partition, or else name."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
         return {target.partition or target.name: artifact for target, artifact in chosen}
 
 
-def file_builder(make: Callable[[Job], BuildResult]) -> Build:
-    """Return a `build` that links an equal earlier artifact's files, or calls `make`."""
+def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
+    """Return a `build` that links files of an equal earlier artifact, or builds them."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
@@ -54,7 +54,7 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
             kept = open_kept_work(target, run) if run.keep_work else None
             removals = run.removal_list() if target.kind.applies_removals else NO_REMOVALS
             settings = replace(labelled.settings, kept_work=kept)
-            result = make(Job(staging, target, replace(labelled, settings=settings), removals))
+            result = build_files(Job(staging, target, replace(labelled, settings=settings), removals))
             if removals.entries:
                 result = replace(result, provenance={**result.provenance, REMOVALS_KEY: removals.positions[-1]})
             if kept is not None:
@@ -63,19 +63,19 @@ def file_builder(make: Callable[[Job], BuildResult]) -> Build:
 
         return build_target(target, run.root, write, run.replace, labelled.provenance())
 
-    return functools.update_wrapper(build, make)
+    return functools.update_wrapper(build, build_files)
 
 
-def input_builder(describe: Callable[[Target, Run], BuildResult]) -> Build:
-    """Return a `build` that seals only a manifest of the inputs that `describe` lists."""
+def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Build:
+    """Return a `build` that seals only a manifest, which lists inputs."""
 
     def build(target: Target, run: Run) -> Artifact:
         def list_inputs() -> BuildResult:
-            return add_plan(describe(target, run.for_artifact(target.partition)), target)
+            return add_plan(describe_inputs(target, run.for_artifact(target.partition)), target)
 
         return seal_manifest(target, run.root, list_inputs, run.replace, run.provenance())
 
-    return functools.update_wrapper(build, describe)
+    return functools.update_wrapper(build, describe_inputs)
 
 
 def add_plan(content: BuildResult, target: Target) -> BuildResult:

@@ -125,7 +125,7 @@ def _files(artifact: Artifact) -> set[str]:
 
 
 def _read_decisions(artifact: Artifact) -> Iterator[Decision]:
-    """Yield the decisions of a deduplicated corpus; none of another artifact."""
+    """Yield the decisions of a deduplicated corpus; nothing for other artifacts."""
     yield from read_decisions(artifact) if DECISIONS_FILE in _files(artifact) else ()
 
 

@@ -4,7 +4,7 @@ An artifact is needed in each of these cases:
 
 - It is newer than the minimum age.
 - A recipe requests or reads its folder, or a file in the folder.
-- A user pulled or copied it, or named its folder or its recipe file.
+- A user pulled or copied it, or named its folder, its recipe file or its input.
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. Of several
   copies of the input, one that a recipe requests is enough.
 
@@ -265,7 +265,7 @@ def remove_hidden(artifact: Path, hidden: Path) -> None:
     if not artifact.exists():
         durable.remove(check_record_path(artifact))
         durable.remove(kept_folder(artifact))
-    durable.remove(hidden / MANIFEST_FILE)  # first: a part of an artifact is not restored
+    durable.remove(hidden / MANIFEST_FILE)  # first, so that no part of an artifact is restored after a crash
     durable.remove(hidden)
 
 
@@ -309,7 +309,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named(folder: Path, manifest: Manifest) -> bool:
-    """Check if a user named the folder, its recipe file or its input, or pulled or copied it.
+    """Check if a user named the folder, recipe file or input, or pulled or copied it.
 
     Names are read from the build command that the manifest records.
     """

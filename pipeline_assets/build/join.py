@@ -26,8 +26,8 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
     """Build targets together with other processes, and yield the outcome of each.
 
     `targets` are upstream first. A locked target is skipped and tried later. A process keeps the lock until it has run
-    the checks and copied the manifest; if it dies first, another process does both. If another process failed to build
-    a target, there is neither an artifact nor a lock, so this process tries to build it.
+    the checks and copied the manifest; if it dies first, another process does both. A target that another process
+    failed to build is tried by this process, too, because it has neither an artifact nor a lock.
 
     Raises:
         RetryableError: Locks in the data root exclude only processes of this machine.

@@ -91,7 +91,7 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        If the data root `root` is set, local folders, which may be relative to `root`, must exist.
+        Missing local folders are errors only if the data root `root` is set.
 
         Raises:
             UsageError: Lists all unknown keys, invalid values and contradictions with their lines.

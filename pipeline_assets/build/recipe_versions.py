@@ -72,7 +72,7 @@ def version_for(
     if path in versions:
         return RecipeVersion(path, earlier_version(name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
-    if versions and path < newest:  # such as a run of last week that is executed again: heads are those of today
+    if versions and path < newest:  # as when a run of last week is repeated, which sees today's heads
         logger.warning("%s is not written, because %s has a later date", path, newest.name)
         return RecipeVersion(newest)
     pinned, heads, head_errors = dict(systems.read_recipe(newest).revisions()), dict[str, str](), list[InputError]()

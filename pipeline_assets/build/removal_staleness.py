@@ -14,7 +14,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 
 def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Return how many of the first entries the build or the comparison has covered."""
+    """Return how many first entries of the list the build or `comparison` covered."""
     return max(map(listed.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 

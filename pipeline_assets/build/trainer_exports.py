@@ -191,7 +191,7 @@ def _build(job: Job) -> BuildResult:
         end = tokenizer.get("end_of_document", result.decisions["end_of_document"])
         usage += [f"Tokenizer `{json.dumps(tokenizer)}`; `{end}` ends each document.", ""]
     text = dataset_card(card) + "\n".join(usage)
-    return replace(result, labels=[job.staging.write(CARD_FILE, text.encode())])  # it lists the steps that the root has
+    return replace(result, labels=[job.staging.write(CARD_FILE, text.encode())])  # it names artifacts of this root
 
 
 def _card_splits(staging: StagingDir, files: Sequence[OutputFile]) -> list[CardSplit]:

@@ -310,7 +310,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read an artifact's check results; None if unreadable or not for `digest`."""
+    """Read check results; None if missing, unreadable or of another digest."""
     record = _CHECK_RECORD_FORMAT.read_valid(check_record_path(folder))
     return record.results if record is not None and (record.schema, record.digest) == (CHECKS_SCHEMA, digest) else None
 

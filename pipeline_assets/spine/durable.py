@@ -47,9 +47,9 @@ def name_file_in_errors(path: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_failed_create(path: Path) -> Iterator[None]:
-    """Convert the block's FileNotFoundError to UsageError if the folder exists.
+    """Convert a FileNotFoundError to UsageError if the folder of `path` exists.
 
-    The folder then accepts no new files. Other errors pass through.
+    Such a folder, for example /proc, accepts no new files. Other errors of the block pass through.
     """
     try:
         yield

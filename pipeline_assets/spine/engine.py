@@ -41,7 +41,7 @@ class RunSettings:
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
         growth_bytes: Memory growth after which a fresh fork replaces a worker. A fork takes milliseconds, and shares
-            the memory that the old worker had copied. Spawned workers have no limit.
+            again the memory of which the old worker had its own copy. Spawned workers have no limit.
         inline_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.

@@ -185,7 +185,7 @@ def _lock_file_error(path: Path) -> RetryableError:
 
 
 def read_builder(descriptor: int) -> Builder:
-    """Return the last builder that an open lock file names; an empty one if invalid."""
+    """Return the builder that an open lock file names; an empty `Builder` if invalid."""
     content = os.pread(descriptor, _FORMAT.max_bytes, 0)
     if not content:  # a new file
         return Builder()

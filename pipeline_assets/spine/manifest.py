@@ -238,7 +238,7 @@ def is_seal_intact(data: bytes) -> bool:
 
 
 def is_inside(name: str) -> bool:
-    """Check whether a path in a manifest is normalized and stays inside the folder."""
+    """Check whether a path in a manifest is normalized and inside the folder."""
     path = PurePosixPath(name)
     return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
 

@@ -19,7 +19,7 @@ from pipeline_assets.spine.recovery import finish_or_undo_seal, is_incomplete
 def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.StagingDir]:
     """Lock a target, recover it after a crash, and open its staging directory.
 
-    Finished shards of an interrupted build with an equal plan are adopted; a directory with a different plan is
+    Finished shards of an interrupted build with an equal plan are adopted. Staging directories with different plans are
     removed.
 
     Raises:

@@ -16,7 +16,7 @@ def current_versions() -> dict[str, str | None]:
 
 
 def recorded_versions(provenance: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the versions that a provenance has, keyed as in `current_versions`."""
+    """Return the versions in a provenance, keyed as in `current_versions`."""
     keys = {"program": "git_sha", "python": "python", "platform": "platform"}
     return {
         **{name: provenance[key] for name, key in keys.items() if key in provenance},

@@ -53,7 +53,7 @@ class Shard(Protocol):
 
     @property
     def rows(self) -> int:
-        """Number of input rows, read or rejected."""
+        """Number of input rows; 0 if poison rows are not to be searched."""
 
 
 S = TypeVar("S", bound=Shard)

@@ -188,7 +188,7 @@ class StagingDir(StagingView):
     has_partial_work: bool = False
 
     def seal(self, manifest: Manifest) -> artifact.Artifact:
-        """Seal the artifact and move it into place; remove files not in its `storage`.
+        """Seal the artifact and move it into place; drop files not in `manifest.storage`.
 
         Raise RetryableError if the lock was lost, or if a file is missing or its size differs.
         """

@@ -99,7 +99,7 @@ def _pin_hub_split(target: Target, run: Run) -> BuildResult:
 
 
 def list_split(target: Target, run: Run) -> Listing:
-    """List the files of a split; only the dataset card is read."""
+    """List the files of a split; read only the dataset card."""
     if target.external_inputs is None:
         return Listing(tuple(_pin_hub_split(target, run).external_inputs))
     assert isinstance(target.external_inputs, SplitFolder)

@@ -34,8 +34,8 @@ class FoundRow(NamedTuple):
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     """Yield the rows of source files named `query`; if none, documents with this text.
 
-    A file is named by its path or the end of its path. In texts, any white space matches any other. One block of lines
-    is in memory.
+    A file is named by its path or the end of its path. In texts, any white space matches any other. Only one block of
+    lines is in memory.
     """
     corpora = [store for store in stores.source_row_stores() if isinstance(store, FileRows)]
     files = [_find_files(corpus, query) for corpus in corpora]
@@ -66,7 +66,7 @@ def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
     folder = folder_path(listing.artifact.manifest, listing.root)
     names = {entry["name"]: "" for entry in listing.artifact.manifest.identity.inputs}
     path = Path(query).absolute()
-    path = path.parent.resolve() / path.name  # as `folder`; the file itself may be a link
+    path = path.parent.resolve() / path.name  # resolved like `folder`; the file itself may be a link
     is_end = re.compile(rf"(^|[/:]){re.escape(query)}$|^{re.escape(str(path))}$").search
     if folder is None:  # names of hub files begin with repository and commit
         return {name.partition(":")[2]: "" for name in names if is_end(name)}

@@ -186,7 +186,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
-        """Return the numbers of the rows that contain a document, by its id."""
+        """Return the numbers of rows with the document `row_id`, or only the first one."""
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | TextSource":
@@ -286,7 +286,7 @@ def reject_summary(reject: Reject) -> str:
 def listed_source(
     listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
 ) -> TextSource:
-    """Return rows of a file as a source, with the file's digest in the listing."""
+    """Return rows of a file as a TextSource, with the file's digest in the listing."""
     source_rows = tuple(listing.row(file, row) for row in rows)
     return TextSource(file, source_rows, listing.file_entry(file)["digest"], license_tag, evidence)
 
