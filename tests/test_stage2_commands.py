@@ -1,5 +1,6 @@
 """The commands of `corpusmill stage2`, typed as a user types them, against a hub on loopback."""
 
+import glob
 import gzip
 import hashlib
 import json
@@ -326,6 +327,20 @@ def test_train_config_is_what_a_reader_needs(out: Path, typed: Corpusmill) -> No
     (out / "recipes" / "thirds.yaml").write_text(yaml.safe_dump(content))
     thirds = yaml.safe_load(typed("stage2", "train-config", out / "recipes" / "thirds.yaml", "--data", out).stdout)
     assert {corpus["weight"] for corpus in thirds["corpora"].values()} == {1 / 3}
+
+
+def test_patterns_of_files_mean_names_with_brackets_and_commas_literally(
+    out: Path, tmp_path: Path, typed: Corpusmill
+) -> None:
+    root = Path(shutil.copytree(out, tmp_path / "web [1], x"))
+    config = yaml.safe_load(typed("stage2", "train-config", "small", "--data", root).stdout)
+    shards = sorted(map(str, (root / "stage2/small/shards/web").glob("shard_*.npy")))
+    assert sorted(glob.glob(config["corpora"]["web"]["glob"])) == shards != []
+
+    text = tmp_path / "web [1], x.txt"
+    done = typed("stage2", "filter", "--dataset", WEB, "--output-path", text, "--out-dir", tmp_path, "--license", "mit")
+    [hint] = [line for line in done.stdout.splitlines() if "text_unit" in line]
+    assert glob.glob(*yaml.safe_load(hint.partition(": ")[2])["files"], root_dir=tmp_path) == [text.name]
 
 
 def test_docs_are_those_of_the_manifests(tmp_path: Path, typed: Corpusmill) -> None:

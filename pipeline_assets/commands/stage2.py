@@ -1,6 +1,7 @@
 """The commands of `stage2` for licensed corpora, their tokenizer and token shards."""
 
 import datetime
+import glob
 import json
 import logging
 from dataclasses import replace
@@ -37,7 +38,7 @@ from pipeline_assets.spine.durable import make_folder, write_durably
 from pipeline_assets.spine.errors import DeniedError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, UNPINNED
-from pipeline_assets.spine.recipe_yaml import read_yaml, section_at
+from pipeline_assets.spine.recipe_yaml import inline_yaml, read_yaml, section_at
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
@@ -127,7 +128,8 @@ def filter(
     corpus = _build_source(build, "filter", section, FILTERED.name)
     print_lines([str(corpus.folder), f"  {corpus.manifest.identity.ledger}"])
     print_lines([f"{output_path}: {pluralize(write_txt(corpus, output_path), 'document')}"])
-    print_lines([f"  to read it in a recipe: {{kind: local, files: [{output_path.name}], text_unit: line}}"])
+    files = inline_yaml([glob.escape(output_path.name)])
+    print_lines([f"  to read it in a recipe: {{kind: local, files: {files}, text_unit: line}}"])
 
 
 def _build_source(build: BuildOptions, step: str, section: Content, kind: str) -> Artifact:

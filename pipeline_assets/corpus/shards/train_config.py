@@ -1,5 +1,6 @@
 """YAML configuration of a trainer that reads token shards."""
 
+import glob
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -35,7 +36,7 @@ def train_config(folders: Mapping[str, Path], weights: Mapping[str, str], root: 
             what = f"tokenizer, dtype or row length of {corpus} differs from {next(iter(folders))}"
             raise InputError(what, folder, "build both with one recipe")
         corpora[corpus] = {
-            "glob": str(folder.absolute() / "shard_*.npy"),
+            "glob": glob.escape(str(folder.absolute())) + "/shard_*.npy",
             "weight": float(Fraction(weights[corpus])),
             "sequences": counts["sequences"],
             "tokens": counts["tokens"],
