@@ -125,3 +125,16 @@ def test_what_cannot_be_exits_with_2_and_one_line(wrong: Wrong, work: Path, aske
 
     assert (status, line in said) == (2, True), said
     assert not (work / "out" / "stage_a" / "decontaminated" / "wrong").exists()
+
+
+def test_a_recipe_without_the_section_is_told_to_have_it(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.yaml").write_text("system: stage_a\nname: notes\nsources: []\n")
+    words = ("stage-a", "decontaminate", "--manifest", tmp_path / "notes.yaml", "--input", "out/stage_a/filtered/*")
+
+    refused = corpusmill(*words, "--out-dir", "out/stage_a/decontaminated/wrong", cwd=work)
+
+    assert (refused.returncode, only_line(refused)) == (
+        2,
+        f"{tmp_path}/notes.yaml: section `decontamination` not found; "
+        "write `key: value` lines below `decontamination:`",
+    )

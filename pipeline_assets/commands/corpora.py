@@ -215,7 +215,7 @@ def pack(
     file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
     with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
-        keys = _read_section(content, file, "pack") | pack_keys
+        keys = _read_section(content, file, "pack", is_optional=True) | pack_keys
         corpora: Sequence[Target] = input_corpora(input, *_JOINT_KINDS) if input else ()
         section = PackSection.from_mapping(
             add_missing_weight(keys, ("weights",), _source_names(content, corpora)), file
@@ -224,14 +224,14 @@ def pack(
         build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
 
 
-def _read_section(content: Content, file: Path, name: str) -> Content:
+def _read_section(content: Content, file: Path, name: str, is_optional: bool = False) -> Content:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    For a recipe without the section, return {}. If the file is not a recipe, the section must be its only key; raise
-    UsageError otherwise.
+    For a recipe without the section, return {} if it is optional. If the file is not a recipe, the section must be its
+    only key. Raise UsageError otherwise.
     """
     section = content.get(name)
-    if section is None and "system" in content:
+    if section is None and is_optional and "system" in content:
         section = {}
     if not isinstance(section, dict):
         raise UsageError(f"section `{name}` not found", file, f"write `key: value` lines below `{name}:`")
