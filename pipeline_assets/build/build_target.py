@@ -81,8 +81,8 @@ def seal_manifest(
     """Seal an artifact without files: its manifest lists members or external files.
 
     `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
-    with different content, from which artifacts were built, is replaced only if `replace` is set, because they would
-    lose their input.
+    with different content, from which artifacts were built, is replaced only if `replace` is set, because these
+    artifacts would lose their input.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)

@@ -30,7 +30,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.lineage import Lineage
 
-_HASH_DIGITS = 64  # of the id of a document whose source has none
+_HASH_DIGITS = 64  # of an id that is the hash of a text, because the source has no ids
 SelectorValue = tuple[Selector, str]
 
 

@@ -65,7 +65,7 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list; InputError if it is damaged or lost entries.
 
-    The list must have each position in `applied`, as `applied_positions` returns them, and of each comparison.
+    The list must have all positions in `applied`, a result of `applied_positions`, and those of all comparisons.
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_list(root)  # after the positions, since another process may add entries and use them

@@ -66,8 +66,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
     """Build and check a target; return its outcome.
 
-    A target that is up to date is not built. A target without a partition is not built either if it lacks an input that
-    is not in `targets`. Bars show `number`, which counts targets from 1. Raise InputError if the build or a blocking
+    A target that is up to date is not built, and neither is a target without a partition that lacks an input which is
+    not in `targets`. Bars show `number`, the position of the target from 1. Raise InputError if the build or a blocking
     check failed.
     """
     root = run.root

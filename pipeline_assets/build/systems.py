@@ -17,7 +17,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 
-EXPORT_PREFIX = "export/"  # of the names of the kinds of exports
+EXPORT_PREFIX = "export/"  # beginning of the names of kinds that are exports
 
 
 def unknown_kind(name: str, stage: StageVersion) -> Kind:

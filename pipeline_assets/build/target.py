@@ -33,7 +33,7 @@ State = Literal["missing", "current", "failed", "stale", "damaged"]
 
 
 class ExternalInputs(Protocol):
-    """Local input files of an artifact, outside the data root."""
+    """Local input files of an artifact that are not part of another artifact."""
 
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe the files that changed since the seal; None if unchanged."""
@@ -105,7 +105,7 @@ class Kind:
         description: Markdown for the UI; the first line is a summary.
         checks: Checks of each artifact of the kind. The first checks the files; if it fails, the others do not run.
         formats: Formats of its files, as shown in the UI.
-        external_inputs: Returns a sealed artifact's input files that are local but outside the data root, or None.
+        external_inputs: Returns a sealed artifact's input files if they are local and in no artifact; else None.
         labels: Names of files that no digest covers, because they contain a time or a path.
         rows: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
@@ -180,7 +180,7 @@ class Target:
         name_key: Recipe key that messages suggest to change if the folder is occupied.
         export_as: File name of the manifest's copy for git; None if it is not copied.
         intended_use: Use of the artifact, for the provenance; recipes with different uses can share the artifact.
-        external_inputs: Local input files outside the data root; None if it has none.
+        external_inputs: Local input files that are in no artifact; None if it has no such files.
         checked_against: Artifacts that its checks read, but its build does not.
         count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
         is_external: Whether another recipe builds it; whatever is sealed in the folder is then never stale.

@@ -32,7 +32,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             types = get_args(annotation) or (annotation,)
             if get_origin(annotation) is Literal:  # the function checks its values
                 continue
-            if value == "" and Path in types:  # the current folder to pathlib
+            if value == "" and Path in types:  # pathlib reads it as the current folder
                 raise UsageError("must not be empty", name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)

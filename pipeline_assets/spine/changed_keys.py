@@ -19,7 +19,7 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
         before, after = old.get(part), new.get(part)
-        if before == after or (part == "code" and "pins" in old.keys() & new.keys()):  # the text of a pinned file
+        if before == after or (part == "code" and "pins" in old.keys() & new.keys()):  # `pins` has its hash
             continue
         # A missing section counts as empty, so that each key of a new or removed section is listed.
         was, now = ({} if value is None else value for value in (before, after))

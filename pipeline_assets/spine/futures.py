@@ -26,7 +26,7 @@ class FutureEngine:
     """Engine whose processes run the jobs of stages, on this machine or on others."""
 
     submit: Callable[[JobFunction, bytes, bytes], Future[JobResult]]  # calls a function in a process that can import it
-    cancel: Callable[[Future[JobResult]], object]  # cancels a call; one that runs may end first
+    cancel: Callable[[Future[JobResult]], object]  # cancels a call, which may end before that
     death_errors: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
     def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:

@@ -18,8 +18,8 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.worker import ShardJob
 
 logger = logging.getLogger("corpusmill")
-_LOOKAHEAD_SHARDS = 4  # per worker, which may start before the next receipt in order is yielded
-_MAX_POISON_ROWS = 16  # more in one shard suggest that the worker is broken
+_LOOKAHEAD_SHARDS = 4  # per worker; they may start before the next receipt in order is yielded
+_MAX_POISON_ROWS = 16  # in one shard; more suggest that the worker is broken
 
 
 class PoolWorker(Protocol[S]):

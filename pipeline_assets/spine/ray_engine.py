@@ -33,7 +33,7 @@ _CONNECT_TIMEOUT_S = 10.0
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
 _ADDRESS_FIX = "set it to HOST:PORT of a cluster's head, or remove it to start Ray on this machine"
 _MAX_RETRIES = 3  # of a job by Ray itself, for example after a node failed
-# Ray reads these when it is imported. Without the second one, it repeats a job that needs too much memory for ever;
+# Ray reads these when it is imported. Without the second one, it retries without end a job that needs too much memory;
 # without the third one, it prints twenty lines for each dead worker, which the pool reports in one.
 _RAY_VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_task_oom_retries": "3", "RAY_DEDUP_LOGS_SKIP_REGEX": "."}
 _CLUSTER_VARIABLES = {"RAY_NUM_REDIS_GET_RETRIES": "5"}  # tries to connect, one per second; 20 by default

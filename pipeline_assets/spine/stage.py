@@ -63,7 +63,7 @@ S = TypeVar("S", bound=Shard)
 class Window:
     """Range of a shard's rows that a stage reads, from `start` to before `stop`.
 
-    `stop` None is the end of the shard.
+    If `stop` is None, the window ends with the shard.
 
     The window is the whole shard, unless a row crashes its worker, by a panic in native code or by using too much
     memory. Then the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with

@@ -8,7 +8,7 @@ JSON.
 
 import logging
 
-# Line and paragraph separators; embeddings and overrides of the writing direction; isolates of it.
+# Line and paragraph separators; embeddings, overrides and isolates of the writing direction.
 _REORDERING = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 
 # U+2400 + code is the picture of a C0 control, as in Unicode's block "Control Pictures".

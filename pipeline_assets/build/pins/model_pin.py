@@ -198,8 +198,8 @@ def template_files(
 ) -> Iterator[ChatFiles | None]:
     """Yield the files of the pinned chat template, for use in the block.
 
-    Yield None if the recipe has no `section` for it. The template's name in rows is `MODEL@COMMIT`, or for a folder the
-    beginning of the pin's digest. `pins` has the pin of the template first.
+    Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`, or for a folder the beginning of the
+    pin's digest. `pins` has the pin of the template first.
     """
     if section is None:
         yield None
