@@ -6,7 +6,7 @@ An artifact is needed in each of these cases:
 - A recipe requests or reads its folder, or a file in the folder.
 - A user pulled or copied it, or named its folder, its recipe file or its input.
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. Of several
-  copies of the input, one that a recipe requests is enough.
+  copies of an artifact's input, only those count that the other rules keep, if there are any.
 
 Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied objects are
 needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be
@@ -214,7 +214,7 @@ class Survey:
                 needed.add(folder)
                 names = {name for manifest in self._artifacts[folder] for name in _input_digests(manifest)}
                 self._needed_digests |= names
-                # Of several copies, a requested one is enough.
+                # Of several copies, one that is kept anyway is enough.
                 waiting += (copy for name in names if not chosen.intersection(copies[name]) for copy in copies[name])
         return needed
 

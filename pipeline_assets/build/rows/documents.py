@@ -82,7 +82,7 @@ class SourceRows(DocumentRows):
         return super().find_reject_row(file, row, name)
 
     def _text_unit(self, file: str) -> str | None:
-        """Return the part of a text file that is one Document; None for files of rows."""
+        """Return the part of a text file that is one Document; None for other files."""
         recipe = self.artifact.manifest.identity.recipe
         format_ = detect_format(file, recipe.get("text_endings", ()))
         if recipe.get("kind") != "local" or format_ in (None, *COLUMN_FORMATS):

@@ -32,8 +32,8 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences`, `sources` and `domains` of an artifact's text rows.
 
-    Values are in descending order of their bytes of text, after a fact about the number of `domains`. `sources` are the
-    datasets that rows name; rows of published pools name the datasets that the pools come from.
+    Values are in descending order of their bytes of text; `domains` begins with their number. `sources` are the datasets
+    that rows name; rows of published pools name the datasets that the pools come from.
 
     If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`,
     from 0 to 1, is the share of domains to return.

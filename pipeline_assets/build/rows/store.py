@@ -186,7 +186,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
-        """Return the numbers of rows with the document `row_id`, or only the first one."""
+        """Return the numbers of rows with the document `row_id`; in some stores only one."""
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | TextSource":
