@@ -7,6 +7,7 @@ some of its batches are empty; `PairLoader` skips them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,13 @@ class Order:
     ranks: int = 1
 
     def __post_init__(self) -> None:
+        numbers = (self.seed, self.bucket_steps, self.ranks, 1 if self.batch is None else self.batch)
+        are_integers = all(isinstance(number, Integral) and not isinstance(number, bool) for number in numbers)
+        if not are_integers or not isinstance(self.drop_last, bool):
+            what = "seed, bucket_steps, ranks and batch must be integers, and drop_last True or False"
+            raise ValueError(f"{what}, got {self}")
         if (self.batch is not None and self.batch < 1) or self.bucket_steps < 0 or self.ranks < 1:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
-        if not isinstance(self.drop_last, bool) or isinstance(self.batch, bool):
-            raise ValueError(f"batch must be an integer, and drop_last True or False, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
         """Return the steps of an epoch, each a list of one array of pair numbers per rank.

@@ -204,8 +204,8 @@ def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None
     assert refusal(lambda: PairLoader(train, Order(), ignore_source="no"), UsageError) == (
         "ignore_source: must be True or False, got 'no'; correct it"
     )
-    for wrong in ({"drop_last": "no"}, {"batch": True}):
-        with pytest.raises(ValueError, match="batch must be an integer, and drop_last True or False"):
+    for wrong in ({"drop_last": "no"}, {"batch": True}, {"batch": 2.5}, {"ranks": "2"}, {"bucket_steps": None}):
+        with pytest.raises(ValueError, match="ranks and batch must be integers, and drop_last True or False"):
             Order(**wrong)
     saved = PairLoader(train, Order(seed=1)).state_dict()
     for other in (PairLoader(train, Order(seed=2)), PairLoader(PairDataset(cache, "val"), Order(seed=1))):
