@@ -248,7 +248,9 @@ class Target:
             return None
         if identity.recipe != self.recipe:
             changes = changed_keys(identity.recipe, self.recipe)
-            return f"the recipe changed ({', '.join(f'`{key}`: {change}' for key, change in changes.items())})"
+            # Errors name options for marked keys; a command's option for `name` names recipes, not models.
+            marked = (f"{key if key == 'name' else f'`{key}`'}: {change}" for key, change in changes.items())
+            return f"the recipe changed ({', '.join(marked)})"
         if identity.stage != self.stage:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:

@@ -88,6 +88,8 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
     ("change", "reason"),
     [
         ({"recipe": {"language": "french"}}, "the recipe changed (`language`: english → french)"),
+        # Commands replace marked keys with options, and `name` with the option for the name of a recipe.
+        ({"recipe": {"language": "english", "name": "model"}}, "the recipe changed (name: None → model)"),
         (
             {"kind": unknown_kind("words/parts", StageVersion("words", 2))},
             "built by words version 1, the program has words version 2",
