@@ -43,6 +43,16 @@ def test_an_evaluation_item_in_one_source_is_no_evidence_against_the_id_in_anoth
     assert [entry["decontaminated"][0]["outcome"] for entry in found] == fates
 
 
+def test_an_id_of_two_sources_is_traced_to_both(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    corpus = decontaminated(tmp_path, numbered(100, 15))
+
+    both = json.loads(corpusmill("trace", corpus, "--doc-id", "2", "--json").stdout)
+    one = json.loads(corpusmill("trace", corpus, "--doc-id", "1", "--json").stdout)
+
+    assert [entry["shard"] for entry in both] == ["shards/notes-00000.jsonl.zst", "shards/pages-00000.jsonl.zst"]
+    assert one["shard"] == "shards/pages-00000.jsonl.zst"
+
+
 def test_two_corpora_of_such_ids_are_compared_row_by_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     a, b = (decontaminated(tmp_path / str(first), numbered(first, 15)) for first in (100, 1200))
 

@@ -80,7 +80,7 @@ def trace(
             return
         lines = [line for entry in traced for line in (*_traced_lines(entry), "")]
     entries = [_traced_json(entry) for entry in traced]
-    terminal.print_answer(as_json, entries if store.mixes_documents else entries[0], lines[:-1])
+    terminal.print_answer(as_json, entries if store.mixes_documents or len(entries) > 1 else entries[0], lines[:-1])
 
 
 def _traced_lines(traced: "TracedRow") -> Iterator[str]:

@@ -137,6 +137,16 @@ class DecontaminatedRows(DerivedRows):
             return Fate(self.artifact, evidence.action, str(evidence), details=details, lines=lines)
         return self._kept_fate(part, lines, details, outcome=evidence.action)
 
+    def find(self, row_id: str) -> list[int]:
+        """Return the number of the first row with this id in each source, as several sources may have an id."""
+        places = (
+            self.find_place(
+                {"doc_id": row_id, "source": source}, [name for name in self.files if f"/{source}-" in name]
+            )
+            for source in self.artifact.manifest.identity.recipe["sources"]
+        )
+        return [self.row_number(*place) for place in places if place is not None]
+
     def missing_message(self, row_id: str) -> tuple[str, str]:
         evidence = recipe.find_evidence(self.artifact, row_id)
         if evidence is None or evidence.action != "dropped":
