@@ -78,15 +78,14 @@ class ColumnRule:
         value, (_, compare) = meta[self.column], _COMPARE[self.operator]
         comparable = str if isinstance(self.value, str) else (int, float)
         if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-            raise self._comparison_error(type(value).__name__, _describe_row(meta))
+            raise self._comparison_error(type(value).__name__, _row_fix(meta))
         is_passed = value is not None and compare(value, self.value)
         return Measurement(self.text, value, self.value, not is_passed)
 
     def _require_column(self, columns: Collection[str]) -> None:
         if self.column not in columns:
             what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
-            row = _describe_row(columns) if isinstance(columns, Mapping) else ""
-            raise UsageError(what, f"rule `{self.text}`", "correct the rule" + (row and f", or add the column{row}"))
+            raise UsageError(what, f"rule `{self.text}`", f"correct the rule{_row_fix(columns, ', or add the column')}")
 
     def _comparison_error(self, kind: object, row: str = "") -> UsageError:
         fix = "compare it with a value of that type"
@@ -98,9 +97,11 @@ class ColumnRule:
         return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", f"{fix}{row}")
 
 
-def _describe_row(meta: Mapping[str, Any]) -> str:
-    """Format a document's source row for the end of an error; empty if it is unknown."""
-    return f"; its row is {meta['source_file']}#{meta['source_row']}" if "source_row" in meta else ""
+def _row_fix(columns: Collection[str], fix: str = "") -> str:
+    """Return `fix` with the source row of a document's meta; empty for columns of a batch."""
+    if not isinstance(columns, Mapping) or "source_row" not in columns:
+        return ""
+    return f"{fix}; its row is {columns['source_file']}#{columns['source_row']}"
 
 
 def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:
