@@ -100,7 +100,7 @@ def load_only_machine_code() -> None:
 def replace_fork_exec(function: Callable[..., Any]) -> None:
     """Replace the function by which `multiprocessing` starts a program.
 
-    It raises no audit event, unlike `subprocess`.
+    Other than `subprocess`, this function raises no audit event.
     """
     import _posixsubprocess
 

@@ -49,9 +49,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A split ends before the first document that exceeds its budget. If more than 1 % is missing, but not more than the
-    tokens of the longest document in the split, it is a warning: the budget is small for such documents. Otherwise it
-    is a failure: the corpus has too few tokens, or the document that ended the split is longer than all others.
+    A split ends before the first document that exceeds its budget. If more than 1 % is missing, the check fails when
+    the corpus has too few tokens, or when the missing tokens are more than the longest document in the split has. If
+    they are not more, the budget is small for such documents, and the failure is only a warning.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]

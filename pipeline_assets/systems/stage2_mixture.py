@@ -276,7 +276,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link the previous recipe's token shards; None if a new build's may differ."""
+    """Link the previous recipe's token shards; None if a new build might differ."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     find_folder, root = job.run.previous_folder, job.run.root

@@ -40,7 +40,7 @@ def bool_column(rows: NDArray[np.bool_]) -> pa.BooleanArray:
 
 
 def string_column(values: Sequence[str | bytes]) -> pa.StringArray:
-    """Convert texts, or their UTF-8 bytes, of at most 2 GiB in total to a column."""
+    """Convert texts or UTF-8 bytes, less than 2 GiB in total, to a column."""
     encoded = [value.encode() if isinstance(value, str) else value for value in values]
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, encoded), np.int32, len(encoded)), out=offsets[1:])

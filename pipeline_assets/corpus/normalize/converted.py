@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, which may have a few rejects above the limit; None for others.
+        lost_files: Unreadable files of a local source, for which a few rejects are always accepted; else None.
     """
 
     shards: Mapping[str, Receipt]
@@ -157,7 +157,7 @@ def check_document_counts(counts: Mapping[str, int], where: object, fix: str) ->
 
 
 def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return the ledger and document counts of a manifest; `pages` only of Wikipedia."""
+    """Return a manifest's ledger and document counts, and `pages` of Wikipedia."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],

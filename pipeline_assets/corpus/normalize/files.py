@@ -65,9 +65,10 @@ def convert_files(
     shard_bytes: int,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Convert a source's files to Document shards; UsageError for more than one dump.
+    """Convert a source's files to Document shards.
 
-    Raise InputError if files differ from the listing before or after reading. The path of `folder` must be absolute.
+    Raise InputError if files differ from the listing before or after reading, and UsageError if a Stack Exchange source
+    does not have exactly one file. The path of `folder` must be absolute.
     """
     files = source_folder.listed_files(folder, listing)
     match source:

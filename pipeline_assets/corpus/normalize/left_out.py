@@ -53,7 +53,7 @@ def describe_left_out(left_out: LeftOut) -> list[str]:
 def unreadable_reason(file: SourceFile) -> str | None:
     """Return why a file cannot be read in its format; None if it seems readable.
 
-    Only the first 64 KiB are examined. A file that is one document is parsed if it has at most 64 KiB. Raise UsageError
+    Only the first 64 KiB are examined. HTML, notebook, DOCX and PDF files of at most 64 KiB are parsed. Raise UsageError
     if the format needs a package that is not installed.
     """
     with open_source(file) as opened:

@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Restore section and shard size from `output_content`; local files get path "."."""
+    """Return the section and shard size of `output_content`; a path becomes `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _KINDS[content["kind"]]

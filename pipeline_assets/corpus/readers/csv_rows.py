@@ -31,8 +31,8 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     A row is a tuple of its byte offset, its bytes, and its values by column name, or a Fault if the row is unusable. A
     blank file has no columns and no rows.
 
-    The delimiter is the tab if the file is named `.tsv` and its first line has a tab; otherwise it is the comma,
-    semicolon, tab or bar that is most frequent in the first line, outside quotes. Blank lines are skipped. A column
+    The delimiter is the tab if the file is named `.tsv` and its header has a tab; otherwise it is the comma,
+    semicolon, tab or bar that is most frequent in the header, outside quotes. Blank lines are skipped. A column
     without a name is called `column_N`. InputError is raised if the header cannot be read or repeats a name.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)

@@ -21,7 +21,7 @@ NESTED_TOO_DEEP = Fault("nested_too_deep", f"more than {MAX_NESTING} objects and
 
 
 def utf8_fault(error: UnicodeDecodeError) -> Fault:
-    """Return the fault of invalid UTF-8: `lone_surrogate`, or else `invalid_utf8`."""
+    """Return `lone_surrogate` if only surrogates are invalid, else `invalid_utf8`."""
     try:
         error.object.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

@@ -63,7 +63,10 @@ def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> 
 
 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
-    """Check whether a pattern matches a path or one of its folders, hidden or not."""
+    """Check whether any pattern matches the path of a file or of a folder above it.
+
+    Other than in `matching_names`, wildcards also match hidden names.
+    """
     if not patterns:
         return False
     parts, (plain, special) = PurePosixPath(name).parts, _parse_exclude(tuple(patterns))

@@ -34,7 +34,7 @@ _NOT_NESTED = re.compile(
 def html_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a row with `text` and, if the page has one, `title`; or the page's fault.
 
-    The encoding comes from the byte order mark, else from the charset that the page names, else it is UTF-8.
+    The byte order mark states the encoding, else a charset in the first `_CHARSET_BYTES`; without both, it is UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
@@ -51,10 +51,10 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 
 
 def _python_encoding(label: str) -> str:
-    """Return Python's name of the encoding that a page names, or the label if unknown.
+    """Return Python's name for the encoding label of a page, or the label if unknown.
 
-    As in browsers, a label such as UTF-16 means UTF-8, because the label of a page that really is UTF-16
-    cannot be read.
+    As in browsers, some labels mean a superset (see `_SUPERSETS`). A label such as UTF-16 means UTF-8, because the
+    label of a page that really is UTF-16 cannot be read.
     """
     try:
         name = codecs.lookup(label).name
@@ -97,7 +97,7 @@ def _is_too_deep(page: str) -> bool:
 def page_row(page: str) -> dict[str, Any] | Fault:
     """Return the `text` of a page, and its `title` if it has one; or the page's fault.
 
-    The text is in the element `main`, or else in the body, without menus, sidebars, footers and controls.
+    The text comes from the element `main`, or else from the body, without menus, sidebars, footers and controls.
     """
     from selectolax.lexbor import LexborHTMLParser
 

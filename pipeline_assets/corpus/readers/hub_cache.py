@@ -31,7 +31,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise RetryableError, and delete all spans of a file, if their hash differs."""
+    """Delete a whole file's spans and raise RetryableError if their hash is wrong."""
     kind, _, expected = file.digest.partition(":")
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for span in spans:
@@ -71,7 +71,7 @@ def cached_folders(cache: Path) -> Iterator[tuple[str, Path]]:
 
 
 def prepare_partial_path(folder: Path, start: int, stop: int) -> Path:
-    """Return the path of a range's partial download; delete those of earlier boots."""
+    """Return the path of a range's partial download; delete partials of earlier boots."""
     partial = folder / _partial_name(start, stop)
     for other in folder.glob(f"{start}-{stop}.*{_PARTIAL_SUFFIX}"):
         if other != partial:

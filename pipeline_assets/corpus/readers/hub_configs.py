@@ -111,13 +111,14 @@ def find_split_files(
 
     If `config` has patterns for the split, they select the files, and are returned even if they match none.
 
-    If `config` has only a folder, or is None because the card has no configs, files are selected by the split's name in
-    their paths below the folder, as `datasets` does: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are
-    used only if there are no Parquet files, and uncompressed `.json` files never. If no path contains the name of a
-    split, all files belong to the split that the folder's own path names or, without `config`, to `train`. The patterns
-    are derived from the folders and endings of these files.
+    If `config` has only a folder, or is None because the card has no configs, a word for the split in the paths below
+    the folder selects the files, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are used
+    only if there are no Parquet files, and uncompressed `.json` files never. If no path has a word for train,
+    validation or test, all files belong to the split that the folder's own path names or, without `config`, to `train`.
+    The returned patterns are derived from the folder and the endings of the selected files. If no file is selected,
+    both lists are empty.
 
-    Otherwise, both lists are empty.
+    If `config` has patterns, but none for the split, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

@@ -1,4 +1,4 @@
-"""Errors for responses of a hub with an error status."""
+"""Hub responses with an error status: their errors and requested waits."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -58,7 +58,7 @@ def status_error(error: Exception, status: int, request: HubCall) -> InputError:
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait that the headers request, at most 600 s; None without one."""
+    """Return the wait in seconds that headers request, at most 600, or None."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     try:

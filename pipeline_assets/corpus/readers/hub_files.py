@@ -1,7 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
-Each response is checked against the commit's listing, and all bytes are cached under their file's hash. So nothing is
-downloaded twice, and a commit that was read once needs no network. Of a hub's texts, only hashes enter local paths.
+Files are checked against the commit's listing. Listings and bytes are cached, so files that were read once need no
+network. Of the texts that a hub sends, only hashes become parts of local paths.
 """
 
 import math
@@ -48,7 +48,7 @@ class HubFiles:
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
         wait_s: Seconds before the second attempt, doubled each time up to 60 s unless the hub specifies the wait.
-        progress_s: Seconds after which a response that delivered less than `hub_session.MIN_PROGRESS_BYTES` is aborted.
+        progress_s: Seconds of waiting in which `hub_session.MIN_PROGRESS_BYTES` must arrive, or an attempt fails.
         timeout_s: Seconds without any byte after which an attempt fails, if fewer than `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.
         repo_type: Type of the repositories; for models, every parameter `dataset` is the name of a model.
@@ -93,8 +93,8 @@ class HubFiles:
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub states another hash or size than the listing.
 
-        RetryableError means that the cached listing was wrong and has been deleted. For a file with bytes in the cache,
-        no request is sent, because the file was confirmed before its download.
+        RetryableError means that the cached listing was wrong and has been deleted. If the cache has a folder for the
+        file's hash, no request is sent, because a download confirms the file itself.
         """
         if not self.bytes_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))

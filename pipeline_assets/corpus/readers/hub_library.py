@@ -30,8 +30,8 @@ class LibraryClient(LimitedClient):
     """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
     Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. `retries_all` means that
-    the library itself retries all requests; otherwise it retries only PUT. If a server requests a longer wait before a
-    retry by the library, the wait is shortened to `_MAX_RETRY_WAIT_S`.
+    the library itself retries all requests; otherwise it retries only PUT. Before such a retry, the library waits at
+    most `_MAX_RETRY_WAIT_S`, even if the server requests a longer wait.
     """
 
     _decodes_refusals = True
@@ -44,10 +44,10 @@ class LibraryClient(LimitedClient):
         super().__init__(address, progress_s)
 
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raise an error for a failure that the library does not retry.
+        """Send a request; convert failures that the library does not retry.
 
-        The error is UnansweredError without a response, HfHubHTTPError for a temporary error status. A streamed
-        response is returned whatever its status.
+        If no response arrives, raise UnansweredError. For a temporary error status, raise HfHubHTTPError, except that a
+        streamed response is returned whatever its status.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:

@@ -70,17 +70,17 @@ _LISTING_FORMAT = MetadataFile("listing", 1 << 30, "delete this file; the next r
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:
-    durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _entry_sha256(files))))
+    durable.write_durably(path, msgspec.json.encode(_Listing(list(files), _files_sha256(files))))
 
 
-def _entry_sha256(files: Sequence[HubFile]) -> str:
+def _files_sha256(files: Sequence[HubFile]) -> str:
     return hashlib.sha256(msgspec.json.encode(files)).hexdigest()
 
 
 def read_listing(path: Path) -> list[HubFile]:
     """Read a cached listing; raise FileNotFoundError or, if damaged, InputError."""
     listing = _LISTING_FORMAT.read(path)
-    if _entry_sha256(listing.files) != listing.sha256:
+    if _files_sha256(listing.files) != listing.sha256:
         raise InputError("the listing does not match its own hash", path, _LISTING_FORMAT.fix)
     try:
         return [*map(_check_file, listing.files)]

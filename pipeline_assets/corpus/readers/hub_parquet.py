@@ -74,7 +74,7 @@ class RowGroup:
 
 
 def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tuple[pq.FileMetaData, tuple[Span, ...]]:
-    """Fetch and parse a footer with one or two range requests; return its spans, too.
+    """Fetch a footer with at most two range requests; return its metadata and spans.
 
     If parsing fails, InputError is raised, and the footer is deleted from the cache, so that a retry fetches it again.
     """

@@ -77,7 +77,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 def _seek_line(opened: BinaryIO, start: int) -> int:
     """Seek to the first line that begins at or after `start`; return the offset.
 
-    Without such a line, this is the end of the file. For a `start` within or just after a UTF-8 mark, it is 0, since
+    Without such a line, return the end of the file. If `start` is within or just after a UTF-8 mark, return 0, because
     the caller skips the mark.
     """
     if start == 0 or (start <= len(UTF8_MARK) and opened.read(len(UTF8_MARK)) == UTF8_MARK):

@@ -12,7 +12,7 @@ _TICKS = re.compile("`{3,}")
 
 
 def notebook_row(content: bytes) -> dict[str, Any] | Fault:
-    """Return the `text` and `language` of a notebook of format 4, or its fault.
+    """Return text and language (if stated) of a notebook of format 4, or its fault.
 
     Code is put between fences that state the language and are longer than any run of backticks in the code.
     """

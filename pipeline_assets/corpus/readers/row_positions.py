@@ -47,9 +47,10 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 
 def locate_line(file: SourceFile, line: int) -> int:
-    """Return the byte offset of a line, given its number; raise UsageError if missing.
+    """Return the byte offset of a line, given its number from 1.
 
-    For a line within a quoted field of CSV or TSV, return the offset of its row.
+    For CSV and TSV, return the offset of the row that contains the line. Raise UsageError if the line does not exist or
+    is the header of a table, or if the format has numbered rows.
     """
     if has_numbered_rows(file.name):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")

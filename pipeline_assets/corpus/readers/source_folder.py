@@ -151,7 +151,7 @@ class InputFolder(ABC):
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe how path, names, sizes or times of files differ from a sealed manifest.
 
-        Return None if they are equal, or if the folder is missing, because the sealed artifact does not need it. If the
+        Return None if they are equal, or if the folder is missing, because a sealed artifact does not need it. If the
         files cannot be listed, return the text of the error.
         """
         folder, sealed_path, base = self.resolve_path(root), folder_path(manifest, root), root.absolute()
@@ -165,7 +165,7 @@ class InputFolder(ABC):
         return changed if is_copied else f"the files were read from {sealed_path}, the recipe has {folder.path}"
 
     def describe_changed_files(self, manifest: Manifest) -> str | None:
-        """Describe how names, sizes or times of the files differ; `path` must be absolute."""
+        """Describe changed names, sizes or times, or return None; `path` must be absolute."""
         try:
             listing = self.files()
         except InputError as error:
@@ -201,7 +201,7 @@ class SourceFolder(InputFolder):
 
 
 def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
-    """Check by size and time whether a listed file has changed; False if deleted."""
+    """Check by size and time whether a file changed; False if deleted or not listed."""
     modified = manifest.provenance.get(_MODIFIED_KEY, [])
     for entry, modified_before in zip(manifest.identity.inputs, modified, strict=False):
         if entry["name"] == name:

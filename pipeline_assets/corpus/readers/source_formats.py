@@ -33,7 +33,7 @@ def without_compression(name: str) -> str:
 
 
 def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
-    """Detect the format of a file from its name, without compression; None if unknown.
+    """Detect a file's format from its name, compressed or not; None if unknown.
 
     `text_endings` are lower-case endings of further text files, possibly also endings in `FORMATS`, such as `.html`.
     """

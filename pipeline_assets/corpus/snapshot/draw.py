@@ -32,8 +32,8 @@ def choose_pieces(
     """Draw row groups until they reach the limit, or all if they are too few.
 
     `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields a list of row
-    groups for each file that it receives, in order. It is called with as many files as the sample probably needs, so
-    that their footers can be fetched in parallel.
+    groups for each file that it receives, in order. One call may get several files, so that their footers can be
+    fetched in parallel.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

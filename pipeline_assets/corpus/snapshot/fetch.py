@@ -30,7 +30,8 @@ class FileRequest:
         ranges: Bytes [start, stop) to fetch. A whole file has one range, from 0 to the tail. A file of JSON lines has
             several ranges for its only piece. Other files have one range per piece, which is empty (stop <= start) if
             the tail contains the piece.
-        is_whole: Whether all row groups are read, so that the file can be hashed.
+        is_whole: Whether range and tail cover a Parquet file, which is then hashed. False if the tail alone covers it:
+            such a tail was hashed when it was fetched.
     """
 
     file: HubFile

@@ -193,7 +193,7 @@ def read_prefixes(
     log_every_s: float,
     pinned: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return first rows by file path: those in `pinned`, or drawn ones if it is empty."""
+    """Return first rows by file path: those in `pinned`, or else drawn ones."""
     if pinned:
         entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
@@ -230,7 +230,7 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
 
 
 def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if rows lack the text column or a rule's; pass without rows."""
+    """Raise UsageError if none of the rows, if any, has the text column or a rule's."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if head and not any(find_column(row, column) for row in head):
             names = ", ".join(_column_names(head)) or "none"

@@ -90,8 +90,8 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. For JSON lines, which have no footers, the rows are fetched, but at most 100
-    of each file if `pinned` has the inputs of a raw pin of this recipe, because these state the numbers of rows. Raise
+    For Parquet, only footers are fetched. JSON lines have no footers, so their rows are counted. `pinned` may have the
+    inputs of a raw pin of this recipe; they state the numbers of rows, so only 100 rows of each file are read. Raise
     UsageError if no file matches or a column is missing.
     """
     listing = list_data_files(hub, recipe)

@@ -1,6 +1,6 @@
 """Stage `encode`: shards of Documents to files of token ids and document tables.
 
-A second library, the oracle, encodes 0.1 % of the documents again; for o200k Harmony, it is tiktoken.
+For o200k Harmony, a second library, tiktoken, is the oracle: it encodes 0.1 % of the documents again.
 """
 
 import hashlib

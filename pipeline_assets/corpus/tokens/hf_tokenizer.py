@@ -1,8 +1,8 @@
 """Tokenizers from a `tokenizer.json`.
 
-The file's template, truncation and padding are not applied, and the text of a special token is encoded like other text,
-except by `encode_with_offsets`. `contains_special` detects special ids that the tokenizer makes from plain text
-nevertheless.
+The file's template, truncation and padding are not applied. The text of a special token is encoded like other text,
+except in `encode_with_offsets`. If a tokenizer makes special ids from plain text nevertheless, `contains_special`
+detects them.
 """
 
 import functools
@@ -76,7 +76,7 @@ class HfTokenizer(Tokenizer):
         return load_hf_tokenizer, (self.recipe, self.path)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
-        """Encode texts one by one, without threads; InputError if a text has no id."""
+        """Encode texts one by one, without threads; InputError if the library fails."""
         try:
             runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one

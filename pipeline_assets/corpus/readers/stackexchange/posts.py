@@ -77,7 +77,10 @@ class PostRow(NamedTuple):
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the question's id, 0 if unknown, and the post or the fault of the row."""
+        """Return the question's id and the post, or an id and the row's fault.
+
+        With a fault, the id is 0 if it is missing or the row is malformed.
+        """
         values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
         thread = self.positive_integer(name) if name and self.positive_integer("Id") else 0
