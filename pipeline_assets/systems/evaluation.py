@@ -46,9 +46,9 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Remove the items of upstream evaluation sets from upstream corpora of `kinds`.
+    """Drop or cut documents of upstream corpora of `kinds` that contain evaluation items.
 
-    Raise InputError if no document remains at all, unless `may_be_empty`.
+    The items are those of upstream evaluation sets. Raise InputError if no document remains, unless `may_be_empty`.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 

@@ -53,8 +53,8 @@ def describe_left_out(left_out: LeftOut) -> list[str]:
 def unreadable_reason(file: SourceFile) -> str | None:
     """Return why a file cannot be read in its format; None if it seems readable.
 
-    Only the first 64 KiB are examined. HTML, notebook, DOCX and PDF files of at most 64 KiB are parsed. Raise UsageError
-    if the format needs a package that is not installed.
+    Only the first 64 KiB are examined. HTML, notebook, DOCX and PDF files of at most 64 KiB are parsed. Raise
+    UsageError if the format needs a package that is not installed.
     """
     with open_source(file) as opened:
         head = next(read_blocks(opened, file), b"")[:_HEAD_BYTES] if file.bytes else b""
