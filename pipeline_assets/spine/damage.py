@@ -1,4 +1,4 @@
-"""Damage of files that this project wrote, named in one line with a fix."""
+"""Errors about damaged files that this project wrote, each one line with a fix."""
 
 import contextlib
 from collections.abc import Iterator

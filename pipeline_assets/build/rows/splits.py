@@ -30,7 +30,7 @@ _BATCH_ROWS = 65_536
 
 
 class SplitRows(RowStore):
-    """Sequences of one split, whose index and tokens are memory-mapped."""
+    """Sequences of one split; its tokens are memory-mapped."""
 
     display_names = DisplayNames("split", "splits", "sequence")
     advice = f"the document may be in another split; {RowStore.advice}"

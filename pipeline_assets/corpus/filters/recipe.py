@@ -31,7 +31,7 @@ class WindowRecipe(RecipeSection):
     """Limit on text that repeats earlier documents, see `dedup.repeated_windows`.
 
     Attributes:
-        window_bytes: UTF-8 bytes of a window; shorter shared passages are not found.
+        window_bytes: UTF-8 bytes of a window; shorter shared passages are not found, except in equal documents.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
             bytes is found with a probability of about 63 %; with the defaults, one twice as long with over 99 %.
         max_share: Maximum share of a document's compared windows that earlier kept documents contain.

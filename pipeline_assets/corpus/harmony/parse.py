@@ -50,7 +50,7 @@ class Terminator(StrEnum):
     RETURN = RETURN
 
 
-_HEADER_CHARACTERS = 1500  # room for five fields of 256 and the text between them
+_MAX_HEADER_CHARACTERS = 1500  # room for five fields of 256 and the text between them
 _TERMINATORS = {str(terminator): terminator for terminator in Terminator}
 
 
@@ -144,10 +144,10 @@ def parse_harmony(
 def _parse_messages(text: str, stop: int, opening: Role | None, is_open: bool) -> Iterator[ParsedMessage]:
     start = 0
     while start < stop or opening is not None:
-        end = text.find(MESSAGE, start, min(stop, start + _HEADER_CHARACTERS))
+        end = text.find(MESSAGE, start, min(stop, start + _MAX_HEADER_CHARACTERS))
         header = _parse_header(text[start : end + len(MESSAGE)], opening) if end >= 0 else None
         if header is None:
-            raise _explain_header(text, start, stop, opening)
+            raise _header_refusal(text, start, stop, opening)
         body = end + len(MESSAGE)
         token = find_special(text, body, stop)
         if token is None and not is_open:
@@ -185,7 +185,7 @@ def _check_terminator(token: re.Match[str], message: Message) -> Terminator:
     return terminator
 
 
-def _explain_header(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
+def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> Refusal:
     """Return the refusal that explains a missing or invalid header at `start`."""
     match = (_HEADER if opening is None else _CONTINUED_HEADER).match(text, start, stop)
     if match is not None:

@@ -174,7 +174,8 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
 def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Check that normalised rows have the metadata that the inventory counted.
 
-    Samples are not compared. Rows that normalisation dropped or rejected may have had any of the missing metadata.
+    A value may be in fewer rows than the inventory counted, by at most the number of rows that normalisation dropped or
+    rejected. Samples are not compared.
     `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
     """
     built = [inventory for inventory in inventories if inventory is not None]

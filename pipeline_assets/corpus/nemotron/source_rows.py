@@ -44,7 +44,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class RowShard:
-    """Pieces of a split's files, in file order, named by a number of five digits.
+    """Shard of pieces of a split's files, in file order; its name is a number.
 
     Attributes:
         limits: Maximum number of rows to read from the start of each piece; if a piece has fewer rows, the difference

@@ -118,7 +118,7 @@ class DrawnDocuments:
         is_first: NDArray[np.bool_],
         tokens: NDArray[np.int32],
         packed: NDArray[np.int32],
-        whole: NDArray[np.bool_],
+        is_whole: NDArray[np.bool_],
     ) -> None:
         """Add documents and their draws to the counts of a source.
 
@@ -131,7 +131,7 @@ class DrawnDocuments:
             text_tokens=text_tokens,
             drawn=len(tokens),
             packed_tokens=int(packed.sum(dtype=np.int64)),
-            cut=int((~whole & fits).sum()),
+            cut=int((~is_whole & fits).sum()),
             longer_than_a_row=int((~fits).sum()),
             unused_documents=len(document_token_counts) - int(is_first.sum()),
             unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),

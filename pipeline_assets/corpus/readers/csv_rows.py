@@ -28,8 +28,8 @@ Row = tuple[int, bytes, dict[str, Any] | Fault]
 def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     """Return the column names of a file, and an iterator of its rows.
 
-    A row is a tuple of its byte offset, its bytes, and its values by column name, or a Fault if the row is unusable. A
-    blank file has no columns and no rows.
+    A row is a tuple (byte offset, bytes, values by column name); for an unusable row, a Fault takes the place of the
+    values. A blank file has no columns and no rows.
 
     The delimiter is the tab if the file is named `.tsv` and its header has a tab; otherwise it is the comma,
     semicolon, tab or bar that is most frequent in the header, outside quotes. Blank lines are skipped. A column

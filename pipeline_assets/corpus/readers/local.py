@@ -143,7 +143,10 @@ def begins_file(piece: Piece) -> bool:
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    """Yield each row's position, and the row or its fault; text is `{"text": …}`."""
+    """Yield (position, row or fault) for each row.
+
+    A row of a format without columns is `{"text": …}`.
+    """
     format_ = recipe.detect_format(piece.file.name)
     if format_ in COLUMN_FORMATS:
         return _rows_with_columns(piece)

@@ -72,9 +72,9 @@ def fetch_files(request: Request, hub: HubFiles) -> None:
         durable.write_durably(_listing_path(model_digest, hub.cache), json.dumps(model).encode())
 
 
-def _fetch_listed(request: Request, hub: HubFiles) -> None:
-    for entry in request["files"]:
-        hub.fetch(request["name"], request["revision"], HubFile(*entry))
+def _fetch_listed(file_set: Mapping[str, Any], hub: HubFiles) -> None:
+    for entry in file_set["files"]:
+        hub.fetch(file_set["name"], file_set["revision"], HubFile(*entry))
 
 
 def is_fetched(request: Request, files: Path) -> bool:

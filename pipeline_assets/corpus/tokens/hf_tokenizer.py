@@ -47,14 +47,14 @@ class HfTokenizer(Tokenizer):
         path: Path,
         end_of_document: int,
         padding: int,
-        special: set[int],
+        forbidden_ids: set[int],
         special_ids: Mapping[str, int],
         loss_counter: LossCounter | None,
         recipe: FileTokenizerRecipe,
     ) -> None:
         """Wrap a loaded tokenizer; switch off truncation, padding and special tokens.
 
-        `special` has all ids that text must not encode to; `loss_counter` is None if the tokenizer cannot lose text.
+        Text must not encode to `forbidden_ids`; `loss_counter` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
         self.added = [token.content for token in library.get_added_tokens_decoder().values()]
@@ -69,7 +69,7 @@ class HfTokenizer(Tokenizer):
         self._library = library
         self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
         self._is_special = np.zeros(self.vocabulary_size, bool)
-        self._is_special[list(special)] = True
+        self._is_special[list(forbidden_ids)] = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments alone, so that another process loads the file."""
