@@ -21,9 +21,9 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
     """Return assets with owners, tags, groups and automation conditions.
 
-    Groups that are not in `used_groups` are merged into the group `never_built`. An external input that only one recipe
-    reads is in the group of that recipe. If the sensor for automation conditions is on in the UI, an asset of a
-    `scheduled` recipe is built after each build of one of its input artifacts.
+    Groups that are not in `used_groups` are merged into the group `never_built`. An external input whose readers are in
+    one group is in this group, too; readers in `never_built` count only without others. If the sensor for automation
+    conditions is on in the UI, assets of `scheduled` recipes are built after each build of an input artifact.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()

@@ -70,18 +70,18 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
 def page_rows(pages: Iterable[DemoPage], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
-    `path` is a format string with fields of `_record`. `columns` lists fields; `column=field` renames a field.
+    `path` is a format string with fields of `_page_fields`. `columns` lists fields; `column=field` renames a field.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
     for number, page in enumerate(pages):
-        record = _record(page, number, dump)
+        record = _page_fields(page, number, dump)
         row = {column: record[field or column] for column, _, field in fields}
         files.setdefault(path.format_map(record), []).append(row)
     return files
 
 
-def _record(page: DemoPage, number: int, dump: str) -> Json:
+def _page_fields(page: DemoPage, number: int, dump: str) -> Json:
     """Return all fields of page `number`, from which each dataset takes its columns."""
     bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).

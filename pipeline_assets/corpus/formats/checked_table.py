@@ -34,7 +34,7 @@ def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> Outp
 def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = None) -> pa.Table:
     """Map and verify the rows [start, stop) of a `write_checked_table` file.
 
-    None for `stop` means all later rows. The file is not kept open. Errors use `noun` for it.
+    None for `stop` means all later rows. The file is not kept open. `noun` is the word for it in errors.
     """
     with errors_as_damage(path, noun):
         with pa.memory_map(str(path)) as file:

@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, for which a few rejects are always accepted; else None.
+        lost_files: Unreadable files of a local source. Such a source may have a few rejects above the limit. Else None.
     """
 
     shards: Mapping[str, Receipt]

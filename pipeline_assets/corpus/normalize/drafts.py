@@ -233,7 +233,7 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     """
     letters: Counter[str] = Counter()
     for row in rows:
-        for path, text in _texts(row):
+        for path, text in _text_values(row):
             letters[path] += sum(map(str.isalpha, text))
     usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_NAMES]
     column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
@@ -252,11 +252,11 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     return letters.most_common(1)[0][0]
 
 
-def _texts(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _text_values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the path and value of each text, also in nested objects."""
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from _texts(value, f"{prefix}{name}.")
+            yield from _text_values(value, f"{prefix}{name}.")
         elif isinstance(value, str) and value:
             yield prefix + name, value
 

@@ -44,7 +44,7 @@ def describe_left_out(left_out: LeftOut) -> list[str]:
     If a line has a single file, the name of the file replaces `FILE` in the reason.
     """
     return [
-        f"{_summary(names, f'{suffix} files'.strip())} "
+        f"{_format_names(names, f'{suffix} files'.strip())} "
         f"({reason.replace('FILE', shlex.quote(names[0]) if len(names) == 1 else 'FILE')})"
         for (suffix, reason), names in left_out.items()
     ]
@@ -121,7 +121,7 @@ def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
     """Yield up to two messages: on links, and on files with equal contents."""
     paths_by_name = {file.name: (file.path, *file.path.parents[: file.name.count("/")]) for file in files}
     if links := [name for name, paths in paths_by_name.items() if any(path.is_symlink() for path in paths)]:
-        yield f"links are followed: {_summary(links)}"
+        yield f"links are followed: {_format_names(links)}"
     by_size, originals, copies = defaultdict[int, list[SourceFile]](list), dict[str, str](), list[str]()
     for file in files:
         by_size[file.bytes].append(file)
@@ -129,10 +129,10 @@ def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
         original = originals.setdefault(file_sha256(file.path), file.name)
         copies += [] if original == file.name else [f"{file.name} equals {original}"]
     if copies:
-        yield f"copies, which `dedup` drops: {_summary(copies)}"
+        yield f"copies, which `dedup` drops: {_format_names(copies)}"
 
 
-def _summary(names: Sequence[str], noun: str = "") -> str:
+def _format_names(names: Sequence[str], noun: str = "") -> str:
     """List up to five names, after a count of all names.
 
     The count is omitted for a single name and, without a `noun`, for up to five.

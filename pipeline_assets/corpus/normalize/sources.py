@@ -174,7 +174,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     `recipe` is the content of a recipe file, which need not be valid.
     """
     earlier = set[str]()
-    refused = set(map(licence_table().match_tag, _strings(recipe.get("refuse_licences"))))
+    refused = set(map(licence_table().match_tag, _only_strings(recipe.get("refuse_licences"))))
     for position, section in sections_at(recipe, "sources"):
         name, keys = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
@@ -200,7 +200,7 @@ def _source_licence(section: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _strings(values: object) -> list[str]:
+def _only_strings(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
@@ -253,8 +253,8 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
     kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
-        excluded, has_matches = _strings(split_patterns(section.get("exclude"))), False
-        for position, pattern in enumerate(_strings(split_patterns(patterns))):
+        excluded, has_matches = _only_strings(split_patterns(section.get("exclude"))), False
+        for position, pattern in enumerate(_only_strings(split_patterns(patterns))):
             try:
                 files += list_files(folder, [pattern], excluded)
                 has_matches = True
@@ -262,14 +262,14 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 yield _to_recipe_error((*keys, "files", position), error)
         if has_matches and not files:
             yield RecipeError((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
-        if licences := "".join(_strings([section.get("license_files")])):
+        if licences := "".join(_only_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:
                 fix = "correct or remove `license_files`"
                 yield RecipeError((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
-        endings = tuple(_strings(section.get("text_endings", [])))
+        endings = tuple(_only_strings(section.get("text_endings", [])))
         if files and endings and not any(without_compression(file.name).lower().endswith(endings) for file in files):
             fix = f"add the files to `files`, such as **/*{endings[0]}, or remove `text_endings`"
             yield RecipeError((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)

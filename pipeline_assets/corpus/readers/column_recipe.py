@@ -36,14 +36,14 @@ ColumnChoice = str | Annotated[tuple[str, ...], pydantic.Field(strict=False)] | 
 class LicensedColumns(RecipeSection):
     """Source columns of a Document's fields, for rows that may state their licence.
 
-    A column that is set as a single name must exist. If several names are set, each row uses the first column that has
-    a value of a valid type.
+    Parquet and CSV files must have each column that is set as a single name. If several names are set, each row uses
+    the first column that has a value of a valid type.
 
     Attributes:
         id: Text or integers; a row without an id gets a derived one.
         license: Licence of the row, used in lower case. A row without a value has the licence of the licence files, or
-            else of the recipe; a value that is not text (for example a list) results in `unknown`. `meta` keeps the
-            column unchanged.
+            else of the recipe. If a single name is set, a value that is not text (for example a list) results in
+            `unknown`. `meta` keeps the column unchanged.
     """
 
     text: Annotated[str, Option("Text column, or path such as body.text.", "text-column")] = "text"

@@ -47,7 +47,7 @@ class HubFiles:
         endpoint: URL of the hub; None uses the client's default (HF_ENDPOINT, else the public hub).
         token: Token for gated and private datasets; None uses the client's own (HF_TOKEN, or the saved login).
         tries: Maximum number of attempts per call.
-        wait_s: Seconds before the second attempt, doubled each time up to 60 s unless the hub specifies the wait.
+        wait_s: Seconds before the second attempt, doubled each time up to 60 s, ± 25 %; the hub may set another wait.
         progress_s: Seconds of waiting in which `hub_session.MIN_PROGRESS_BYTES` must arrive, or an attempt fails.
         timeout_s: Seconds without any byte after which an attempt fails, if fewer than `hub_session.TIMEOUT_S`.
         traffic: Counter of received bytes.

@@ -18,7 +18,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 
 _MAX_COUNTED_BYTES = 1 << 32
-# Formats with numbered rows; all other formats consist of lines.
+# Formats in which a position is a row number; in all others, it is a byte offset.
 _NUMBERED_FORMATS = (".parquet", ".xml", ".7z", ".docx", ".pdf")
 
 

@@ -89,8 +89,8 @@ class WikipediaRecipe(RecipeSection):
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
     """Yield a Document or a Reject for each page that begins in a range, in order.
 
-    The position of a page is the byte offset of its first line. A page with text raises InputError if its url has no
-    language and the recipe neither, is not on Wikipedia, or has a language other than the recipe's.
+    The position of a page is the byte offset of its first line. For a page with text, InputError is raised if neither
+    url nor recipe states a language, if they state different ones, or if the url is not on Wikipedia.
     """
     name = piece.file.name
     licence = recipe.licence()

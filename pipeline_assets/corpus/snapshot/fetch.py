@@ -30,8 +30,7 @@ class FileRequest:
         ranges: Bytes [start, stop) to fetch. A whole file has one range, from 0 to the tail. A file of JSON lines has
             several ranges for its only piece. Other files have one range per piece, which is empty (stop <= start) if
             the tail contains the piece.
-        is_whole: Whether range and tail cover a Parquet file, which is then hashed. False if the tail alone covers it:
-            such a tail was hashed when it was fetched.
+        is_whole: Whether range and tail cover a file, which is then hashed. A file inside its tail was hashed before.
     """
 
     file: HubFile

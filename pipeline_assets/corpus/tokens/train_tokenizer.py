@@ -145,7 +145,7 @@ def train_tokenizer(
     }
     checksum = {"file": name, "sha256": sha256, "bytes": len(trained.model)}
     files += [
-        staging.write(name.replace(".model", ".vocab"), _vocabulary(staging.path(name))),
+        staging.write(name.replace(".model", ".vocab"), _format_vocabulary(staging.path(name))),
         staging.write(CHECKSUM_FILE, msgspec.json.format(msgspec.json.encode(checksum), indent=1) + b"\n"),
         staging.write(
             trained_tokenizer.FIGURES_FILE, msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n"
@@ -218,7 +218,7 @@ def _check_memory(sample_bytes: int, where: object) -> None:
         raise RetryableError(what, where, "lower `tokenizer.sample_bytes`, or use a larger machine")
 
 
-def _vocabulary(model: Path) -> bytes:
+def _format_vocabulary(model: Path) -> bytes:
     """Return a model's .vocab file: a line per piece with its score, in order of ids."""
     import sentencepiece
 
