@@ -1,5 +1,6 @@
 """The commands of `nemotron` that score completions and select rows by score."""
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -112,13 +113,17 @@ def subsets(
 
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
+    from pipeline_assets.corpus.publishing.dataset_card import collect_splits
+
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = sealed_scores(in_dir)
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
     build = build.with_absolute_root()
     artifact = build_targets([target], build.run, build.strict, _subset_lines)
-    command = as_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
-    print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
+    with contextlib.suppress(UsageError):  # rows that name no dataset cannot be published
+        collect_splits([artifact])
+        command = as_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
+        print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:

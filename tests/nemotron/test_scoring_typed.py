@@ -53,6 +53,7 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
         "learning_unverified: 5 rows",
         "restoration: 6 rows",
     ]
+    assert "nemotron publish" not in chosen.stdout  # it refuses rows that name no dataset
     [subsets] = root.glob("nemotron/*/training_subsets")
     file = pool / "data" / "train.parquet"
     refused = corpusmill("trace", "--source", f"{file}#0", "--data", root)
