@@ -247,10 +247,8 @@ class Target:
         if self.is_external:
             return None
         if identity.recipe != self.recipe:
-            changes = changed_keys(identity.recipe, self.recipe)
-            # Errors name options for marked keys; a command's option for `name` names recipes, not models.
-            marked = (f"{key if key == 'name' else f'`{key}`'}: {change}" for key, change in changes.items())
-            return f"the recipe changed ({', '.join(marked)})"
+            changes = ", ".join(f"`{key}`: {text}" for key, text in changed_keys(identity.recipe, self.recipe).items())
+            return f"the recipe changed ({changes.replace('`name`', 'name')})"  # errors name `--out-dir` for `name`
         if identity.stage != self.stage:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:
