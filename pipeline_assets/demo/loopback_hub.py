@@ -2,7 +2,7 @@
 
 Clients read its address from `HF_ENDPOINT` on import. Like the real hub, it has two origins: the hub answers API calls
 and sends small files, and redirects requests for large files (LFS) to the storage. With one origin, a client would
-follow the redirect itself and miss the metadata in it.
+follow the redirect itself and miss the redirect's metadata.
 """
 
 import errno

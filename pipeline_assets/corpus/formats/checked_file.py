@@ -1,4 +1,4 @@
-"""Raw work files that are verified as they are read, whichever part is read.
+"""Raw work files whose parts are verified when they are read.
 
 The hash of a whole file cannot be verified each time that a few of its values are read. So a file ends with a CRC-32 of
 each 4 KiB of its values, and a reader verifies each part that it reads. Damage raises RetryableError in an unfinished

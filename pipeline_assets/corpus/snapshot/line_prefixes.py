@@ -1,6 +1,6 @@
 """First rows of a hub dataset's files of JSON lines.
 
-A sample has the first rows of each file, in proportion to the file's size, because reading cannot start in the middle
+A sample has the first rows of files, in proportion to their sizes, because reading cannot start in the middle
 of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
 a snapshot, the first rows of a file are one row group. Row numbers count from 0 without blank lines, as in `datasets`.
 """
@@ -160,7 +160,7 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Read first rows of files until they reach the limit; return them by path.
+    """Read the first rows of files up to a limit; return the prefixes by path.
 
     `limit` is a unit and an amount; with the unit `files`, this many whole files are read. Otherwise, files contribute
     in proportion to their sizes, but at least `MIN_SHARE` each, in random order until the amount is reached. If files

@@ -3,7 +3,7 @@
 Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
 load; nothing is downloaded. Corpus text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and
 only builders add special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle:
-a sample of every build is compared with its ids, and it encodes the few texts on which both are known to differ.
+a sample of every build is compared with its ids, and it encodes the few texts on which the two are known to differ.
 """
 
 import functools
