@@ -1,9 +1,20 @@
 """Filter by rules on the columns of documents' meta."""
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
 
 
 class ColumnFilter(Filter):
@@ -14,4 +25,18 @@ class ColumnFilter(Filter):
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """Yield a measurement of each rule on a document's meta."""
-        return (rule.measure(candidate.meta) for rule in self._rules)
+        return (measure_rule(rule, candidate.meta) for rule in self._rules)
+
+
+def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
+    """Apply a rule to a document's meta; a null value fails the rule.
+
+    Raise UsageError if the column is missing, or its type cannot be compared with the rule's constant.
+    """
+    row = f"; its row is {meta['source_file']}#{meta['source_row']}" if "source_row" in meta else ""
+    rule.require_column(meta, f"correct the rule{row and f', or add the column{row}'}")
+    value, comparable = meta[rule.column], str if isinstance(rule.value, str) else (int, float)
+    if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
+        raise rule.comparison_error(type(value).__name__, row)
+    is_passed = value is not None and _OPERATORS[rule.operator](value, rule.value)
+    return Measurement(rule.text, value, rule.value, not is_passed)

@@ -1,29 +1,27 @@
-"""Rules on the columns of source rows, or on the same columns in documents' meta."""
+"""Rules on the columns of source rows."""
 
 import contextlib
-import operator
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pydantic
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.filters.filter import Measurement
 from pipeline_assets.corpus.formats.arrow_columns import string_column, to_arrow, to_bools
 from pipeline_assets.spine.errors import UsageError
 
 _RULE = re.compile(r"^\s*([A-Za-z_]\w*)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$")
-_COMPARE: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {  # Arrow's function, and Python's operator
-    ">=": ("greater_equal", operator.ge),
-    "<=": ("less_equal", operator.le),
-    "==": ("equal", operator.eq),
-    "!=": ("not_equal", operator.ne),
-    ">": ("greater", operator.gt),
-    "<": ("less", operator.lt),
+_ARROW_FUNCTIONS = {
+    ">=": "greater_equal",
+    "<=": "less_equal",
+    "==": "equal",
+    "!=": "not_equal",
+    ">": "greater",
+    "<": "less",
 }
 _TEXT_TYPES = ("str", "string", "large_string", "string_view")
 _OTHER_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")  # no constant
@@ -60,34 +58,26 @@ class ColumnRule:
         """
         import pyarrow.compute as pc
 
-        self._require_column(batch.schema.names)
+        self.require_column(batch.schema.names)
         if isinstance(self.value, str):
             constant = string_column([self.value])
         else:
             is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
             constant = to_arrow(np.array([self.value], np.int64 if is_int64 else np.float64))
-        column, (function, _) = batch.column(self.column), _COMPARE[self.operator]
+        column = batch.column(self.column)
         try:
-            return to_bools(pc.call_function(function, [column, constant[0]]))
+            return to_bools(pc.call_function(_ARROW_FUNCTIONS[self.operator], [column, constant[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise self._comparison_error(column.type) from None
+            raise self.comparison_error(column.type) from None
 
-    def measure(self, meta: Mapping[str, Any]) -> Measurement:
-        """Apply the rule to a document's meta; raise the same errors as `keeps`."""
-        self._require_column(meta)
-        value, (_, compare) = meta[self.column], _COMPARE[self.operator]
-        comparable = str if isinstance(self.value, str) else (int, float)
-        if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-            raise self._comparison_error(type(value).__name__, _row_fix(meta))
-        is_passed = value is not None and compare(value, self.value)
-        return Measurement(self.text, value, self.value, not is_passed)
-
-    def _require_column(self, columns: Collection[str]) -> None:
+    def require_column(self, columns: Collection[str], fix: str = "correct the rule") -> None:
+        """Raise UsageError, with this fix, if `columns` lack the column of the rule."""
         if self.column not in columns:
             what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
-            raise UsageError(what, f"rule `{self.text}`", f"correct the rule{_row_fix(columns, ', or add the column')}")
+            raise UsageError(what, f"rule `{self.text}`", fix)
 
-    def _comparison_error(self, kind: object, row: str = "") -> UsageError:
+    def comparison_error(self, kind: object, row: str = "") -> UsageError:
+        """Return the error for a column of a type that rules cannot compare; `row` ends it."""
         fix = "compare it with a value of that type"
         if kind == "dict" or str(kind).startswith(_OTHER_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"
@@ -95,13 +85,6 @@ class ColumnRule:
             fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
         # Snapshots store the first argument as the detail of a reject, so it must not change.
         return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", f"{fix}{row}")
-
-
-def _row_fix(columns: Collection[str], fix: str = "") -> str:
-    """Return `fix` with the source row of a document's meta; empty for columns of a batch."""
-    if not isinstance(columns, Mapping) or "source_row" not in columns:
-        return ""
-    return f"{fix}; its row is {columns['source_file']}#{columns['source_row']}"
 
 
 def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:

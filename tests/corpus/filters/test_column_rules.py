@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from refusals import refusal
 
+from pipeline_assets.corpus.filters.column_filter import measure_rule
 from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
 from pipeline_assets.spine.errors import UsageError
 
@@ -88,7 +89,10 @@ def test_a_column_of_nulls_alone_fails_everywhere() -> None:
 def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str, str] | None) -> None:
     parsed, meta = ColumnRule.parse(rule), {"int_score": 2, "score": 2.5, "language": "en", "is_cleaned": True}
 
-    refused = [refusal(lambda: parsed.keeps(BATCH), UsageError), refusal(lambda: parsed.measure(meta), UsageError)]
+    refused = [
+        refusal(lambda: parsed.keeps(BATCH), UsageError),
+        refusal(lambda: measure_rule(parsed, meta), UsageError),
+    ]
 
     missing = f"column `{parsed.column}` not found; the columns are {', '.join(meta)}; correct the rule"
     fix = "compare it with a value of that type"
@@ -104,8 +108,8 @@ def test_the_row_of_a_document_that_a_rule_can_not_measure_is_named() -> None:
     place = {"source_file": "a.jsonl", "source_row": 204}
     scored, cleaned = ColumnRule.parse("score >= 3"), ColumnRule.parse("is_cleaned == 1")
 
-    missing = refusal(lambda: scored.measure({"int_score": 3, **place}), UsageError)
-    wrong = refusal(lambda: cleaned.measure({"is_cleaned": True, **place}), UsageError)
+    missing = refusal(lambda: measure_rule(scored, {"int_score": 3, **place}), UsageError)
+    wrong = refusal(lambda: measure_rule(cleaned, {"is_cleaned": True, **place}), UsageError)
 
     assert missing == (
         "rule `score >= 3`: column `score` not found; the columns are int_score, source_file, source_row; "
@@ -156,7 +160,7 @@ def test_what_is_no_comparison_with_a_constant_is_refused(text: str, what: str) 
     ],
 )
 def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, value: object, is_failed: bool) -> None:
-    seen = ColumnRule.parse(rule).measure({"score": value, "url": "https://example.org"})
+    seen = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
 
     assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).value, is_failed)
     assert value != value or bool(ColumnRule.parse(rule).keeps(pa.record_batch({"score": [value]}))[0]) != is_failed
