@@ -87,7 +87,7 @@ class Lineage:
         return downstream
 
     def find(self, digest: str) -> Artifact | None:
-        """Return an artifact by digest, with unchecked files; None if missing or unreadable."""
+        """Return an artifact by digest, files unchecked; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None

@@ -46,9 +46,9 @@ EVALUATION = Kind(
 
 
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
-    """Drop or cut documents of upstream corpora of `kinds` that contain evaluation items.
+    """Drop or cut documents that contain evaluation items.
 
-    The items are those of upstream evaluation sets. Raise InputError if no document remains, unless `may_be_empty`.
+    The documents are those of upstream corpora of `kinds`, the items those of upstream evaluation sets. Raise InputError if no document remains, unless `may_be_empty`.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 

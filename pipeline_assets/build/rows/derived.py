@@ -138,7 +138,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept_fate(part, lines, details, outcome=evidence.action)
 
     def find(self, row_id: str) -> list[int]:
-        """Return the number of the first row with this id in each source, as several sources may have an id."""
+        """Return the first row with this id in each source, since sources may share an id."""
         places = (
             self.find_place(
                 {"doc_id": row_id, "source": source}, [name for name in self.files if f"/{source}-" in name]

@@ -77,7 +77,7 @@ class ColumnRule:
             raise UsageError(what, f"rule `{self.text}`", fix)
 
     def comparison_error(self, kind: object, row: str = "") -> UsageError:
-        """Return the error for a column of a type that rules cannot compare; `row` ends it."""
+        """Return the error for a type that rules cannot compare; `row` is its last part."""
         fix = "compare it with a value of that type"
         if kind == "dict" or str(kind).startswith(_OTHER_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"
