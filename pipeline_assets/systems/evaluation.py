@@ -48,7 +48,8 @@ EVALUATION = Kind(
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
     """Drop or cut documents that contain evaluation items.
 
-    The documents are those of upstream corpora of `kinds`, the items those of upstream evaluation sets. Raise InputError if no document remains, unless `may_be_empty`.
+    The documents are those of upstream corpora of `kinds`, the items those of upstream evaluation sets. Raise
+    InputError if no document remains, unless `may_be_empty`.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 
