@@ -186,7 +186,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, or a reject; `nth` is as in `read_occurrences`."""
+    """Return the line to write, or a reject; `nth` comes from `read_occurrences`."""
     if row in window.poison_rows:
         return Reject(shard.documents.path, row, KILLED_WORKER)
     if not nth:

@@ -91,7 +91,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write a file of repeats for each shard; list the paths, None for no repeats."""
+    """Write each shard's repeats to a file; return the paths, None without repeats."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
@@ -189,7 +189,7 @@ def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, ma
 
 
 def _find_id(ids: NDArray[np.void], sought: np.void) -> tuple[int, int]:
-    """Return the span of the sorted `ids` with the sought hash, as start and stop."""
+    """Return start and stop of the sought hash in `ids`, which are sorted."""
     start, stop = (int(np.searchsorted(ids["high"], sought["high"], side)) for side in ("left", "right"))
     lows = ids["low"][start:stop]
     first, last = (start + int(np.searchsorted(lows, sought["low"], side)) for side in ("left", "right"))

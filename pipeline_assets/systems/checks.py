@@ -66,10 +66,10 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 
 
 def open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
-    """Open a target's artifact if its recipe built it from `inputs`; else return None.
+    """Open a target's artifact if it was built from `inputs`; else return None.
 
-    All upstream artifacts that its manifest lists must be among `inputs`, which are entries of a manifest. External
-    files are not compared, and no upstream manifest is read. Raise InputError if the artifact is damaged.
+    Its manifest must have the target's recipe and stage, and list only upstream artifacts that are among `inputs`, the
+    entries of another manifest. External files are not compared. Raise InputError if the artifact is damaged.
     """
     manifest = read_manifest(root / target.folder)
     if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):

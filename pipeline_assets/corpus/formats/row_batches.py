@@ -68,7 +68,7 @@ class RowReader:
 
 
 def open_row_reader(packed: PackedSet) -> RowReader:
-    """Open a set's rows with stored boundaries, or else by reading the whole index.
+    """Open a reader of a set's rows; without stored boundaries, read the whole index.
 
     Raise InputError if boundaries or index are damaged.
     """
