@@ -91,10 +91,8 @@ class Recipe(RecipeSection):
     def from_file_values(cls, values: Mapping[str, object], path: Path, root: Path | None = None) -> Self:
         """Return the recipe with the values of a file.
 
-        Missing local folders are errors only if the data root `root` is set.
-
-        Raises:
-            UsageError: Lists all unknown keys, invalid values and contradictions with their lines.
+        Raise UsageError, which lists all unknown keys, invalid values and contradictions with their lines. Missing
+        local folders are errors only if the data root `root` is set.
         """
         [own], system = get_args(cls.model_fields["system"].annotation), values.get("system")
         if isinstance(system, str) and system != own:

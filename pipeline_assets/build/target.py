@@ -239,10 +239,7 @@ class Target:
         return spec | ({REMOVALS_KEY: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Return why a manifest does not match the target, or None if it does.
-
-        If `is_external` is set, every manifest matches.
-        """
+        """Return why a manifest does not match; None if it does, or if `is_external`."""
         identity = manifest.identity
         if self.is_external:
             return None
@@ -311,8 +308,7 @@ class Target:
     def up_to_date_digest(self, root: Path) -> str | None:
         """Return the digest if the artifact is current and its check results are valid.
 
-        Otherwise return None. Results are missing after a crash, and outdated if a changed count limit changes the
-        verdict.
+        Otherwise return None. A crash may leave no results, and a changed count limit may change the verdict.
         """
         if self.state(root)[0] != "current":
             return None

@@ -69,8 +69,7 @@ class Artifact:
 def read_manifest(folder: Path) -> Manifest | None:
     """Read the manifest of a sealed folder; None if nothing is sealed.
 
-    Raises:
-        InputError: The manifest cannot be read, is damaged, or does not match its digest.
+    Raise InputError if the manifest cannot be read, is damaged, or does not match its digest.
     """
     path = folder / MANIFEST_FILE
     try:

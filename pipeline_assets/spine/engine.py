@@ -77,9 +77,8 @@ def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[
 
     The largest shard takes as long with workers as without, so only the other shards are compared with
     `inline_bytes`. But workers also find poison rows (rows that crash a process), so a large shard gets workers anyway.
-    Without workers, a poison row ends the build; the next build finds partial work, so it starts workers.
-
-    `sizes` has the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
+    Without workers, a poison row ends the build; the next build finds partial work, so it starts workers. `sizes` has
+    the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD_MULTIPLE * settings.inline_bytes

@@ -76,11 +76,9 @@ ZSTD = Codec("zstd", lambda file: decompress_by_arrow(file, "zstd"))
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
     """Decompress an open file in blocks of at most `STEP_BYTES`, which may be empty.
 
-    Errors name the file `where` and advise `fix`.
-
-    Raises:
-        InputError: The compressed stream is empty, truncated or damaged. Discard the blocks that were already yielded,
-            because a frame's checksum is at its end.
+    Raise InputError, with the file `where` and the advice `fix`, if the stream is empty, truncated or damaged, or needs
+    more than 128 MiB of memory. Blocks that were already yielded must then be discarded, because a frame's checksum is
+    at its end.
     """
     try:
         yield from codec.blocks(file)

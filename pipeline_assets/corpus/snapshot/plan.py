@@ -44,13 +44,9 @@ def _read_footer(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile) -> tuple[
             raise UsageError(f"column `{column}` not found; the columns are {', '.join(schema.names)}", where, fix)
     groups = list_row_groups(metadata, file, recipe.columns.text)
     if any(group.rows and not group.text_bytes for group in groups):
-        raise _nested_text_error(recipe.columns.text, where)
+        what = f"column `{recipe.columns.text}` has lists or objects, expected text"  # whose size no footer states
+        raise UsageError(what, where, column_fix("text"))
     return Tail(spans, len(groups), tuple(schema.names)), groups
-
-
-def _nested_text_error(column: str, where: str) -> UsageError:
-    """Return the error for a nested text column, whose size no footer states."""
-    return UsageError(f"column `{column}` has lists or objects, expected text", where, column_fix("text"))
 
 
 @dataclass(frozen=True)

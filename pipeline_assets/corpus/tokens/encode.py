@@ -83,16 +83,14 @@ def encode_shard(
 ) -> Receipt:
     """Encode the documents of a shard; each ends with the end-of-document token.
 
-    With `split`, only documents that `split_rule(valid_fraction)` assigns to this split are encoded.
+    With `split`, only documents that `split_rule(valid_fraction)` assigns to this split are encoded. Raise
+    OracleMismatchError if the fast library and the oracle encode a document differently.
 
     Returns:
         A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are poison
         rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` read;
         encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
         `dropped/other_split`; `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
-
-    Raises:
-        OracleMismatchError: The fast library and the oracle encode a document differently.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -189,9 +187,7 @@ def is_spot_checked(doc_id: str) -> bool:
 
 
 class DocumentTable:
-    """Table of the documents of an encoded shard, memory-mapped.
-
-    All shapes are (documents,).
+    """Memory-mapped table of an encoded shard's documents; shapes are (documents,).
 
     Attributes:
         rows: Row of each document in the shard.
