@@ -100,7 +100,7 @@ def load_only_machine_code() -> None:
 def replace_fork_exec(function: Callable[..., Any]) -> None:
     """Replace the function by which `multiprocessing` starts a program.
 
-    Other than `subprocess`, this function raises no audit event.
+    The replaced function raises no audit event, unlike `subprocess.Popen`.
     """
     import _posixsubprocess
 

@@ -5,8 +5,8 @@ An artifact is needed in each of these cases:
 - It is newer than the minimum age.
 - A recipe requests or reads its folder, or a file in the folder.
 - A user pulled or copied it, or named its folder, its recipe file or its input.
-- Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. Of several
-  copies of an artifact's input, only those count that the other rules keep, if there are any.
+- Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If the input
+  exists in several copies, and another rule keeps one of them, this rule keeps no further copy.
 
 Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied objects are
 needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be

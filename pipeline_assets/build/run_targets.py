@@ -39,8 +39,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
-            other targets are built. But it is still raised if it affects all targets (a RetryableError other than
-            DeniedError), or if it is the first one and no target remains to be built.
+            other targets are built. Two failures are raised even then: one that affects all targets (a RetryableError
+            other than DeniedError), and the first one if no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

@@ -1,4 +1,4 @@
-"""The commands `rebuild` and `diff`, which compare two builds of an artifact."""
+"""The commands `rebuild` and `diff`, which compare two artifacts of one kind."""
 
 import os
 import uuid

@@ -26,7 +26,7 @@ _CONVERTED_FOLDER = f"{WORK_FOLDER}/converted"
 IDS_FOLDER = f"{WORK_FOLDER}/ids"
 REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 DUPLICATE_ID = "duplicate_doc_id"
-NORMALISATION = "text stays as it came; only its NUL characters (U+0000) are removed"
+NORMALIZATION_NOTE = "text stays as it came; only its NUL characters (U+0000) are removed"
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Document)
 

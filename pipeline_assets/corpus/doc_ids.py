@@ -50,7 +50,7 @@ class IdsWriter(DurableFile):
 
     def output(self, name: str) -> OutputFile:
         """Describe the finished file; `name` is its path in the staging directory."""
-        return OutputFile.plain(name, self._rows, self)
+        return OutputFile.uncompressed(name, self._rows, self)
 
     def _write_run(self) -> None:
         halves = np.frombuffer(bytes(self._hashes), ">u8").reshape(-1, 2)

@@ -49,7 +49,7 @@ class Meta(msgspec.Struct, frozen=True):
         return cls(source_file, source_row, license_evidence, **named, extra=extra)
 
     @property
-    def address(self) -> str:
+    def source_location(self) -> str:
         """Source row in the form that `trace --source` reads."""
         return f"{self.source_file}#{self.source_row}"
 

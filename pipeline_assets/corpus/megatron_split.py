@@ -173,8 +173,8 @@ def _join_shards(
         for block in encode_index(all_lengths):
             index.write(block)
     files = [
-        OutputFile.plain(TOKENS_FILE, len(all_lengths), tokens),
-        OutputFile.plain(INDEX_FILE, len(all_lengths), index),
+        OutputFile.uncompressed(TOKENS_FILE, len(all_lengths), tokens),
+        OutputFile.uncompressed(INDEX_FILE, len(all_lengths), index),
         documents.output(DOCUMENTS_FILE),
     ]
     return _JoinedShards(receipts, files, all_lengths, cut)

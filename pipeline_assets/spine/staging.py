@@ -57,7 +57,7 @@ class OutputFile:
     start: int | None = None
 
     @classmethod
-    def plain(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
+    def uncompressed(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
         """Describe an uncompressed file, whose content hash is the hash of its bytes."""
         return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
 
@@ -148,7 +148,7 @@ class StagingView:
         """Write a file with this data, and return its description."""
         with durable.DurableFile(self.path(name)) as file:
             file.write(data)
-        return OutputFile.plain(name, rows, file)
+        return OutputFile.uncompressed(name, rows, file)
 
     def commit(self, stage: str, shard: str, receipt: Receipt) -> None:
         """Mark a shard as finished by writing its receipt durably."""

@@ -55,7 +55,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
     with DurableFile(folder.path(name)) as file:
         file.write(f"{job.row_numbers}".encode())
     rows = len(job.row_numbers)
-    return Receipt([OutputFile.plain(name, rows, file)], {"documents": rows}, {"gpu_seconds": 1.5})
+    return Receipt([OutputFile.uncompressed(name, rows, file)], {"documents": rows}, {"gpu_seconds": 1.5})
 
 
 def score_first_rows_last(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer, marker: Path) -> Receipt:

@@ -207,7 +207,7 @@ def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputF
     path = f"{_FOLDER}/{name}.npy"
     with DurableFile(folder.path(path)) as file:
         np.save(file, array)
-    return OutputFile.plain(path, len(array), file)
+    return OutputFile.uncompressed(path, len(array), file)
 
 
 @functools.lru_cache(maxsize=1)

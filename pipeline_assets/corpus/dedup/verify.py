@@ -104,7 +104,7 @@ def write_sets(
                 data += [doc_id + bytes(-len(doc_id) % 8), hashes[start:stop].tobytes()]  # pad to a multiple of 8
                 offset += len(data[-2]) + len(data[-1])
             file.write(b"".join(data))
-    sets = OutputFile.plain(sets_name, len(entries), file)
+    sets = OutputFile.uncompressed(sets_name, len(entries), file)
     index = folder.write(index_name, np.array(entries, _INDEX_DTYPE).tobytes(), len(entries))
     return Receipt([sets, index], {"compared": len(entries)})
 

@@ -253,7 +253,7 @@ def _link_shard(shard: document_shards.DocumentShard, window: Window, folder: St
 def _describe_reject(corpus: Artifact, reject: Reject) -> str:
     """Format a reject with the source row and the id of its document."""
     document = read_line(corpus.path(reject.file), reject.row, Document)
-    return replace(reject, file=document.meta.address).describe(f"({document.doc_id})")
+    return replace(reject, file=document.meta.source_location).describe(f"({document.doc_id})")
 
 
 def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reject | None) -> InputError:

@@ -75,7 +75,7 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Set the repetition counts in `counts`, which has the counts of `find_words`.
+    """Add the repetition counts to `counts`, in which `find_words` has set its own.
 
     `u64_view` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """

@@ -54,9 +54,9 @@ class StepProcess:
     def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
         """Run the step on the document in `line`; return the resulting line, or a reject.
 
-        The step's changes are applied to `candidate`, which fails if the step drops the document. A document is
-        rejected if the step raises an exception, returns invalid text or meta, kills the process twice, or takes too
-        long.
+        A changed text is also set in `candidate`, and the names of changed fields are counted there. If the step drops
+        the document, `candidate` is marked as failed. The document is rejected if the step raises an exception, returns
+        invalid text or meta, kills the process twice, or takes too long.
 
         Raises:
             UsageError: Python or a package is not the pinned version, or a package is not installed.
@@ -76,7 +76,7 @@ class StepProcess:
         match answer.outcome:
             case "refused":
                 document = _document_decoder.decode(line)
-                raise self._answer_error(answer, f", {document.meta.address} ({document.doc_id})")
+                raise self._answer_error(answer, f", {document.meta.source_location} ({document.doc_id})")
             case "rejected":
                 return Reject(shard, row, answer.reason, answer.detail)
             case "dropped":

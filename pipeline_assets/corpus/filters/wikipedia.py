@@ -117,7 +117,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair brackets that contain no brackets; return line and number of repairs.
+    """Repair brackets without parentheses inside; return line and number of repairs.
 
     Blanks before a removed bracket are removed too, except for one if a letter or digit follows the bracket.
     """

@@ -127,7 +127,7 @@ class PackedSet:
     def segments(self, row: int) -> list[Segment]:
         """Read the segments of a row, in order; InputError if the index is damaged."""
         row = range(len(self))[row]
-        number = int(np.searchsorted(self._frame_rows, row, side="right")) - 1
+        number = int(np.searchsorted(self._frame_first_rows, row, side="right")) - 1
         lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
         if place >= len(lines):
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
@@ -169,7 +169,7 @@ class PackedSet:
         return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
 
     @cached_property
-    def _frame_rows(self) -> NDArray[np.int64]:
+    def _frame_first_rows(self) -> NDArray[np.int64]:
         return np.array([frame.row for frame in self.meta.index_frames], np.int64)
 
 

@@ -234,4 +234,4 @@ def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str
             file.write(f'{"," if lists else ""}\n"{tools_id}": {canonical}'.encode())
             lists += 1
         file.write(b"\n}\n")
-    return OutputFile.plain(name, lists, file)
+    return OutputFile.uncompressed(name, lists, file)

@@ -26,8 +26,8 @@ def write_boundaries(staging: StagingDir, plan: PlanFiles) -> list[OutputFile]:
         write_npy_header(offsets, "<i8", row_starts.shape)
         offsets.write(row_starts.data)
     return [
-        OutputFile.plain(memmap.BOUNDARIES_FILE, int(row_starts[-1]), boundaries),
-        OutputFile.plain(memmap.BOUNDARY_OFFSETS_FILE, len(row_starts), offsets),
+        OutputFile.uncompressed(memmap.BOUNDARIES_FILE, int(row_starts[-1]), boundaries),
+        OutputFile.uncompressed(memmap.BOUNDARY_OFFSETS_FILE, len(row_starts), offsets),
     ]
 
 

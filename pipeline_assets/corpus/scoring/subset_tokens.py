@@ -123,7 +123,7 @@ def encode_rows(
             masks.write(mask.data)
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
             first_token += len(tokens)
-    files = [OutputFile.plain(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
+    files = [OutputFile.uncompressed(name, first_token, file) for name, file in zip(names, (ids, masks), strict=False)]
     files.append(write_table(folder.path(names[2]), names[2], [rows_to_table(rows, ROWS_SCHEMA)], ROWS_SCHEMA))
     return Receipt(files, {"documents": len(rows), "tokens": first_token})
 
@@ -219,7 +219,7 @@ def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[Outp
             write_npy_header(file, kind, (total,))
             for part in parts:
                 file.append(staging.path(part[index].path), part[index].bytes, part[index].sha256)
-        yield OutputFile.plain(f"{folder}/{name}", total, file)
+        yield OutputFile.uncompressed(f"{folder}/{name}", total, file)
     firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
     column = ROWS_SCHEMA.get_field_index("first_token")
     tables = (

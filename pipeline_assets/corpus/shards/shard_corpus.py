@@ -182,7 +182,9 @@ def write_shard(
                 what = f"tokenizer returned id {ids[wrong.argmax()]:,}, but its vocabulary has {vocabulary_size:,}"
                 raise InputError(what, tokenizer.path, "use a tokenizer whose ids are all in its vocabulary")
             file.write(ids.astype(stored).data)
-    return Receipt([OutputFile.plain(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]})
+    return Receipt(
+        [OutputFile.uncompressed(shard.path, shard.shape[0], file)], {"tokens": shard.shape[0] * shard.shape[1]}
+    )
 
 
 def _blocks(pieces: Sequence[TokenRange]) -> Iterator[NDArray[np.int32]]:

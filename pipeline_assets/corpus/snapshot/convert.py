@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipeline_assets.corpus.converted_shards import NORMALISATION, ShardWriter, read_rejects
+from pipeline_assets.corpus.converted_shards import NORMALIZATION_NOTE, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derive_doc_id
 from pipeline_assets.corpus.filters.column_rules import first_failed_rule
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
@@ -58,7 +58,7 @@ def take_snapshot(
     decisions = {
         "english_filter_applied": recipe.language is not None and plan.has_language_column,
         "doc_id": f"column {recipe.columns.id}" if recipe.columns.id else "sha256(dataset, config, split, text)",
-        "normalisation": NORMALISATION,
+        "normalisation": NORMALIZATION_NOTE,
         "dumps": plan.count_by_dump(),
     }
     named = {shard.name: receipt for shard, receipt in zip(shards, receipts, strict=True)}

@@ -61,7 +61,10 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the copied part of an object; None without a receipt of its version."""
+    """Return the part of an object that an earlier copy left, or None.
+
+    A receipt of another version of the object does not count.
+    """
     receipt = folder.receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 

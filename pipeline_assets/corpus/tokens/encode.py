@@ -115,7 +115,7 @@ def encode_shard(
     table = pa.Table.from_arrays([*texts, *map(to_arrow, numbers)], schema=TABLE_SCHEMA)
     rejects = [reject.to_json() for reject in encoding.rejects]
     files = [
-        OutputFile.plain(tokens_name, encoding.counts["tokens"], output),
+        OutputFile.uncompressed(tokens_name, encoding.counts["tokens"], output),
         write_checked_table(folder, documents_name, table),
         write_rows(folder.path(rejects_name), rejects_name, rejects, zstd_level),
     ]

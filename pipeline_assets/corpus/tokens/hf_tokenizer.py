@@ -110,7 +110,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
 
     Errors name a key of `section`, the recipe section of the tokenizer.
 
-    Raise InputError if the file is invalid or not the pinned one, ids exceed int32 or have gaps, or encoding is random.
+    Raise InputError if the file is invalid or not the pinned one, encoding is random, ids exceed int32, or loading
+    changes the id of an added token.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:

@@ -89,7 +89,7 @@ def look_at(job: Job) -> BuildResult:
         with DurableFile(job.staging.path("seen.json")) as file:
             file.write(json.dumps(seen).encode())
         meddle(folder)
-    return BuildResult([OutputFile.plain("seen.json", 1, file)], {}, {})
+    return BuildResult([OutputFile.uncompressed("seen.json", 1, file)], {}, {})
 
 
 def meddle(folder: Path) -> None:

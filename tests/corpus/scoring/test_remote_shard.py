@@ -132,7 +132,7 @@ def test_scores_are_whole_or_not_there_whenever_the_machine_goes(far: Far) -> No
     def make(folder: StagingView) -> Receipt:
         with DurableFile(folder.path("made")) as file:
             file.write(b"scores")
-        return Receipt([OutputFile.plain("made", 1, file)], {})
+        return Receipt([OutputFile.uncompressed("made", 1, file)], {})
 
     for step in itertools.count(1):
         scores = far.scores / str(step)

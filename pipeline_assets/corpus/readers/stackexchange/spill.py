@@ -111,7 +111,7 @@ def _write_run(folder: StagingView, name: str, rows: list[tuple[int, int, bytes]
         for block, block_rows in itertools.groupby(sorted(rows, key=itemgetter(0)), itemgetter(0)):
             _, sizes, spilled = zip(*block_rows, strict=True)
             index.append((block, len(sizes), sum(sizes), file.write(_encode_frame(list(map(msgspec.Raw, spilled))))))
-    return [OutputFile.plain(name, len(rows), file), folder.write(f"{name}.index", _encode_frame(index))]
+    return [OutputFile.uncompressed(name, len(rows), file), folder.write(f"{name}.index", _encode_frame(index))]
 
 
 @dataclass(frozen=True)
