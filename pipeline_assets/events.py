@@ -59,8 +59,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code_version: Result of the function `code_version`; for a version of a recipe, or an artifact that no recipe
-            requests, the stage's version; for a stale artifact, `outdated`.
+        code_version: Result of the function `code_version`. For an artifact of a recipe version, or one that no recipe
+            requests, it is the stage version; for a stale artifact, `outdated`.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """

@@ -1,7 +1,8 @@
 """External inputs as Dagster assets that a sensor observes.
 
 External inputs are hub repositories at a commit, local folders, tokenizer files and the licence table. Each is one node
-of the asset graph, upstream of the assets of all recipes that read it, except versions of recipes.
+of the asset graph, upstream of the assets of all recipes that read it. Assets of recipe versions are not connected to
+these nodes.
 
 Observations have no data version and make no asset stale; `sealed_sensor` marks assets stale if local files changed.
 """

@@ -1,8 +1,9 @@
 """The Dagster instance of a data root, which the UI uses.
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
-opened. If a process was killed while it created them, a database has no schema revision and no runs are stored; then
-all are created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
+opened. If a database has no schema revision and no runs are stored, a process was killed while it created the
+databases, so all three are created again. Any other problem, such as a full disk or a damaged database, is reported and
+changes nothing.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ def instance_home(root: Path) -> Path:
 
     Raises:
         RetryableError: The folder is a file, or a database in it is unusable.
-        UsageError: The path contains a question mark.
+        UsageError: The path contains a question mark, which would end the URL of an SQLite database.
     """
     home = root.absolute() / "dagster"
     if home.is_file():

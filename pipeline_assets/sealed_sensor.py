@@ -91,8 +91,8 @@ class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
     `target` is None if no recipe requests the artifact. `digest` is empty if the artifact is missing. `is_changed` is
-    set if its local input files changed, or if one of its own files is missing or has another size, which no digest
-    shows.
+    True for changes that the digest does not show: the artifact's local input files changed, or one of the artifact's
+    own files is missing or has another size.
     """
 
     folder: Path

@@ -71,7 +71,8 @@ def _asset(
 def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
     """Return the dependencies of an asset of versions.
 
-    A version depends on the same version of its recipe's other assets, and on all partitions of other recipes' assets.
+    A partition depends on the same version of upstream assets of its own recipe, and on all partitions of upstream
+    assets of other recipes.
     """
     names = frozenset(recipe_by_folder.values())
     own, deps = dict[dg.AssetKey, list[tuple[str | None, str | None]]](), dict[dg.AssetKey, dg.AssetDep]()

@@ -19,10 +19,10 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
 
 
 class OwnPagesOnly:
-    """ASGI middleware that refuses changes by pages of other sites.
+    """ASGI middleware that refuses requests from pages of other sites.
 
-    Refused are requests with another Host or Origin, and GraphQL in the URL. The Host may have any port, because the UI
-    may have a different port behind an SSH tunnel.
+    It refuses requests with another Host or Origin, and GraphQL queries in the URL. The Host may have any port, because
+    the UI may have a different port behind an SSH tunnel.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -123,7 +123,7 @@ def _claim_folder(root: Path) -> None:
 def _link_results(root: Path, recipe: StageARecipe) -> None:
     """Link the artifacts' files under short names in `root`, each file atomically.
 
-    Only the deduplicated documents are copied, because their shards become one file.
+    The deduplicated documents are copied instead, because their shards are joined into one file.
     """
     for source in recipe.sources:
         _mirror_artifact(

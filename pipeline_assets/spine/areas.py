@@ -27,8 +27,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Subfolders come in the order of their names, an artifact before its members. Subfolders that are hidden, or that are
-    in an artifact but no members, are skipped. Folders are strings, because creating Paths would double the time.
+    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped, and in
+    an artifact all subfolders but its members. Folders are strings, because creating Paths would double the time.
     """
     members: Collection[str] | None = None
     try:

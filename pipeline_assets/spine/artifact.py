@@ -92,7 +92,7 @@ def try_read_manifest(folder: Path) -> Manifest | None:
 def copy_manifest(artifact: Artifact, copy: Path) -> None:
     """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
 
-    Raise InputError if the artifact's manifest file is damaged, RetryableError if it is now another artifact's.
+    Raise InputError if the manifest file is damaged; RetryableError if the folder now has another artifact.
     """
     path = artifact.folder / MANIFEST_FILE
     data = MANIFEST_FORMAT.read_raw(path)

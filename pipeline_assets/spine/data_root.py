@@ -9,8 +9,9 @@ def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
     The root is the parent of the nearest parent folder with a name in `AREAS`, on the path as typed, or else with
-    symlinks resolved. But a recipe may be named like an area, as in `stage_a/corpora`. So if the root found this way is
-    named like an area and has neither recipes nor copies of manifests, and its parent has some, the parent is the root.
+    symlinks resolved. But a recipe may be named like an area: for `ROOT/stage_a/corpora/packed`, this rule finds
+    `ROOT/stage_a`. So if the folder found has an area's name and neither of the subfolders `recipes` and `manifests`,
+    but its parent has one of them, the parent is the root.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

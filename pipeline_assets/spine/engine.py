@@ -40,8 +40,8 @@ class RunSettings:
         workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
-        growth_bytes: Memory growth after which a fresh fork replaces a worker. A fork takes milliseconds, and shares
-            again the memory of which the old worker had its own copy. Spawned workers have no limit.
+        growth_bytes: Memory growth after which a fresh fork replaces a worker. The old worker had its own copies of
+            shared memory; the fork has none yet, and takes milliseconds. Spawned workers have no limit.
         inline_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         subject: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
@@ -76,9 +76,9 @@ def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[
     """Return settings without workers if starting workers takes longer than they save.
 
     The largest shard takes as long with workers as without, so only the other shards are compared with
-    `inline_bytes`. But workers also find poison rows (rows that crash a process), so a large shard gets workers anyway.
-    Without workers, a poison row ends the build; the next build finds partial work, so it starts workers. `sizes` has
-    the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
+    `inline_bytes`. Two more cases keep the workers, because only they isolate poison rows (rows that crash a process):
+    the largest shard is far larger than `inline_bytes`, or an earlier build left partial work, perhaps after a crash.
+    `sizes` has the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
     is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD_MULTIPLE * settings.inline_bytes

@@ -176,8 +176,8 @@ def _inherited_state() -> tuple[object, ...]:
 def _can_fork_safely() -> bool:
     """Check whether all threads except the main one belong to a memory allocator.
 
-    A fork keeps only the thread that calls it. The allocator, jemalloc, can lose its threads. False on systems other
-    than Linux.
+    A fork keeps only the thread that calls it, but the allocator, jemalloc, works without its threads. Return False on
+    systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -10,9 +10,9 @@ def add(worker_maxrss: int, worker_cpu_s: float) -> None:
 
 
 def reset_cpu() -> None:
-    """Reset the CPU time when the fork server has ended.
+    """Reset the CPU seconds of forked workers, after the fork server has ended.
 
-    `getrusage` in this process includes that time from then on.
+    From then on, `getrusage` in this process includes these seconds, so they would count twice.
     """
     global cpu_s
     cpu_s = 0.0

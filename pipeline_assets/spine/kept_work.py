@@ -76,7 +76,7 @@ class KeptWork:
         self._files[stage, name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
-        """Unmark the tasks of `shards` and the tasks of `stages`.
+        """Unmark the tasks of `shards` and of `stages`, so that they are not kept.
 
         The name of a shard's task is the shard's name, or begins with it and a dot.
         """

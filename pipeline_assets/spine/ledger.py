@@ -94,9 +94,9 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     `max_fraction` is a decimal string. `rejects` and `rows` are counts; before all rows are read, `rows` is the planned
-    number. If `max_fraction` is not 0, up to `floor` rejects are accepted even above it; `floor` is first lowered to a
-    third of `rows`. The message has the number of `rejects_in_order` by reason, and the first five. `advice` gets the
-    first reject, or None without rejects, and returns the beginning of the error's fix.
+    number. Unless `max_fraction` is 0, `floor` rejects, but at most a third of `rows`, are always accepted.
+    The message counts `rejects_in_order` by reason, and shows the first five. `advice` gets the first reject, or None
+    without rejects, and returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit

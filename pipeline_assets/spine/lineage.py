@@ -130,7 +130,7 @@ class Chain:
     """Artifacts and external inputs to verify.
 
     Attributes:
-        lineage: Lineage of the data root; None to ignore upstream artifacts.
+        lineage: Lineage of the data root; None to ignore upstream artifacts and external inputs.
         artifacts: The requested artifact, then members and inputs, breadth first, each digest once. Their files are not
             checked yet.
         external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact; the key

@@ -133,7 +133,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
 def _mapping_fix(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
     """Return the fix for a value that must be a mapping, as in `write {NAME: VALUE}`.
 
-    The fix for a section lists its keys instead, unless exactly one of them is required.
+    For a section with exactly one required key, NAME is this key. For any other section, the fix lists all its keys.
     """
     value, known = problem["input"], ["NAME"]
     if problem["type"] == "model_type":

@@ -138,7 +138,7 @@ _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),),
 def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
     """Return a number, or its text if a float would round its digits.
 
-    A number to base 60, such as 1:30.5, is returned as text, too.
+    A number in base 60, such as 1:30.5, is returned as text, too.
     """
     if _OTHER_BASE.match(node.value):
         return str(node.value)
@@ -152,7 +152,7 @@ def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
 def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
     """Return an integer; ValueError if it is larger than a manifest can hold.
 
-    YAML 1.1 reads 010 to base 8, and 1:30 to base 60. They are returned as text, since few people expect 8 and 90.
+    YAML 1.1 reads 010 in base 8, and 1:30 in base 60. They are returned as text, since few people expect 8 and 90.
     """
     if _OTHER_BASE.match(node.value):
         return str(node.value)

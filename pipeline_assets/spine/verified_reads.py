@@ -52,8 +52,8 @@ _collected: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Verify the files that the block reads; raise InputError if a hash differs.
 
-    At the end of the block, hash the files that have an expected hash and were not read completely. If one of them
-    has changed, that error replaces an unexpected error of the block, which the file may have caused.
+    At the end of the block, hash the files that have an expected hash and were not read completely. If one changed, its
+    InputError replaces an error of the block that is not an InputError, because the changed file may have caused it.
     """
     global _log
     former, _log = _log, _ReadLog()

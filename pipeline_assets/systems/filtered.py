@@ -22,12 +22,13 @@ def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()
 
 
 def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind: str, root: Path) -> None:
-    """Load the filters of sources that are not built yet, to find errors early.
+    """Load the filters of corpora that are still to be built, to find errors early.
 
-    `filters` has the filters of each source by name. Only targets whose kind has the name `kind` are considered.
+    `filters` maps the name of each source to its filters. Only targets whose kind has the name `kind` are considered.
 
     Raises:
-        UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label.
+        UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label of
+            `score`.
         InputError: A file of the filters cannot be read, is not the pinned one, or has no valid content.
     """
     from pipeline_assets.corpus.filters.verdict import build_filters

@@ -39,7 +39,8 @@ class FileFinding:
 class VersionChange:
     """Changed version of the program, Python, the platform or a library.
 
-    `sealed` is the version that built the artifact. Each is None if unknown.
+    `sealed` is the version that built the artifact. None stands for an unknown version, or for a library that is not
+    installed.
     """
 
     name: str

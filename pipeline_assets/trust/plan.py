@@ -165,8 +165,8 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    The estimate for a source's first corpus covers all corpora built from it. Return 0 for these, and for a corpus that
-    is already built. `sizes` maps folders to stored bytes.
+    The estimate for the first corpus of a source also covers the later corpora of this source, for which 0 is returned.
+    Return 0 as well if the first corpus is already built. `sizes` maps folders to stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)

@@ -69,8 +69,9 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     sizes or, with `replace`, the sealed content.
 
     Raises:
-        UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files of no
-            artifact, or is inside one; or two artifacts would have one folder. No artifact was pulled.
+        UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files that are
+            not part of the artifact; a folder is inside another artifact; or two artifacts would have one folder. In
+            each of these cases, no artifact was pulled.
         InputError: An object is missing or damaged; the message names it.
     """
     main, folder, entries = ref.artifacts[0].folder, folder.parent.resolve() / folder.name, dict[Path, RefEntry]()
