@@ -139,11 +139,14 @@ class DecontaminatedRows(DerivedRows):
 
     def find(self, row_id: str) -> list[int]:
         """Return the first row with this id in each source, since sources may share an id."""
+        sources = self.artifact.manifest.identity.recipe.get("sources")
+        if sources is None:  # prompts of conversations, whose ids begin with their split
+            return super().find(row_id)
         places = (
             self.find_place(
                 {"doc_id": row_id, "source": source}, [name for name in self.files if f"/{source}-" in name]
             )
-            for source in self.artifact.manifest.identity.recipe["sources"]
+            for source in sources
         )
         return [self.row_number(*place) for place in places if place is not None]
 

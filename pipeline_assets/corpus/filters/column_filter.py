@@ -33,10 +33,17 @@ def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
 
     Raise UsageError if the column is missing, or its type cannot be compared with the rule's constant.
     """
-    row = f"; its row is {meta['source_file']}#{meta['source_row']}" if "source_row" in meta else ""
-    rule.require_column(meta, f"correct the rule{row and f', or add the column{row}'}")
+    if rule.column not in meta:
+        row = _row_hint(meta)
+        raise rule.missing_error(meta, f"correct the rule{row and f', or add the column{row}'}")
     value, comparable = meta[rule.column], str if isinstance(rule.value, str) else (int, float)
     if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
-        raise rule.comparison_error(type(value).__name__, row)
+        raise rule.comparison_error(type(value).__name__, _row_hint(meta))
     is_passed = value is not None and _OPERATORS[rule.operator](value, rule.value)
     return Measurement(rule.text, value, rule.value, not is_passed)
+
+
+def _row_hint(meta: Mapping[str, Any]) -> str:
+    """Return the end of an error that names the source row; empty if it is unknown."""
+    is_known = {"source_file", "source_row"} <= meta.keys()
+    return f"; its row is {meta['source_file']}#{meta['source_row']}" if is_known else ""

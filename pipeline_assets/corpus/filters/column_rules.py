@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -56,7 +56,8 @@ class ColumnRule:
         """
         import pyarrow.compute as pc
 
-        self.require_column(batch.schema.names)
+        if self.column not in batch.schema.names:
+            raise self.missing_error(batch.schema.names)
         if isinstance(self.value, str):
             constant = string_column([self.value])
         else:
@@ -68,11 +69,10 @@ class ColumnRule:
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise self.comparison_error(column.type) from None
 
-    def require_column(self, columns: Collection[str], fix: str = "correct the rule") -> None:
-        """Raise UsageError, with this fix, if `columns` lack the column of the rule."""
-        if self.column not in columns:
-            what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
-            raise UsageError(what, f"rule `{self.text}`", fix)
+    def missing_error(self, columns: Iterable[str], fix: str = "correct the rule") -> UsageError:
+        """Return the error, with this fix, for columns without the column of the rule."""
+        what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
+        return UsageError(what, f"rule `{self.text}`", fix)
 
     def comparison_error(self, kind: object, row: str = "") -> UsageError:
         """Return the error for a type that rules cannot compare; `row` is its last part."""
