@@ -25,7 +25,7 @@ _WORD_GAPS = str.maketrans({"_": "-", " ": "-"})
 class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Entry of the licence table.
 
-    The conditions are `redistributable`, `attribution` and `share_alike`; None if unknown.
+    The conditions are `redistributable`, `attribution` and `share_alike`, each None if unknown.
 
     Attributes:
         spdx: Identifier in the SPDX licence list; None if not listed.

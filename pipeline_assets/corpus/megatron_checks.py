@@ -49,9 +49,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A split ends before the first document that exceeds its budget. If more than 1 % is missing, the check fails when
-    the corpus has too few tokens, or when the missing tokens are more than the longest document in the split has. If
-    they are not more, the budget is small for such documents, and the failure is only a warning.
+    A split ends before the first document that would exceed the split's budget. If more than 1 % is missing, the check
+    fails. The failure is only a warning if the corpus has enough tokens, and no more tokens are missing than the
+    longest document in the split has: then the budget is small for such documents.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
@@ -75,7 +75,7 @@ def token_budget_met(split: Artifact) -> Verdict:
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     """Check that the fraction of valid documents is close to the recipe's.
 
-    At most 4.5 standard deviations of the binomial distribution are allowed.
+    Their number may differ from the expected number by at most 4.5 standard deviations of the binomial distribution.
     """
     ledger = _open_split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))

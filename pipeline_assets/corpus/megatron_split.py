@@ -75,8 +75,8 @@ def build_split(
 
     The split has the longest prefix of its documents, in manifest order, that fits its budget. Shards after the one
     that fills the budget are neither written nor counted. Without `tokenizer`, the tokenizer of the recipe is loaded.
-    If the library and tiktoken encode a text differently, tiktoken encodes the split again. Raise InputError if a
-    shard or the tokenizer file is damaged.
+    If gigatoken and tiktoken encode a text differently, tiktoken encodes the split again. Raise InputError if a shard
+    or the tokenizer file is damaged.
     """
     budget = split_budget(recipe.token_budget, recipe.valid_fraction, split)
     to_encode = [

@@ -125,7 +125,7 @@ def _address_start(text: bytes, searched: int, at: int) -> int | None:
 def _documents_with_dotted_numbers(batch: TextBatch) -> NDArray[np.int64]:
     """Return the indices of documents in which an IP address is possible.
 
-    Every document with three dots that are between digits and close together is among them.
+    No document with an address is missing: an address has three dots close together, each between two digits.
     """
     # This search takes a tenth of the time in which RE2 finds that a text has no address.
     dots = np.flatnonzero(batch.text[1:-1] == DOT) + 1  # +1 because the slice begins at byte 1

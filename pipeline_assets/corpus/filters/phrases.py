@@ -31,9 +31,9 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Entry 256 × i + b, for i from 0 to 3, has
-            a bit for each phrase, which is bit p modulo 64 for the phrase with index p. The bit is set if byte i of the
-            phrase may be b, or if the phrase may have at most i bytes.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). In each entry, bit `p % 64` belongs to the
+            phrase with index p, so phrases may share a bit. The bit is set in entry 256 × i + b, for i from 0 to 3, if
+            byte i of the phrase may be b, or if the phrase may have at most i bytes.
         first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Indices of the phrases that end in each state, state after state.
         characters: Number of characters of each phrase, shape (phrases,).
@@ -51,7 +51,7 @@ class Automaton(NamedTuple):
 class _Node(NamedTuple):
     """Position in a phrase: a byte of a spelling of a character, or the end.
 
-    All fields are indices. At the end, `character` is the number of characters.
+    All fields are indices. At the end of a phrase, `character` is the number of its characters.
     """
 
     phrase: int

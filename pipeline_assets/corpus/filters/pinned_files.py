@@ -79,7 +79,7 @@ class FilterFiles:
         `content` is the recipe content of filters; the result has an absolute `path` next to each `sha256`.
 
         Raises:
-            InputError: A file cannot be read, is not pinned, or has another hash than its pin.
+            InputError: A file cannot be read, is not pinned, or its hash differs from its pin.
         """
         for path, sha256 in self.hashes.items():
             try:

@@ -33,7 +33,7 @@ class WindowRecipe(RecipeSection):
     Attributes:
         window_bytes: UTF-8 bytes of a window; shorter shared passages are not found, except in equal documents.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
-            bytes is found with a probability of about 63 %; with the defaults, one twice as long with over 99 %.
+            bytes is found with a probability of about 63 %; with the defaults, one of twice this length with over 99 %.
         max_share: Maximum share of a document's compared windows that earlier kept documents contain.
     """
 
@@ -161,7 +161,7 @@ class C4Recipe(RecipeSection):
         min_words_per_line: Minimum number of words in a line.
         max_word_characters: Maximum number of characters of a word in a line.
         remove_lines_with: Phrases that a line must not contain.
-        remove_citations: Remove markers like [1] and [citation needed] from the text.
+        remove_citations: Whether to remove markers like [1] and [citation needed] from the text.
         drop_documents_with: Phrases that a document must not contain anywhere.
         bad_words: Words, or sequences of words, that a document must not contain as whole words.
         min_sentences: Minimum number of sentences in the lines that violate no rule.

@@ -12,9 +12,9 @@ duplicates, where a character in overlapping duplicates counts once. Where the p
   first counts.
 - Words compare exactly, case and punctuation included.
 
-datatrove 0.10 uses spaCy's tokens as words, counts spaces in top n-grams and in the whole text but not in duplicate
-n-grams, accepts a top n-gram that occurs once, and skips n words after a duplicate n-gram, so that it counts 10 words
-of a copied run of 12. This module follows the paper and counts all 12.
+datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces in the most frequent n-gram and in the whole text
+but not in duplicate n-grams, and accepts a most frequent n-gram that occurs once. After a duplicate n-gram it skips n
+words, so of a copied run of 12 words it counts 10 if n is 5 or 10. This module follows the paper and counts all 12.
 
 The counts are exact. Each distinct (n-1)-gram has an id, and an n-gram is the pair of the two (n-1)-grams that overlap
 in it. An n-gram can repeat only if both of these repeat. So for each n, only the words at which an (n-1)-gram repeats
@@ -46,8 +46,8 @@ class Scratch(NamedTuple):
     A word is its index in `WordSpans`. Each array has room for more entries than a document needs.
 
     Attributes:
-        grams: For each word, the id of the n-gram that begins there: the word at which this n-gram first occurs. -1 if
-            the n-gram occurs only once.
+        grams: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. The id of an
+            n-gram is the word at which its first occurrence begins.
         counts: Occurrences of each n-gram, at the index of its id.
         keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
@@ -75,9 +75,10 @@ def allocate_scratch(max_bytes: int) -> Scratch:
 def count_repetition(
     u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]
 ) -> None:
-    """Add the repetition counts to `counts`, in which `find_words` has set its own.
+    """Set the repetition counts of a document in `counts`.
 
-    `u64_view` is the `unaligned_u64_view` of the document and of at least 7 bytes after it.
+    `find_words` must have filled `words`, and counted words, lines and paragraphs in `counts`. `u64_view` is the
+    `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
     _assign_word_ids(u64_view, words, scratch, number)
@@ -106,7 +107,7 @@ def _mix_bits(key: np.uint64) -> np.uint64:
 def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
     """Clear the slots of a hash table for `entries` keys, and return its index mask.
 
-    The number of slots is the smallest power of two that is at least 8 and twice `entries`.
+    The number of slots is the smallest power of two that is at least 8 and at least twice `entries`.
     """
     size = 8
     while size < 2 * entries:  # a power of two, so that `index & (size - 1)` is the index modulo the size
@@ -167,8 +168,8 @@ def _is_same(
 ) -> bool:
     """Check whether two words are equal.
 
-    `last` is the offset of the last eight bytes of `word`. `own_bytes` is the mask of the bytes of `word` among its
-    first eight.
+    `last` is the offset in `word` of its last eight bytes. `own_bytes` is a mask for the eight bytes from the
+    start of `word` on: it selects the bytes of the word, which may be shorter.
     """
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.

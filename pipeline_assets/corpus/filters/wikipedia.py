@@ -61,10 +61,10 @@ _NO_WORD = re.compile(r"[\W_]*+")
 def replace_markup(text: str) -> tuple[str, Counter[str]]:
     """Replace tags and templates with placeholders; count replaced spans by kind.
 
-    A template, or a tag that hides its content, is one span with the content. If its closing mark is missing, or more
-    than `_MAX_CONTENT_CHARACTERS` away, only its marks are replaced. Of tags that show their content, only the marks
-    are replaced. Unknown tags are kept. `<br>` becomes a line feed between two placeholders. The kinds are `tags` and
-    `templates`; switches such as `__NOTOC__` count as `templates`.
+    A template, or a tag that hides its content, is replaced together with the content, as one span. If the closing mark
+    is missing, or more than `_MAX_CONTENT_CHARACTERS` away, only the marks are replaced. If a tag shows its content,
+    only the marks are replaced, too. Unknown tags are kept. `<br>` becomes a line feed between two placeholders. The
+    kinds are `tags` and `templates`; switches such as `__NOTOC__` count as `templates`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Convert a column of numbers without nulls to an array, shape (rows,).
 
-    The array is a view of a single chunk, and a copy of several.
+    If the column has one chunk, the array is a view of it; several chunks are copied.
     """
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     dtype = np.dtype(column.type.to_pandas_dtype())

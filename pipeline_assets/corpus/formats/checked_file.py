@@ -81,7 +81,7 @@ def count_values(path: Path, dtype: DTypeLike) -> int:
 def _value_bytes(file_bytes: int) -> int:
     """Return the size of the values of a file, in bytes.
 
-    Each started block of values adds a checksum; a file without values has one, too.
+    The file has one checksum for each block of values, full or not; a file without values has one checksum, too.
     """
     blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM.itemsize)), 1)  # rounded up
     value_bytes = file_bytes - blocks * _CHECKSUM.itemsize

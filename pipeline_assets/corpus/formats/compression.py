@@ -26,7 +26,7 @@ class TruncatedError(Exception):
 def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
     """Decompress all frames with pyarrow's codec `name`, in blocks up to `STEP_BYTES`.
 
-    Other zstd libraries return the output of a whole input block at once, which can be 32,000 times as long.
+    Other zstd libraries decompress a whole input block at once, to an output up to 32,000 times as long.
     Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa

@@ -219,8 +219,8 @@ class HarmonyTokens:
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). They are
-            equal for an empty body. In Harmony, the terminator, if any, is at the stop.
+        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). Both
+            are equal for an empty body. In Harmony, the terminator, if any, is at the stop.
         losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 

@@ -7,8 +7,9 @@ tools of real datasets have such schemas, and `with_object_types` completes them
 Apart from that, the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type
 becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone,
 without properties, items or enum. In a schema with `oneOf`, type and properties are omitted. If a property with `oneOf`
-has a description, the description of its first variant is omitted; if both are equal, neither is rendered. Only strings
-are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are not escaped.
+has a description, the descriptions of the first variant, and of variants with the same description as the property, are
+omitted. If the first variant has the same description, the property's is omitted, too. Only strings are rendered from
+enums and examples. Quotes in enums and line breaks in descriptions of properties are not escaped.
 """
 
 from collections.abc import Iterator, Sequence

@@ -206,8 +206,8 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row. It is the mode of the recipe, without the messages that `read_train_turns` excludes;
-            for a chat template, the same messages as `MarkedSpans`.
+        loss: Loss mode of the row. It counts the messages that the recipe's mode counts, unless
+            `read_train_turns` excludes them. For a chat template, it is a `MarkedSpans` of these messages.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.

@@ -168,7 +168,7 @@ def count_think_tags(owner: str, text: str, counts: Counter[str]) -> None:
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
     """Count messages with `<think>` tags by role, and answers with unpaired tags.
 
-    Messages of the channel analysis count as `analysis`. The keys are those of `count_think_tags`.
+    Messages on the analysis channel count as `analysis`, whatever their role. The keys are those of `count_think_tags`.
     """
     counts: Counter[str] = Counter()
     for message in messages:

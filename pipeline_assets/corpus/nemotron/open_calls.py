@@ -21,8 +21,8 @@ class OpenCalls:
 
     - A reply with the id of a known call answers that call, if it is open.
     - Another reply with the name of a tool answers the first open call of that tool, if the tool has one.
-    - A reply with neither answers the first open call in the latest message with calls that no later reply names. If
-      no such call exists, it answers the first open call.
+    - A reply with neither a known id nor a name answers an open call of the latest message that has calls: the first
+      call that no later reply needs by its id or name. If no such call exists, the reply answers the first open call.
 
     "First" is in the order of calls, but calls of the latest message with calls precede all earlier ones.
     """
@@ -108,8 +108,8 @@ class OpenCalls:
     def _find_call_for_unnamed_reply(self) -> int | None:
         """Return the index of the call that a reply without a name answers.
 
-        It is the first open call since `_latest` that no later reply names, or else the result of `_first_open`; None
-        if no call is open.
+        It is the first open call since `_latest` that no later reply needs by its id or name. If no such call exists,
+        it is the first open call; None if no call is open.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():

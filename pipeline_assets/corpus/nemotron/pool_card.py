@@ -16,7 +16,7 @@ SHARED_ROWS_NOTE = "A row may be in several pools."
 def write_pool_card(staging: StagingDir, manifest: Manifest, files: Sequence[OutputFile]) -> OutputFile:
     """Write the card of a folder of pools, with a config for each pool.
 
-    `files` are the Parquet files of all pools, which `manifest` does not list as stored yet.
+    `files` are the Parquet files of all pools; the `storage` of `manifest` need not list them yet.
     """
     pools = replace(manifest, storage=[file.stored for file in files])
     splits, sources = collect_splits([Artifact(staging.folder, pools)])

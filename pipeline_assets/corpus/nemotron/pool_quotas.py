@@ -27,9 +27,9 @@ def find_rank_limits(
 ) -> tuple[RankLimits, dict[str, Any]]:
     """Return the limits of pools with quotas, and counts of their candidates and rows.
 
-    The counts are by pool, in total and by stratum; rows are selected candidates. `spilled` maps splits to files of
-    candidates. `flags_column` names the column that states the pools of a row: for each of `pools`, a character U+0001
-    or U+0000. Memory: some tens of bytes per row and pool.
+    The counts are by pool, in total and by stratum; `rows` counts selected candidates. `spilled` maps splits to files
+    of candidates. `flags_column` names the column that states the pools of a row: for each of `pools`, a character
+    U+0001 or U+0000. Memory: some tens of bytes per row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

@@ -130,7 +130,7 @@ def _choose_bucket_count(rows: Artifact) -> int:
 def _explain_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
     """Explain an empty pool by a message, or by the number of rows per condition.
 
-    The result is a message if the columns of the conditions have no value in any row with an accepted licence.
+    The result is a message if no row with an accepted licence has a value in any column of the conditions.
     """
     columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):

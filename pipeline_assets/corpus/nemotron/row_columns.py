@@ -245,9 +245,9 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     """Compute the fraction of 16-token runs that also occur earlier in `ids`.
 
     The fraction is rounded to four digits; it is 0 for a text with fewer than two runs. Reasoning that quotes its
-    problem reaches 0.16 in real rows; a text that loops to its end approaches 1. Runs are compared by 32-bit hashes,
-    and two are equal by chance with probability 2**-32. n runs form n²/2 pairs, so the fraction is about n / 2**33 too
-    high: 0.0001 for 10⁶ tokens.
+    problem reaches 0.16 in real rows; a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, so
+    two different runs count as equal with a probability of 2**-32. n runs form n²/2 pairs, which makes the fraction
+    about n / 2**33 too high: 0.0001 for 10⁶ tokens.
     """
     runs = len(ids) - GRAM_TOKENS + 1
     if runs < 2:

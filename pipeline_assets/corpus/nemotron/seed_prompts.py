@@ -52,9 +52,9 @@ def _read_prompts(column: str, files: Sequence[SourceFile]) -> Iterator[tuple[st
 
 
 def _read_first_prompt(messages: JsonValue) -> list[str]:
-    """Return the text of the first user message, in a list.
+    """Return a list with the text of the first user message.
 
-    The list is empty if the content of that message is neither text nor a non-empty list.
+    The list is empty if no such message exists, or if its content is neither text nor a non-empty list.
     """
     objects = (message for message in (messages if isinstance(messages, list) else ()) if isinstance(message, dict))
     content = next((message.get("content") for message in objects if message.get("role") == "user"), None)
