@@ -1,7 +1,7 @@
-"""Entries of the removal list of a data root, which is only ever extended.
+"""Entries of a data root's removal list, to which entries are only ever added.
 
-An entry has no id, URL or text in clear: its hash is keyed with `removals/secret.json`, so the list can be published,
-but not the secret.
+An entry does not contain the id, URL or text itself, but a hash of it, keyed with the secret in `removals/secret.json`.
+So the list can be published; the secret must not be.
 """
 
 from collections.abc import Iterable

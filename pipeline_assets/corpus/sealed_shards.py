@@ -29,10 +29,10 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 
 
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Link a sealed shard into a staging directory, as the output shard of its name.
+    """Link a sealed shard into a staging directory, as the output shard of equal name.
 
-    If the system refuses the link, for example across file systems, the file is copied. Raise InputError if the new
-    file does not have the sealed hash.
+    If the system refuses the link, for example across file systems, the file is copied. Raise InputError if the link or
+    copy does not have the sealed hash.
     """
     assert shard.sealed is not None
     linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")

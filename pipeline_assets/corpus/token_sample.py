@@ -48,9 +48,10 @@ class Sampling(NamedTuple):
 class SampleSums(NamedTuple):
     """Sums over sampled documents.
 
-    Adding samples field by field gives the sample of all documents. A document of weight w counts once in `documents`
-    and `utf8_bytes`, w times in `weights` and the weighted fields, and w * (w - f) times in the last three fields,
-    which estimate the variance; f is the sampling rate. `byte_token_products` sums bytes * tokens.
+    The sums of two groups of documents, added field by field, are the sums of both groups together. A document of
+    weight w counts once in `documents` and `utf8_bytes`, w times in `weights` and the weighted fields, and w * (w - f)
+    times in the last three fields, which estimate the variance; f is the sampling rate. `byte_token_products` sums
+    bytes * tokens.
     """
 
     documents: int = 0
@@ -80,8 +81,8 @@ def count_tokens(
 ) -> tuple[SampleSums, list[int]]:
     """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
-    `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sample, and the sum of the texts' weights in each
-    bin: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
+    `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sums over the texts, and the sum of weights in each
+    bin of lengths: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
     """
     tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
     rows, lengths = list[SampleSums](), [0] * LENGTH_BINS

@@ -1,7 +1,8 @@
 """Unreadable files: local files with damaged content or of a different format.
 
 Every reader raises InputError for such a file. A changed file, a wrong recipe, a missing permission and a failed disk
-are not faults of the content: they raise errors of other classes, or errors caused by an OSError with an errno.
+are not faults of the content. They raise ChangedFileError, UsageError or RetryableError, which are subclasses of
+InputError, or an InputError that was caused by an OSError with an errno.
 """
 
 import contextlib
@@ -51,8 +52,8 @@ class LostFiles:
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
         """Raise InputError if unreadable files exceed `max_fraction` of the bytes.
 
-        A single unreadable file above `max_fraction` is accepted if the source has at least three files, and the file
-        has at most a third of the bytes. If `max_fraction` is 0, no file with bytes is accepted.
+        If only one file is unreadable, it may exceed `max_fraction`, but not a third of the bytes, and the source must
+        have at least three files. If `max_fraction` is 0, no unreadable file with bytes is accepted.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE

@@ -39,8 +39,8 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 def check_config_sizes(folder: Path) -> None:
     """Raise InputError for damaged files, or an impossible number in config.json.
 
-    Sizes must be at least 1. The weights must have at least as many tensors as the config states layers, and a layer
-    may have up to 10,000 experts.
+    Sizes must be at least 1. A number of layers must not exceed the number of tensors in the weights, and a layer may
+    have up to 10,000 experts.
     """
     with wrap_library_errors("config.json cannot be read", folder, "use a folder with the whole model"):
         config = json.loads((folder / "config.json").read_bytes())

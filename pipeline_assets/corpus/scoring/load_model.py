@@ -84,7 +84,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     """Raise InputError if `transformers` would expand, or fail on, quantised weights.
 
-    If `dequantises`, nothing is checked, because weights may be expanded. `config` is the model's config.
+    If `dequantises`, nothing is checked, because the recipe requests expanded weights. `config` is the model's config.
     """
     quantization_config = getattr(config, "quantization_config", None)
     if quantization_config is None or dequantises:

@@ -33,9 +33,9 @@ def plan_batches(
     """Group rows into batches of at most `batch_tokens` tokens, padding included.
 
     `lengths` has the number of tokens of each row, shape (rows,). Each batch is a list of row numbers: indexes in
-    `lengths`. A row with more than `batch_tokens` tokens is a batch of its own. If `is_packed`, rows keep their order;
-    otherwise they are sorted by length, longest first, and padded, and the share of padding in a batch is below
-    `MAX_PADDING_SHARE`. `batch_rows` limits the rows of a batch, unless None.
+    `lengths`. A row with more than `batch_tokens` tokens is a batch of its own. `batch_rows` limits the rows per batch,
+    unless None. If `is_packed`, rows keep their order and need no padding. Otherwise rows are sorted by length, longest
+    first, and the share of padding in each batch is below `MAX_PADDING_SHARE`.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():

@@ -96,7 +96,7 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
 
     Raises:
         UsageError: The request is from a different version, or this machine has a different GPU.
-        RetryableError: A file is not fetched, or three earlier attempts ended early.
+        RetryableError: A file was not fetched, or three earlier attempts ended early.
     """
     if request["stage"] != vars(SCORES_STAGE):
         what = f"expected a request for {SCORES_STAGE}, got {request['stage']}"
@@ -130,8 +130,9 @@ def load_or_score(
 ) -> Receipt:
     """Return the receipt of stored scores, or call `score` and store its scores.
 
-    Scores are stored by the digest of request and `environment`, in which a hash stands for the pool file. If three
-    earlier attempts ended before they finished, raise RetryableError; the next call tries again.
+    Scores are stored by a digest of request and `environment`. The digest covers the hash of the pool file, but not its
+    path or commit, so equal files are scored once. If three earlier attempts ended before they finished, raise
+    RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]

@@ -71,7 +71,7 @@ def read_pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) 
     """Read some rows of a pool file, a table per row group.
 
     `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is read.
-    If the file lacks rows, `InputError` is raised after the last table.
+    If the file lacks some of these rows, `InputError` is raised after the last table.
     """
     first = rows_read = 0
     with open_parquet(path) as file:

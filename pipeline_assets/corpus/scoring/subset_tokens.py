@@ -176,8 +176,9 @@ def _build_loss_mask(
 ) -> NDArray[np.bool_]:
     """Build the loss mask of a row, shape (tokens,); check that tokens decode to text.
 
-    In a text of a chat template, headers do not count, and the terminator of a body is the text after it up to and
-    including the first special token, which must come before the next body.
+    In a text of a chat template, headers do not count, and the terminator of a body is the text from its end to the
+    first special token, included. A body has no terminator if no special token occurs before the next body. Such a text
+    was already compared with its tokens when it was encoded.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(mode, MarkedSpans):  # was checked when the row was encoded

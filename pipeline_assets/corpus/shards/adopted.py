@@ -19,8 +19,8 @@ def adopt_shards(
     """Link an earlier version's token shards of a source, if new ones would be equal.
 
     `earlier` are token shards with the same stage version and recipe. `corpora` has the corpus that they were built
-    from, and the new corpus; only manifests of these are read. Return None if a file of `earlier` is damaged, or if new
-    token shards may differ: the documents, their division into shards, or the tokenizer differ.
+    from, and the new corpus; only the manifests of both are read. Return None if a file of `earlier` is damaged. Return
+    None also if new token shards may differ, because documents, their division into shards, or the tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpora)
     if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

@@ -38,9 +38,10 @@ class Difference:
 class Inventory:
     """Content of corpora of token shards, and differences between files and manifests.
 
-    `corpora` has a mapping for each corpus: the digest, and some decisions and counts, of its manifest; `shards`, with
-    file, rows and sha256 of each shard; and `lost_text`, which is empty for a lossless tokenizer, and None if the
-    shards were built before losses were counted. A corpus without a readable manifest is only in `differences`.
+    `corpora` maps each corpus to facts from its manifest: the digest, some decisions and counts, and two more keys.
+    `shards` has file, rows and sha256 of each shard. `lost_text` has the tokenizer's losses; it is empty for a lossless
+    tokenizer, and None if an earlier version, which did not count losses, built the shards. A corpus without a readable
+    manifest is only in `differences`.
     """
 
     corpora: Mapping[str, Mapping[str, Any]]

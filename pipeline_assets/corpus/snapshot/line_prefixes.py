@@ -96,9 +96,10 @@ def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]
 
 
 def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
-    """Yield the decompressed lines of a file that are not blank.
+    """Yield the lines of a file, decompressed, without blank lines.
 
-    Memory is one block or the longest line. If the file is damaged, delete its cached spans and raise InputError.
+    Memory is one block, or the longest line if larger. If the file is damaged, delete its cached spans and raise
+    InputError.
     """
     try:
         text = read_decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
@@ -115,8 +116,8 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
     """Count a file's first rows up to a limit, and fetch only as many bytes as needed.
 
     `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the
-    last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Each
-    column that the recipe names for the text or a rule must occur in the first 100 rows; otherwise raise UsageError.
+    last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Raise
+    UsageError if a column that the recipe names for the text or a rule occurs in none of the first 100 rows.
     """
     where = recipe.input_name(file.path)
     rows, line_bytes, is_whole = 0, 0, True

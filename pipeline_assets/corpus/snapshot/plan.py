@@ -23,7 +23,7 @@ from pipeline_assets.spine.progress import Progress
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a Parquet file, fetched for the footer; for JSON lines, without spans.
+    """End of a Parquet file, fetched for its footer; for JSON lines, figures only.
 
     The parsed footer is not kept: with a thousand row groups it needs 10 MB, and some samples read hundreds of footers.
     """
@@ -86,9 +86,9 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. JSON lines have no footers, so their rows are counted. `pinned` may have the
-    inputs of a raw pin of this recipe; they state the numbers of rows, so only 100 rows of each file are read. Raise
-    UsageError if no file matches or a column is missing.
+    For Parquet, only footers are fetched. JSON lines have no footers, so their rows are counted. If `pinned` has the
+    inputs of a raw pin of this recipe, which state the numbers of rows, only 100 rows of each file of JSON lines are
+    read. Raise UsageError if no file matches, formats differ, or a column is missing.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):

@@ -53,7 +53,7 @@ class HubRows(RecipeSection):
         files: Patterns of paths in the dataset, in fnmatch syntax.
         rules: Comparisons that a row must pass, such as `int_score >= 3`.
         language: Required value of the column `language` if that column exists; None keeps every language.
-        generated_by: Model that generated the texts, for `corpusmill describe`; None if people wrote them, or unknown.
+        generated_by: Model that wrote the texts, for `corpusmill describe`; None if people wrote them, or if unknown.
         max_reject_fraction: Share of rejected rows above which the build stops.
     """
 

@@ -61,9 +61,9 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the part of an object that an earlier copy left, or None.
+    """Return the part of an object that was copied earlier, according to its receipt.
 
-    A receipt of another version of the object does not count.
+    None if the receipt is missing or states a different version of the object.
     """
     receipt = folder.receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]

@@ -1,6 +1,6 @@
 """Stores on a hub: datasets and read-only buckets.
 
-A commit that writes a `Pointer` names its parent, so the hub refuses this commit if another one moved the head.
+A commit that writes a `Pointer` names its parent commit. So the hub refuses it if another writer has committed since.
 """
 
 import contextlib

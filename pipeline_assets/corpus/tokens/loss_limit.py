@@ -34,7 +34,7 @@ class LossLimit:
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare a manifest's losses by source with the limit; warn above 0.1 %.
 
-        The verdict does not apply to an artifact of a version that counted no losses.
+        For an artifact from a version that did not count losses, `applies` of the verdict is false.
         """
         by_source = read_losses(manifest)
         if by_source is None:

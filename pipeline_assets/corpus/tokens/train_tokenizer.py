@@ -75,8 +75,8 @@ def draw_shard(
 ) -> Receipt:
     """Write the texts of a shard's sampled and held-out documents as JSON strings.
 
-    The receipt has a file of sampled texts and a file of held-out texts. `limits` are by source, the first
-    part of the shard's path.
+    The receipt has a file of sampled texts and a file of held-out texts. `limits` has the limits of each source; the
+    shard's source is the first part of its path.
     """
     limit, rejects = limits[shard.path.partition("/")[0]], list[Reject]()
     names = [f"{WORK_FOLDER}/{part}/{shard.name}{SUFFIX}" for part in ("sample", "held_out")]
@@ -183,9 +183,9 @@ def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[st
 def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Path | None = None) -> dict[str, Any]:
     """Measure a tokenizer on texts and compare it with o200k.
 
-    The figures are bytes per token; tokens per word, where a word is a run without spaces (fertility, Rust et al. 2021,
-    arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. `o200k_file`
-    is the vocabulary file of o200k, None for the shipped one.
+    The figures are bytes per token; tokens per word, where a word is a run without whitespace (fertility, Rust et al.
+    2021, arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. The
+    first two are also measured for o200k. `o200k_file` is its vocabulary file, None for the shipped one.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

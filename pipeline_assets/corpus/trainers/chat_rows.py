@@ -1,8 +1,9 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each text becomes a list of messages (`to_chat_messages`). The tools of a developer message become JSON text in
-the column `tools`; if no upstream artifact has them as JSON, they remain in the system message. The system message of
-`harmony/1` is a column, because chat templates write their own.
+Each text becomes a list of messages (`to_chat_messages`), in which a developer message has the role `system`. The tools
+of a developer message become JSON text in the column `tools`; if no upstream artifact has them as JSON, they remain in
+the message. The system message of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat
+templates write a system message of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -70,8 +71,8 @@ class ChatFile:
     Attributes:
         path: Relative path, the same in the artifact and in the export.
         catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If so, a row whose tool list is in no catalogue
-            has its tools in the system message; if not, such a row is an error.
+        has_all_tools: Whether the data root has all upstream artifacts. If so, the tools of a row that has no tool list
+            in a catalogue remain in its messages. If not, such a row is an error, because a catalogue may be missing.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 

@@ -77,9 +77,9 @@ class PostRow(NamedTuple):
         return max(int(value), 0) if _is_integer(value) else 0
 
     def to_post(self) -> tuple[int, Post | Fault]:
-        """Return the question's id and the post, or an id and the row's fault.
+        """Return the question's id, and the post or a fault that makes the row unusable.
 
-        With a fault, the id is 0 if it is missing or the row is malformed.
+        The id is 0 if `fault` is set, or if the row lacks a valid id of the post or of the question.
         """
         values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
