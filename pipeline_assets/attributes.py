@@ -21,9 +21,10 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
     """Return assets with owners, tags, groups and automation conditions.
 
-    Groups that are not in `used_groups` are merged into the group `never_built`. An external input whose readers are in
-    one group is in this group, too; readers in `never_built` count only if there are no others. If the sensor for
-    automation conditions is on in the UI, assets of `scheduled` recipes are built after each build of an input.
+    Groups that are not in `used_groups` are merged into the group `never_built`. If all assets that read an external
+    input are in one group, the input joins that group; assets in `never_built` are ignored unless there are no others.
+    If the sensor for automation conditions is on in the UI, assets of `scheduled` recipes are built after each build of
+    an input.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()

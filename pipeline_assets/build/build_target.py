@@ -129,7 +129,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
     """Return a provenance entry with the digest of the replaced artifact.
 
-    Empty if no artifact is replaced, or if the removal list is empty.
+    Empty if no artifact is replaced, or if the removal list is empty: only searches for forgotten rows use the entry.
     """
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 

@@ -104,7 +104,8 @@ def find_recorded_duplicates(
 
     Exact and near duplicates that are not among `rows` are listed, sorted by id; if a row copies the words of another
     document, also the duplicates of that document. The documents of a pair may have equal ids if one is in an earlier
-    corpus. Such a pair is listed if a single row has the id and `values` does not.
+    corpus. Such a pair is listed if only one of `rows` has the id and `values` lacks it, because an id in `values`
+    selects both documents.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.sealed.items() if found else ():

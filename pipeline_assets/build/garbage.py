@@ -12,9 +12,9 @@ Cached hub files are needed if a needed artifact, or the listing of a commit in 
 needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be
 read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
 
-Garbage artifacts are first hidden as `.NAME.building.N`, like the leftovers of a dead builder, downstream artifacts
-before upstream ones. Then the root is surveyed again: hidden artifacts that a new build needs are restored, the others
-are removed. After a crash, the next removal restores or removes the hidden artifacts.
+Garbage artifacts are not removed at once. Each is first hidden, downstream ones before upstream ones: its folder gets
+the name of a leftover, `.NAME.building.N`. Then the root is surveyed again: hidden artifacts that a new build needs are
+restored, the others are removed. After a crash, the next removal restores or removes the hidden artifacts.
 """
 
 import contextlib
@@ -174,7 +174,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover of `folder` to `garbage`, `unfinished` or the hidden artifacts.
 
-        Return the manifests of a hidden artifact, by the folder that each had before; empty for any other leftover.
+        For a hidden artifact, return the manifests of it and of artifacts inside it, each by its folder before the
+        renaming. For any other leftover, return an empty dict.
         """
         found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -258,9 +259,9 @@ class Survey:
 
 
 def remove_hidden(artifact: Path, hidden: Path) -> None:
-    """Remove `hidden`: an artifact that was renamed, a leftover of one, or kept work.
+    """Remove `hidden`: a renamed artifact, or a leftover or kept work of `artifact`.
 
-    The caller has the lock. If nothing has the artifact's name now, remove its check record and kept work, too.
+    The caller has the lock. If the folder `artifact` does not exist, its check record and kept work are removed, too.
     """
     if not artifact.exists():
         durable.remove(check_record_path(artifact))

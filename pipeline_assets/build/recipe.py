@@ -126,8 +126,8 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    `targets` are upstream first. A corpus that the recipe names as an output is never marked. If the next corpus merely
-    links to a corpus's files, this corpus is marked only if the next one is marked, too.
+    `targets` are upstream first. A corpus that the recipe names as an output is never marked. A corpus that only
+    links to the files of its input causes a mark only if it is marked itself, because both share these files.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -53,9 +53,9 @@ class Remnant:
 def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
     """Yield everything that may still contain forgotten rows.
 
-    First come the `affected` artifacts, without unpublished ones inside another affected artifact; then leftovers
-    and kept work, caches, downloads, copies, previews and sources. `affected` has the folders that
-    `compare_with_removal_list` returns.
+    First come the `affected` artifacts; then leftovers and kept work, caches, downloads, copies, previews and sources.
+    An artifact inside another affected one is skipped, because it is removed with that one, unless its rows were
+    published. `affected` has the folders that `compare_with_removal_list` returns.
     """
     root, sealed = stores.lineage.root, stores.lineage.sealed
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}

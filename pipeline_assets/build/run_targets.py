@@ -40,7 +40,7 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
             other targets are built. Two failures are raised even then: one that affects all targets (a RetryableError
-            other than DeniedError), and the first one if no target remains to be built.
+            other than DeniedError), and a first failure after which no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -66,9 +66,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
     """Build and check a target; return its outcome.
 
-    A target that is up to date is not built, and neither is a target without a partition that lacks an input which is
-    not in `targets`. Bars show `number`, the position of the target from 1. Raise InputError if the build or a blocking
-    check failed.
+    A target that is up to date is not built. A target that has no partition is not built either if it lacks an input
+    from outside `targets`, see `_lacks_input`. Bars show `number`, the position of the target from 1. Raise InputError
+    if the build or a blocking check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):

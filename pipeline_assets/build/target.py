@@ -231,8 +231,8 @@ class Target:
     def plan(self, root: Path) -> dict[str, Any]:
         """Return everything that the bytes depend on, except external files.
 
-        Finished shards of an interrupted build are reused only if the plan is equal. So it includes
-        the version of the formats of work files.
+        A build reuses the finished shards of an interrupted build only if both have equal plans.
+        The plan therefore includes the version of the work files' formats.
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}

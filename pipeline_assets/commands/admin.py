@@ -102,7 +102,7 @@ def export(
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
-    For a stage 2 mixture whose recipe is unchanged since the build, recipe, inventory and figures are copied, too.
+    Recipe, inventory and figures of a stage 2 mixture are copied, too, unless its recipe changed after the build.
 
     Example: corpusmill manifests export
     """

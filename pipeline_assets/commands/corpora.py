@@ -227,8 +227,8 @@ def pack(
 def _read_section(content: Content, file: Path, name: str, is_optional: bool = False) -> Content:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    For a recipe without the section, return {} if it is optional. If the file is not a recipe, the section must be its
-    only key. Raise UsageError otherwise.
+    If a recipe lacks the section and `is_optional` is set, return {}. Raise UsageError if the section is missing in any
+    other case, or if a file that is not a recipe has other keys, too.
     """
     section = content.get(name)
     if section is None and is_optional and "system" in content:
@@ -274,7 +274,7 @@ def report(
 ) -> None:
     """Report on sources, their deduplication and decontamination.
 
-    Write report.html and report.json; --out NAME.json is a link to the report.json in folder NAME.
+    Write report.html and report.json. With --out NAME.json, the folder is NAME, and NAME.json links to its report.json.
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """

@@ -114,7 +114,7 @@ def _find_matching_rows(
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
-    Return three parts: `values` with the values of these rows, then the command's output, as JSON and as lines.
+    Return `values` extended by the values of these rows, then the command's output, as JSON and as lines.
     """
     from pipeline_assets.build import forgetting
 
@@ -149,7 +149,8 @@ def _removal_steps(affected: Mapping[Path, RemovalComparison], data: Path) -> tu
 def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts, each with a missing input, and lines to print.
 
-    Artifacts in `affected` are omitted. The input is None for an artifact whose rows no removal list applies to.
+    Artifacts in `affected` are omitted. The input is None for an artifact whose rows were read
+    without the removal list.
     """
     found: dict[str, str | None] = {str(path): missing for path, missing in stores.find_unsearchable(affected).items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]

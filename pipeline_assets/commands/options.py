@@ -34,8 +34,9 @@ Content = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option has no default and is not passed, the content has [] for a list, and
-    null for a key that may be null and has no other default in the section. It lacks any other such key.
+    The section's keys become options. For an option that is not passed and has no default, the content has [] if the
+    key is a list, and null if the key may be null and its default in the section is null or missing. Any other such key
+    is omitted from the content, so that the section's default applies.
     """
 
     section: type[pydantic.BaseModel]
@@ -54,8 +55,8 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
     Options for run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns
-    False. Errors name recipe keys by the options that set them. Retryable and unexpected errors end with the command
-    that continues the build.
+    False. In errors, options stand for the recipe keys that they set. Retryable and unexpected errors end with the
+    command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}

@@ -82,7 +82,7 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
 def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
     """Yield a conversation's messages as lines, marked if the loss counts the message.
 
-    Lines are tuples, so that no first word is coloured as a state.
+    Lines are tuples, because the terminal colours a plain string if its first word is a state, such as `failed`.
     """
     for (message, _, span, body), counts in messages:
         colour, content = _COLOURS_BY_ROLE.get(message.role, "magenta"), text[body.start : body.stop]

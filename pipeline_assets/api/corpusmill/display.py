@@ -66,10 +66,10 @@ def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
 def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column; its `parts` are read once.
 
-    The items of lists, such as tags, are counted. Booleans are counted by value, and so are texts if all have up to 64
-    characters and at most 1,048,576 are different; the 20 most common values have bars. Other texts are counted by
-    length. Whole numbers have bins of powers of two, other numbers bins of equal width between the 1st and the 99th
-    percentile.
+    A column of lists, such as tags, is plotted by the items of the lists. Booleans are counted by value. Texts are
+    counted by value if none is longer than 64 characters and at most 1,048,576 are different, otherwise by length.
+    Counts by value have bars for the 20 most common values. Whole numbers have bins of powers of two, other numbers
+    bins of equal width between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)

@@ -104,7 +104,8 @@ class OpenedArtifact:
         """Plot a column of the text rows; raise UsageError if the column does not exist.
 
         Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
-        Columns within a struct have dotted names, such as `meta.title`. Fractions need 8 bytes of memory per value.
+        Columns within a struct have dotted names, such as `meta.title`. Numbers other than integers need 8
+        bytes of memory per value.
         """
         with self._reading() as rows:
             shards = rows.table_shards()

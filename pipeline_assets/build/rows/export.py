@@ -4,7 +4,8 @@
     jsonl     00000.jsonl.zst, …                        README.md  manifest.json
     hf        data/train-00000-of-0000N.parquet, …      README.md  manifest.json      layout of a hub dataset
 
-Repeated exports write equal files of rows. The folder gets its name when it is complete.
+Repeated exports of an artifact at one compression level write identical row files. The folder gets its name only when
+it is complete.
 """
 
 import contextlib

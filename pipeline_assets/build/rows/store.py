@@ -153,7 +153,7 @@ class RowStore(ABC):
         reads_sources: Whether rows were read from source files, not from another artifact.
         reject_files: Files of unused input rows, by the outcome of these rows.
         id_name: Name of the ids in messages.
-        advice: Fix in the error for an id that no row has.
+        advice: Fix that the error for an unknown id suggests.
     """
 
     display_names: ClassVar[DisplayNames]

@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-The upstream text of traced tokens, except of sentence pairs, is encoded again and compared with them. A difference
+To trace tokens, their upstream text is encoded again and compared with them, except for sentence pairs. A difference
 raises InputError, and so does a missing or damaged artifact. Only an index, the row, and one block of each upstream
-file are in memory, but samples of sentence pairs as a whole.
+file are in memory; a sample of sentence pairs, however, is read into memory as a whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +52,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TracedText:
-    """Text of a document; for tokens, the text in the corpus that was encoded.
+    """Text of a document; for tokens, the upstream text that was encoded.
 
     Attributes:
         derivation: Files and rows of the document in further upstream artifacts, nearest first.
