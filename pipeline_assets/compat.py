@@ -47,7 +47,7 @@ def latest_completed_tick(cron: str, moment: datetime, timezone: str) -> datetim
 def run_dagster(start_process: Callable[..., Any]) -> None:
     """Run the `dagster` command in `sys.argv`; `start_process` starts its processes.
 
-    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option to start another webserver.
+    `start_process` replaces `open_ipc_subprocess`, because `dagster dev` has no option for a different webserver.
     """
     import dagster._cli
     from dagster._cli import dev
@@ -100,7 +100,7 @@ def load_only_machine_code() -> None:
 def replace_fork_exec(function: Callable[..., Any]) -> None:
     """Replace the function by which `multiprocessing` starts a program.
 
-    The replaced function raises no audit event, unlike `subprocess.Popen`.
+    Unlike `subprocess.Popen`, the original function raises no audit event, so an audit hook cannot refuse the call.
     """
     import _posixsubprocess
 

@@ -142,7 +142,7 @@ def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory
 def _explain_state(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
     """Return the reason for an artifact's state, or None.
 
-    A damaged, failed or interrupted artifact gets a command, too.
+    For a damaged, failed or interrupted artifact, the text also has the command to run.
     """
     unfinished, reason = entry.unfinished, entry.reason
     if entry.condition == "damaged":

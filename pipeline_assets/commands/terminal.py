@@ -61,9 +61,9 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, typed: Path | None) -> Path:
-    """Return the data root: `typed` if set, else the artifact's, else CORPUSMILL_DATA.
+    """Return the data root: `typed`, else the root of `folder`, else CORPUSMILL_DATA.
 
-    If all are missing, return `data` for a command without `folder`, otherwise raise UsageError.
+    If all three are missing, raise UsageError for a command with a `folder`, and return `data` for the others.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest
@@ -216,7 +216,8 @@ def _repeat_ignored_stops() -> Iterator[None]:
 def _interrupt_on_stop_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt on each of `_STOP_SIGNALS` that has its default action.
 
-    In a `__set_name__`, whose errors Python 3.11 replaces with RuntimeErrors, the signal is sent again after a moment.
+    Python 3.11 replaces an exception in a `__set_name__` with a RuntimeError. A signal that arrives in one is therefore
+    sent again after a moment.
     """
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number, action in _STOP_SIGNALS.items() if is_main and signal.getsignal(number) is action]

@@ -38,7 +38,8 @@ def verify(
 ) -> bool:
     """Verify every file of an artifact against its manifest.
 
-    Exit status 1: an artifact is damaged or incomplete, or an input changed. Inputs that are not available are counted.
+    Exit status 1: an artifact is damaged, incomplete or missing, an input file is changed or missing in its source
+    folder, or the hub cache is damaged. Files of a missing source folder, or missing from the cache, are only counted.
 
     Example: corpusmill verify data/megatron/healing_text_v1 --upstream
     """

@@ -165,12 +165,12 @@ def loader(
 
     A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of
     a packed set; a mixture has an order of its own. All ranks have the same number of batches, and at each step their
-    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch, and the last rows of
-    the order are skipped if they cannot be dealt evenly to the ranks; rank 0 logs their numbers.
+    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. If the last rows of
+    the order cannot be dealt evenly to the ranks, they are skipped, and rank 0 logs which rows these are.
 
     `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
     `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped: the first rows of the
-    order are repeated until all ranks have the same number.
+    order are repeated until all ranks have the same number of rows.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
@@ -238,7 +238,7 @@ class PairDataset(Dataset[EncodedPair]):
         manifest: Path of the expected manifest.jsonl; None for any.
 
     Raises:
-        ValueError: `split` or `side` is not one of these names.
+        ValueError: `split` is not `train`, `val`, `test` or None, or `side` is not `src`, `tgt` or `pair`.
         InputError: The cache is missing, damaged, or not the expected one.
     """
 

@@ -125,7 +125,7 @@ def _compare(old: str, new: str) -> list[Passage]:
 
 
 def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
-    """Return the rows of the sources and after each step, with lost rows by reason.
+    """Count the rows in the sources and after each step, and lost rows by reason.
 
     `steps` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
     """

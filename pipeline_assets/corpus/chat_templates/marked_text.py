@@ -154,8 +154,8 @@ def locate_bodies(
     returned text has the adjusted bodies.
 
     Raises:
-        Refusal: The tokens of a body that counts decode to another text than the body, or all tokens to another text
-            than `parsed`.
+        Refusal: The tokens of a body that counts do not decode to exactly that body, or all tokens together do not
+            decode to the text of `parsed`.
     """
     text, (ids, offsets) = parsed.text, tokenizer.encode_with_offsets(parsed.text)
     starts, ends = offsets.T

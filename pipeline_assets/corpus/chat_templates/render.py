@@ -1,8 +1,8 @@
 """Rendering with a chat template that proves the position of each message.
 
 A conversation is rendered twice: as it is, and with a unique mark in place of each content. Where the second text has a
-mark, the first must have that content: unchanged, without whitespace at its ends, or as JSON. All other text must be
-equal. If a mark is missing, the template dropped a message; only reasoning may be dropped.
+mark, the first must have the content that the mark replaces: unchanged, without whitespace at its ends, or as JSON. All
+other text must be equal. If a mark is missing, the template dropped a message; only reasoning may be dropped.
 """
 
 import itertools
@@ -176,9 +176,9 @@ def _decode_arguments(content: str) -> JsonValue:
 
 
 def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
-    """Return the mark for the content `value` of a message, or else `value` itself.
+    """Return the mark for a message's content, or `value` itself if it gets no mark.
 
-    Empty texts have no mark; blank texts and empty objects have one only if `marks_blanks`.
+    Empty texts are never marked; blank texts and empty objects only if `marks_blanks`.
     """
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")

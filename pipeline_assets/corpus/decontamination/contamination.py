@@ -34,8 +34,8 @@ class Contamination:
     Attributes:
         document: Index of the document in its batch.
         items: Item numbers of the contaminating items, ascending.
-        best_item: Item number of the item with the largest fraction of its n-grams in the document; the lowest of
-            several.
+        best_item: Item number of the item with the largest fraction of its n-grams in the document; on ties, the
+            lowest number.
         shared_ngrams: Count of the distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the first word at which an n-gram of the best item begins.
         is_removed: Mask of the words to remove, shape (words,): the n-grams of the items; for a cut, also their margins
@@ -53,7 +53,7 @@ class Contamination:
 def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe | None) -> list[Contamination]:
     """Find the contaminated documents of a batch, in order, and the words to remove.
 
-    None as `cut` means that contaminated documents are dropped; `is_removed` then marks the matches as evidence.
+    Without `cut`, contaminated documents will be dropped as a whole, and `is_removed` marks the matches as evidence.
     """
     proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
     if not len(proposed.words):
@@ -88,8 +88,9 @@ def _words_to_remove(
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove, as in `Contamination`.
 
-    A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the text is searched and
-    cut again until it has no n-gram of `items`, and none of an item that began to contaminate it after a cut.
+    A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the remaining text is
+    searched again after each cut. Items that contaminate only the remaining text are added to `items`. The cuts end
+    when the remaining text has no n-gram of these items.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words

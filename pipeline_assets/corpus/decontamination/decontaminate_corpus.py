@@ -70,7 +70,7 @@ def decontaminate_shard(
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
     `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
-    documents with items of an evaluation set; `cut_for/<set>`, the cut documents among them.
+    documents that an evaluation set contaminates; `cut_for/<set>`, the cut documents among them.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []

@@ -49,7 +49,7 @@ class DecontaminationRecipe(RecipeSection):
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
         min_item_words: Items with fewer words are ignored. Of the others, items with fewer than `ngram_words` words are
             searched as a whole. Default: 8, the smallest n-gram of GPT-3, or `ngram_words` if that is smaller.
-        min_item_overlap: Minimum fraction of an item's n-grams in a document that the item contaminates.
+        min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
         max_items_per_ngram: Maximum number of items with an n-gram. N-grams in more items are ignored, because common
             phrases of questions identify no item. Items with the same words count as one item.
         action: `drop` removes contaminated documents; `cut` removes only the matching words from them.

@@ -56,8 +56,8 @@ def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
-    A process verifies the file while mapping it, and keeps the last mapping for later calls. Raise InputError if the
-    file is damaged, or RetryableError in an unfinished build.
+    A process verifies the file while mapping it, and keeps the last mapping for later calls. If the file is damaged,
+    raise RetryableError in an unfinished build, else InputError.
     """
     written = path.stat()
     return _open_bitmap(path, written.st_ino, written.st_mtime_ns)

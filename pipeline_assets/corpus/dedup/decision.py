@@ -195,8 +195,8 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side. If two or more equal words remain between, their count
-    replaces them.
+    Each difference has up to `context` equal words on each side as its context. Where two or more equal words in a row
+    belong to no context, their count replaces them.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -218,9 +218,10 @@ def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
 
 
 def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Shorten `words[start:stop]` to the first `head`, a count, and the last `tail`.
+    """Yield the first `head` and the last `tail` words of `words[start:stop]`.
 
-    If fewer than two words would be omitted, all words are yielded as one passage.
+    The count of the omitted words is yielded between them. If fewer than two words would be omitted, all words are
+    yielded as one passage.
     """
     omitted = stop - start - head - tail
     if omitted <= 1:

@@ -44,7 +44,8 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Code of each document's source in all blocks, shape (documents,); all 0 if the scope is `global`.
+        sources: Code of each document's source, shape (documents,); a source has the same code in all blocks. All 0
+            if the scope is `global`.
     """
 
     orders: NDArray[np.uint64]
@@ -83,8 +84,9 @@ def propose_neighbours(
     """Pair each document of a block with earlier documents whose sketches are near.
 
     Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most the first
-    `max_compared` + 1 near documents of each block of stores, of each earlier block, and of its own block. Documents in
-    the bitmap file `copies` are skipped; None means that no document is a copy.
+    `max_compared` + 1 near documents of each block of stores, of each earlier block, and of its own block. This is one
+    more than `verify_pairs` compares, so that it can count capped documents. Documents in the bitmap file `copies` are
+    skipped; None means that no document is a copy.
 
     `sources` has a pair for each span of documents of one source: the number of its first document, and the source.
     Only documents of the same source are paired; None as `sources` allows all pairs. `device` is the index of a GPU, or
@@ -140,8 +142,8 @@ def _find_near_pairs(
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield arrays of near pairs, shape (2, pairs): the priorities of two documents.
 
-    Row 0 has documents of `queries`; row 1 has near documents of `base` that precede them, at most the first
-    `max_compared` + 1 of each document.
+    Row 0 has documents of `queries`; row 1 has near documents of `base` that precede them. A document of `queries` is
+    paired with at most the first `max_compared` + 1 of its near documents.
     """
     for source in np.intersect1d(queries.sources, base.sources).tolist():
         orders, earlier = (part.orders[part.sources == source] for part in (queries, base))

@@ -40,7 +40,7 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 
 @dataclass(frozen=True)
 class FirstNumber:
-    """Number of a shard's first document, which is not part of a task's digest.
+    """Number of a shard's first document; the digest of a task does not depend on it.
 
     So if a shard has moved within its corpus, `sketch_shards` renumbers its finished sketches instead of recomputing
     them.
@@ -54,9 +54,9 @@ def sketch_shard(
 ) -> Receipt:
     """Write the sketches of one shard as sorted runs, numbered from `first`.
 
-    Each of these folders gets a file per 65,536 documents, approximately. `ID_HASHES_AREA` has hashes of ids;
-    `IDS_AREA` has priorities and ids, in the order of the shard. Depending on the recipe, `HASHES_AREA` has 128-bit
-    hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has binary sketches.
+    Files: `ID_HASHES_AREA` has hashes of ids; `IDS_AREA` has priorities and ids, in the order of the shard. Depending
+    on the recipe, `HASHES_AREA` has 128-bit hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has
+    binary sketches. Each of these folders gets about one file per 65,536 documents.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the

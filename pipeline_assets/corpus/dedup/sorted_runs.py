@@ -85,8 +85,8 @@ class KeyRange:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows run by run; the first table may be empty, but has the columns.
 
-        Raise InputError if bytes of the index or of a run differ from the written bytes, or RetryableError in an
-        unfinished build.
+        If bytes of the index or of a run differ from the written bytes, raise RetryableError in an unfinished build,
+        else InputError.
         """
         with errors_as_damage(self.index, "index of sorted runs"):
             with open(self.index, "rb") as file:

@@ -1,7 +1,7 @@
 """Verification of proposed pairs by the Jaccard similarity of their shingles.
 
 An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
-the order of the corpus, and read at random. A file has, for each document, its id in UTF-8, padded with zeros to a
+the order of the corpus, and read in any order. A file has, for each document, its id in UTF-8, padded with zeros to a
 multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
 its number, its offset, the size of its id in bytes and the number of its shingles; the indices of all shards are then
 joined into one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability

@@ -105,8 +105,9 @@ def _normalize(
 ) -> int:
     """Fill all fields of a batch except the hashes, and return the number of words.
 
-    Each character is written at position `out`, and remains if `out` then advances; otherwise the next one replaces it.
-    A branch at the end of each word would cost more than everything else, because processors mispredict it.
+    Each character is written at position `out`. If `out` then advances, the character remains; otherwise the next
+    character replaces it. This needs no branch at the end of each word. Such a branch would cost more than everything
+    else, because processors mispredict it.
 
     A space follows each word. `word_starts` receives the start of each word in the new text, then the end of the text.
     """

@@ -5,7 +5,8 @@ of a million entries has the hash of one of them with a probability below 1 in 1
 
 A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
 character with its marks is a word, so that a listed word is found inside a run. If two words of a phrase are separated
-in the list, any characters may separate them in a text; if they are joined in the list, they must be joined in a text.
+in the list, any characters outside words may separate them in a text; if they are joined in the list, they must be
+joined in a text.
 """
 
 import functools
