@@ -33,7 +33,7 @@ JobWork = Callable[[dg.OpExecutionContext, Store, Run], Iterator[Event]]
 """Work of a job, which yields events of artifacts."""
 
 
-def build_job(name: str, description: str, recipe: str, root: Path, work: JobWork) -> dg.JobDefinition:
+def build_job(name: str, description: str, recipe_name: str, root: Path, work: JobWork) -> dg.JobDefinition:
     """Return a job of one step, which does `work` for a recipe."""
 
     @dg.op(name=f"{name}__step", description=description, out={}, pool=Kind.pool)
@@ -43,7 +43,7 @@ def build_job(name: str, description: str, recipe: str, root: Path, work: JobWor
         with as_failure(root, context.retry_number):
             yield from work(context, store, store.make_run(root, hub.files(root), tokenizer, launcher))
 
-    @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe})
+    @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe_name})
     def job() -> None:
         step()
 

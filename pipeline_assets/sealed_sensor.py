@@ -120,7 +120,7 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
     """List sealed artifacts, upstream first, then missing ones.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
-    versions are omitted.
+    dated recipe versions are omitted, because retention removes them.
     """
     lineage = Lineage(root)
     manifests = lineage.sealed.values()
@@ -236,7 +236,10 @@ def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRec
 
 
 def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
-    """Check whether all reports of a current artifact are older than its failed run."""
+    """Check whether the UI shows an up-to-date artifact as failed.
+
+    It does if the artifact's last materialization is older than its failed run.
+    """
     partitions = None if entry.view.partition is None else [entry.view.partition]
     chosen = dg.AssetRecordsFilter(entry.view.key, asset_partitions=partitions)
     events = instance.fetch_materializations(chosen, limit=1).records

@@ -30,7 +30,10 @@ _SOURCES = Path(__file__).parent
 
 
 class KernelLocator(UserWideCacheLocator):
-    """Numba cache locator for code of `corpus`; other packages keep numba's default."""
+    """Numba cache locator for code of `corpus`.
+
+    Kernels of other packages are cached in numba's folder of the user.
+    """
 
     def __init__(self, function: FunctionType) -> None:
         self._module = function.__module__

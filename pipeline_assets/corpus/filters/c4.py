@@ -95,15 +95,15 @@ class _Line(NamedTuple):
 
 
 @compiled_inner
-def _measure_line(text: NDArray[np.uint8], at: int, stop: int, classes: NDArray[np.uint16]) -> _Line:
-    """Measure the line that begins at byte `at` of a document that ends at `stop`.
+def _measure_line(text: NDArray[np.uint8], at: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
+    """Measure the line that begins at byte `at` of a document.
 
     The module's docstring defines the end of a sentence. At most one sentence ends in a run of marks, closing quotation
     marks, brackets and whitespace.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state, is_space = at, at, _NO_MARK, 1  # the line's start counts as whitespace: a word may begin there
-    while at < stop and text[to_index(at)] != LINE_FEED:
+    while at < document_end and text[to_index(at)] != LINE_FEED:
         was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(at)])]), 1
         if text[to_index(at)] >= 0x80:  # not ASCII: decode two to four bytes
             bits, width = read_character(text, at, classes)

@@ -19,10 +19,10 @@ UNREAD_KEYS_COUNT_KEY: Final = "unread_message_keys"
 THINK_TAGS_COUNT_KEY: Final = "think_tags"
 UNPAIRED_TAGS: Final = "unpaired"
 _KEY_CHARACTERS = 80
-_MEDIUM = r"(?:image|audio|video|file|document|media)"
-_MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIUM}|{_MEDIUM}(?:_(?:url|file|data|embeds))?|inline_data")
+_MEDIA_TYPE = r"(?:image|audio|video|file|document|media)"
+_MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIA_TYPE}|{_MEDIA_TYPE}(?:_(?:url|file|data|embeds))?|inline_data")
 # Results of tools have entries of these types too, such as the files of a folder.
-_COMMON_WORD = re.compile(_MEDIUM)
+_COMMON_WORD = re.compile(_MEDIA_TYPE)
 _TAG = re.compile("</?think>")
 
 

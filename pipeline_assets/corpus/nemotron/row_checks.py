@@ -32,7 +32,10 @@ _END_TOKENS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 
 
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
-    """Yield a (row in the batch, problem) pair for each wrong `quality_valid_harmony`."""
+    """Yield a (row in the batch, problem) pair for each wrong `quality_valid_harmony`.
+
+    A text of a chat template that does not parse is a problem, too.
+    """
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)
         why = _parse_error(text, template, rule)

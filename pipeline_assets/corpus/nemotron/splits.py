@@ -54,7 +54,8 @@ class SplitFiles:
 
     Attributes:
         found_by: Source of the split's list of files.
-        left_out: Unread files whose names contain the split, such as files of another format.
+        left_out: Unread files of the split, such as files of another format: those that are listed for it, and those
+            whose names contain its name.
         config: Name of the card's config that has the split; None for `default`, or if no config has the split.
     """
 

@@ -44,8 +44,8 @@ _HALF_BITS = np.uint64(32)
 def count_best_fit_rows(pieces: NDArray[np.int64], seq_len: int) -> int:
     """Count the rows that best fit needs; `pieces` is the result of `count_pieces`.
 
-    Best fit puts pieces of equal length into the same row until no more fit. So all pieces of one length are placed
-    together into rows with equal room, much faster than piece by piece.
+    Best fit puts pieces of equal length into a row until no more fit. So each step fills all rows with the same room at
+    once, which is much faster than piece by piece.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)

@@ -243,8 +243,8 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
     - `candidates`: number of rows that are in the band and meet all conditions; `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
     - `could_flip`: counts over the splits with an error bar; null without such a split. `rows` is the number of rows
-      that meet the conditions and are near a boundary (`is_near_boundary`); `share` divides it by the number of these
-      rows and candidates together, each row counted once;
+      that meet the conditions and are near a boundary (`is_near_boundary`); `share` is `rows` divided by the
+      number of rows that are among these rows, among the candidates, or both;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}

@@ -108,10 +108,8 @@ class HfTokenizer(Tokenizer):
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> HfTokenizer:
     """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
 
-    Errors name a key of `section`, the recipe section of the tokenizer.
-
-    Raise InputError if the file is invalid or not the pinned one, encoding is random, ids exceed int32, or loading
-    changes the id of an added token.
+    That error names a key of `section`, the recipe section of the tokenizer. Raise InputError if the file is invalid or
+    not the pinned one, encoding is random, ids exceed int32, or loading changes the id of an added token.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:

@@ -33,11 +33,11 @@ _IGNORED_LABEL, _BATCH_ROWS, _SEED = -100, 256, 1
 TOO_LONG_COUNT_KEY = dropped_key("longer_than_a_row")
 
 
-def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padding: int) -> Receipt:
+def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, pad_id: int) -> Receipt:
     """Pack a subset into a file with rows of `seq_len` tokens.
 
     Longer conversations are left out; if none fits, no file is written. `tokens` is the subset's folder of token files
-    (`subset_tokens`), `path` the new file's path in `folder`, `padding` the id that fills rows. Counts: `rows` (all),
+    (`subset_tokens`), `path` the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows` (all),
     `documents` and `tokens` (packed), `TOO_LONG_COUNT_KEY`.
     """
     rows = read_columns(tokens / "rows.parquet")
@@ -45,11 +45,11 @@ def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, padd
     kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
     counts = {"rows": len(rows), "documents": len(kept), "tokens": int(to_numpy(kept["tokens"]).sum())}
     counts |= {TOO_LONG_COUNT_KEY: len(rows) - len(kept)} if len(kept) < len(rows) else {}
-    tables = _pack(tokens, kept, seq_len, padding)
+    tables = _pack(tokens, kept, seq_len, pad_id)
     return Receipt([write_table(folder.path(path), path, tables, _SCHEMA)] if len(kept) else [], counts)
 
 
-def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[pa.Table]:
+def _pack(folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -> Iterator[pa.Table]:
     """Yield packed rows, up to 256 per table; token arrays are memory-mapped."""
     tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
@@ -64,7 +64,7 @@ def _pack(folder: Path, rows: pa.Table, seq_len: int, padding: int) -> Iterator[
                 draws = segments.ranks[slice(*np.searchsorted(segments.rows, (number, number + 1)))]
                 spans = [slice(firsts[draw], firsts[draw] + lengths[draw]) for draw in draws]
                 used = int(lengths[draws].sum())
-                pad_ids, no_loss = np.full(seq_len - used, padding, np.int32), np.zeros(seq_len - used, bool)
+                pad_ids, no_loss = np.full(seq_len - used, pad_id, np.int32), np.zeros(seq_len - used, bool)
                 ids = np.concatenate([*(tokens[span] for span in spans), pad_ids])
                 in_loss = np.concatenate([*(loss_mask[span] for span in spans), no_loss])
                 packed["input_ids"].append(ids.astype(np.int32))

@@ -30,8 +30,8 @@ import re
 from collections.abc import Iterator
 
 # A tag, with `>` allowed in quoted values, or a declaration. Possessive repeats (`*+`) keep hostile bodies linear.
-_TOKEN = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
-_TOKEN_OR_COMMENT = re.compile(f"<!--.*?-->|{_TOKEN.pattern}", re.DOTALL)
+_TAG = re.compile(r"""<(?:(/?[a-zA-Z][a-zA-Z0-9]*+)((?:[^"'<>]++|"[^"]*"|'[^']*')*+)>|[!?/][^<>]*+>)""")
+_TAG_OR_COMMENT = re.compile(f"<!--.*?-->|{_TAG.pattern}", re.DOTALL)
 _COMMENT_END = "<-->"  # cannot be part of a tag
 _HUGE_NUMBER = re.compile(r"&#[0-9]{4301,};?")  # more digits than int() accepts
 _ATTRIBUTE = re.compile(r"""(?<![^\s"'/])([^\s"'=/]++)\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"']+))|"[^"]*"|'[^']*'""")
@@ -70,8 +70,8 @@ def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
     Comments, declarations and the end of the body count as tags without a name.
     """
     position = 0
-    # An unclosed comment runs into the appended _COMMENT_END; from its start on, only _TOKEN is searched.
-    for pattern, searched in ((_TOKEN_OR_COMMENT, body + _COMMENT_END), (_TOKEN, body)):
+    # An unclosed comment runs into the appended _COMMENT_END; from its start on, only _TAG is searched.
+    for pattern, searched in ((_TAG_OR_COMMENT, body + _COMMENT_END), (_TAG, body)):
         for token in pattern.finditer(searched, position):
             start, end = token.span()
             if end > len(body):
