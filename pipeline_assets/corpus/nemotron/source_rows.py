@@ -1,8 +1,8 @@
 """Reader of source rows, file by file and without a schema.
 
 JSON lines are read as `json.loads` reads them, with exact integers and floats. A row with NaN, Infinity or a number
-beyond all floats, which other JSON readers cannot read, is a reject. Rows of Parquet become the values of JSON lines
-(`parquet_values`).
+beyond the range of floats is a reject, because other JSON readers cannot read it. Values of Parquet rows are converted
+to the values that JSON lines have (`parquet_values`).
 
 | name | position of a row (`source_row`) | pieces |
 |---|---|---|
@@ -61,7 +61,7 @@ class RowShard:
 def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]:
     """Plan shards of about `shard_bytes`, in file order.
 
-    Raise InputError for a damaged file, and for Parquet under the name of JSON lines.
+    Raise InputError for a damaged file, and for a Parquet file with the file name of JSON lines.
     """
     pieces = [piece for file in files for piece in _split_file(file, shard_bytes)]
     groups = group_by_size(pieces, lambda piece: piece.bytes, shard_bytes)

@@ -5,7 +5,8 @@ so a line in a recipe is enough to add a dataset. `docs/nemotron.md` explains th
 
 1. The `configs` of the card's YAML name the files of each split. A split that several configs have is named after the
 config: `<config>` if the config has one split, else `<config>_<split>`.
-2. Otherwise, and in a folder that a config names (`data_dir`), the file's name contains its split.
+2. If the card names no files, a file belongs to the split that its name contains. The same holds for the files of a
+config that names only a folder (`data_dir`).
 3. If a split has files of both formats, the JSON lines are read and the Parquet is ignored.
 """
 

@@ -39,9 +39,10 @@ class CallLog:
             self.events.append((call, content))
 
     def count_stalled(self) -> int:
-        """Count calls for which the last two replies to equal earlier calls were equal.
+        """Count calls that are made again after two equal replies.
 
-        Equal calls name the same tool with the same arguments, in any order of keys; other calls may come between them.
+        The two replies are the last ones to earlier equal calls. Equal calls name the same tool with the same
+        arguments, in any order of keys; other calls may come between them.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _EQUAL_REPLIES:

@@ -41,7 +41,7 @@ def has_known_channels(parsed: ParsedText) -> bool | None:
 
 
 def count_control_characters(parsed: ParsedText) -> int:
-    r"""Count the control characters of a text, and their escapes in messages of JSON.
+    r"""Count a text's control characters, and their escapes in messages that are JSON.
 
     Control characters are U+0000 to U+001F and U+007F without tab, line feed and carriage return. U+0008 in particular
     results from LaTeX's `\boxed` and `\begin` in JSON with a single backslash.

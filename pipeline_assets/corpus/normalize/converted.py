@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         uncounted: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source. Such a source may have a few rejects above the limit. Else None.
+        lost_files: Unreadable files of a local source, which may have a few rejects even above the limit; else None.
     """
 
     shards: Mapping[str, Receipt]
@@ -111,9 +111,8 @@ def finish_source(
     """Check a source's rejects and Documents, and write its final shards and counts.
 
     Documents on the list `removals` are dropped. Raise InputError if the unexpected rejects or the lost files exceed
-    `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The errors on NUL
-    characters and on no kept document name `where`; None is the build's target. If rules dropped every row, the error
-    ends with `fix`.
+    `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The last two
+    errors name `where`, or without it the build's target. If rules dropped every row, the error ends with `fix`.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.uncounted)])

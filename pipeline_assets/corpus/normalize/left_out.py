@@ -135,7 +135,7 @@ def describe_links_and_copies(files: Sequence[SourceFile]) -> Iterator[str]:
 def _format_names(names: Sequence[str], noun: str = "") -> str:
     """List up to five names, after a count of all names.
 
-    The count is omitted for a single name and, without a `noun`, for up to five.
+    The count is omitted for a single name. Without a `noun`, it is also omitted for two to five names.
     """
     few, shown = len(names) <= _MAX_NAMES, ", ".join(names[:_MAX_NAMES])
     if len(names) == 1 or (few and not noun):

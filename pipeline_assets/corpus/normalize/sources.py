@@ -227,7 +227,7 @@ def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Itera
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    Of sources and evaluation sets whose files the data root already lists, or that are in an object store, only the
+    If the data root already lists the files of a source or evaluation set, or if they are in an object store, only its
     filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")

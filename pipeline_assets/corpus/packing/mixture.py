@@ -7,7 +7,8 @@ document by document, each from the source with the largest deficit (ties go to 
 cut where the budget ends. So the tokens of each source differ from its share by less than one of its documents.
 
 A cap limits the epochs of a source. A cap of whole epochs is never exceeded, because a source that was drawn that often
-has no deficit. A cap that ends within an epoch can be exceeded by less than the document in which it ends.
+has no deficit. A cap that ends within an epoch may end within a document. If the whole of this document is drawn, the
+cap is exceeded by the rest of the document.
 """
 
 from collections.abc import Callable, Sequence

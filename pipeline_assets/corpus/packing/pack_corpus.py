@@ -205,7 +205,7 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError if rows exceed the free disk space, UsageError if the disk.
+    """Raise RetryableError if rows exceed the free space, UsageError if the disk size.
 
     An existing file of rows is not checked, because its space is reserved already.
     """

@@ -126,7 +126,7 @@ class PackSection(PackRecipe):
     def output_content(self) -> dict[str, Any]:
         """Return the keys, with values, that the packed set's bytes depend on.
 
-        The key `tokenizer` is excluded, because manifests have the tokenizer apart from the recipe.
+        The key `tokenizer` is excluded, because manifests state the tokenizer outside the recipe.
         """
         names = PackRecipe.model_fields.keys() - {"tokenizer"}
         return {key: value for key, value in self.content().items() if key in names}

@@ -52,7 +52,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
     """Return an error with the source that has too few tokens, and possible changes.
 
-    If several sources all have equally few tokens for their weights, none of them is named.
+    If there are several sources, and the caps of all allow the same budget, the error names no source.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     fixes = [f"request at most {possible:,} rows"]

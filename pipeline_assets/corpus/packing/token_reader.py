@@ -40,8 +40,8 @@ class TokenReader:
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of up to 1 Mi ids.
 
-        No block splits a document, so a longer document is a block of its own. Only `start` and `stop` may cut a
-        document.
+        A document is never divided between blocks; one of more than 1 Mi ids is a block of its own. The first and last
+        documents are cut if `start` or `stop` is within them.
         """
         ends = self._table.starts + self._table.tokens
         first, last = np.searchsorted(ends, [start, stop - 1], side="right").tolist()  # documents of these two ids

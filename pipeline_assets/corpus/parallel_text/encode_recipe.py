@@ -18,7 +18,8 @@ class EncodeRecipe(UnigramRecipe):
 
     Attributes:
         vocab_size: Maximum number of pieces of a trained model. If the training texts allow fewer, the model has the
-            allowed number, rounded down to a multiple of 100 if that suffices for the characters.
+            allowed number. It is rounded down to a multiple of 100, unless the result is 0 or too small for the
+            characters.
         character_coverage: Share of characters that a trained model covers by pieces.
         byte_fallback: Whether a trained model encodes other characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.

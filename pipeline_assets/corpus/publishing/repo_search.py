@@ -3,7 +3,7 @@
 Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so a row is found
 only by a whole value: its id, its text, one side of a text pair, or its URL. Values are the strings of Parquet and JSON
 files, lines and words of other text, and the decoded rows of token files. URLs are compared in rows only, because cards
-contain links too. A short value is compared with ids only in columns of ids, because `7` is also a count.
+contain links too. A short value, such as `7`, is compared with ids only in columns of ids; elsewhere it may be a count.
 """
 
 import contextlib

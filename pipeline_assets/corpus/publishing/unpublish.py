@@ -79,9 +79,9 @@ def unpublish(
     """Search a repo for forgotten rows; with `applies` remove them from its history.
 
     The repo is not changed while the head of a branch contains a forgotten row. With `keeps_history`, the repo is never
-    changed; with `applies`, too, a certificate states which rows remain. `dates` has the date at which each entry was
-    added to the list, by hash. The certificate is stored next to `record`, the path of the record. Raise RetryableError
-    if another process changes the repo.
+    changed; if `applies` is also set, a certificate states which rows remain. `dates` has the date at which each entry
+    was added to the list, by hash. The certificate is stored next to `record`, the path of the record. Raise
+    RetryableError if another process changes the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     removal = _RECORD_FORMAT.read(record) if record.exists() else Removal(repo.url, started)

@@ -65,7 +65,7 @@ def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> 
 def is_excluded(name: str, patterns: Sequence[str]) -> bool:
     """Check whether any pattern matches the path of a file or of a folder above it.
 
-    Other than in `matching_names`, wildcards also match hidden names.
+    Unlike in `matching_names`, wildcards also match hidden names.
     """
     if not patterns:
         return False

@@ -34,7 +34,7 @@ _NOT_NESTED = re.compile(
 def html_row(content: bytes) -> dict[str, Any] | Fault:
     """Return a row with `text` and, if the page has one, `title`; or the page's fault.
 
-    The byte order mark states the encoding, else a charset in the first `_CHARSET_BYTES`; without both, it is UTF-8.
+    The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else it is UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:

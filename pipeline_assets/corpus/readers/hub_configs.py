@@ -118,7 +118,7 @@ def find_split_files(
     The returned patterns are derived from the folder and the endings of the selected files. If no file is selected,
     both lists are empty.
 
-    If `config` has neither patterns for the split nor a folder without patterns, both lists are empty.
+    If `config` has patterns, but only for other splits, or has neither patterns nor a folder, both lists are empty.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

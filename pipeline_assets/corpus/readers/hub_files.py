@@ -1,7 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
 Files are checked against the commit's listing. Listings and bytes are cached, so files that were read once need no
-network. Of the texts that a hub sends, only hashes become parts of local paths.
+network. Of the texts that a hub sends, only hashes become parts of local paths, so a hub cannot choose a path.
 """
 
 import math
@@ -93,8 +93,8 @@ class HubFiles:
     def confirm_file(self, dataset: str, commit: str, file: HubFile) -> None:
         """Raise InputError if the hub states another hash or size than the listing.
 
-        RetryableError means that the cached listing was wrong and has been deleted. If the cache has a folder for the
-        file's hash, no request is sent, because a download confirms the file itself.
+        If the cached listing is wrong, delete it and raise RetryableError. If the cache has a folder for the file's
+        hash, no request is sent, because a download confirms the file itself.
         """
         if not self.bytes_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
