@@ -60,7 +60,7 @@ def version_for(
     """Return the version of a recipe for the period that contains `moment`.
 
     If the period has no version, one is written, provided that the head of a dataset moved and no version has a later
-    date. If none is written, `RecipeVersion.path` is the newest existing recipe file.
+    date. If the period remains without a version, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.

@@ -51,7 +51,7 @@ def local_folder(name: str, option: str) -> Path | None:
 def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
     """Return access to the hub for a person who waits: two tries of 10 seconds.
 
-    If the user configured a number of tries, the tries and time-outs are those of a build.
+    If the variable for the number of tries is set, tries and time-outs are those of a build.
     """
     hub = open_hub(root, variables)
     return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)

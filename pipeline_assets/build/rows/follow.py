@@ -40,8 +40,8 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
     Raises:
-        InputError: No source lists the file, no corpus was built from it, it belongs to scored pools, or an artifact is
-            damaged.
+        InputError: No source lists the file, no corpus was built from the file, the file belongs to scored pools, or
+            an artifact is damaged.
     """
     lineage = stores.lineage
     if lineage.unreadable:

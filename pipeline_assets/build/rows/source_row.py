@@ -19,7 +19,8 @@ class HubRow:
     """A row of a hub file at a commit.
 
     Attributes:
-        row: Position from 0: a row number, or the byte offset in a JSON lines file whose rows are not numbered.
+        row: Position from 0: a row number if `is_numbered` or `has_numbered_rows`; otherwise the byte at which the row
+            begins.
         is_numbered: Whether `row` in a JSON lines file is the number of a nonblank line, as in snapshots, and not a
             byte offset. False if a user wrote the address.
     """
@@ -54,7 +55,8 @@ class LocalRow:
 
     Attributes:
         path: Absolute path.
-        row: Number of the row from 0; in files of lines, the number of bytes before it, as `source_row` of a Document.
+        row: Position from 0, as `Meta.source_row`: a row number in files with numbered rows (`has_numbered_rows`);
+            in other files, such as JSON lines and CSV, the byte at which the row begins.
         has_changed: Whether the file's size or modification time changed after the build read it.
         line: Line number from 1, if the user named the row by its line number; otherwise None.
     """
