@@ -59,7 +59,10 @@ def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
 
 @functools.cache
 def _parse_module(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
-    """Return a module's functions by line, and the full names of its imports by alias."""
+    """Return a module's functions by line, and the names that it imports by alias.
+
+    Only statements `from MODULE import NAME` count, with full names.
+    """
     nodes = list(ast.walk(ast.parse(_module_file(module).read_text(encoding="utf-8"))))
     imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
     functions: dict[int, ast.stmt | ast.expr]

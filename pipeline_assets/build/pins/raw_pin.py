@@ -1,6 +1,6 @@
 """Raw pins: the files of a source or model, with names, sizes and hashes.
 
-The files are not copied: they remain on a hub at a commit, or in a local folder.
+The files are not copied into the artifact: they remain on a hub at a commit, or in a local folder.
 """
 
 import hashlib

@@ -40,12 +40,12 @@ class RowStores:
             if kind is not None and kind.rows is not None and kind.rows.reads_sources:
                 yield folder, kind.rows
 
-    def find_unsearchable(self, known: Collection[Path] = ()) -> dict[Path, str]:
+    def find_unsearchable(self, skipped: Collection[Path] = ()) -> dict[Path, str]:
         """Map folders whose rows cannot be searched to the name of a missing input.
 
         Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
         with an input that the data root no longer has, and for everything built from it. Inputs that give no rows to
-        an artifact, and folders in `known`, are skipped.
+        an artifact, and folders in `skipped`, are left out.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
@@ -57,7 +57,7 @@ class RowStores:
         unsearchable = dict[Path, str]()
         while waiting:
             folder, manifest, missing = waiting.pop()
-            if folder not in known and folder not in unsearchable:
+            if folder not in skipped and folder not in unsearchable:
                 unsearchable[folder] = missing
                 if _gives_rows(manifest.kind):
                     waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]

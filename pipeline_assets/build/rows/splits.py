@@ -42,7 +42,7 @@ class SplitRows(RowStore):
 
     @cached_property
     def tokenizer(self) -> HarmonyEncoder:
-        """Tokenizer of the split in tiktoken, even if another library encoded the split."""
+        """Tokenizer of the split, which tiktoken runs even if another library encoded it."""
         tokenizer = self.artifact.manifest.identity.tokenizer or {}
         return load_encoder(str(tokenizer.get("sha256")), driver="tiktoken")
 

@@ -14,8 +14,8 @@ class Measurement:
 
     Attributes:
         reason: Reason code of documents that fail the rule.
-        value: Measured number, value of a column, language, license tag, or the phrase or list entry that the document
-            matches; None if the column is null or nothing matches.
+        value: Measured number, value of a column, language, license tag, file of an own step, or the phrase or list
+            entry that the document matches; None if the column is null or nothing matches.
         limit: Limit on the value; for a language, the languages to keep; None for a rule without a limit, such as one
             that drops every document with a phrase.
         is_failed: Whether the document fails the rule and so is dropped.

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.filters.recipe import FineWebQualityRecipe
 
 
 class FineWebFilter(Filter):
-    """Filter by the ends and lengths of lines, and by the share of copied characters."""
+    """Filter by the ends and lengths of lines, and by the share of repeated lines."""
 
     def __init__(self, recipe: FineWebQualityRecipe) -> None:
         self._recipe = recipe

@@ -145,16 +145,16 @@ def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Sc
         last = max(size, _EIGHT) - _EIGHT
         # Of a word shorter than eight bytes, only the low `size` bytes belong to it, because memory is little-endian:
         # shift the mask of all 64 bits right by 8 bits for each foreign byte.
-        own_bytes = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
+        own_bytes_mask = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
         # Without the factor, equal first and last bytes would cancel out; the size counts zero bytes at the end.
-        key = _mix_bits(u64_view[start] & own_bytes ^ (u64_view[start + last] & own_bytes) * _GOLDEN + size)
+        key = _mix_bits(u64_view[start] & own_bytes_mask ^ (u64_view[start + last] & own_bytes_mask) * _GOLDEN + size)
         at = _EIGHT
         while at < last:  # then mix in the bytes between, eight at a time
             key = _mix_bits(key ^ u64_view[start + at])
             at += _EIGHT
         keys[word], slot = key, key
         first = _find_or_insert(word, slot, key, mask, scratch)
-        while not _is_same(u64_view, words, to_index(first), word, last, own_bytes):
+        while not _is_same(u64_view, words, to_index(first), word, last, own_bytes_mask):
             # Another word has this hash: probe from the next slot. An inserted word equals itself, which ends the loop.
             slot += _ONE
             first = _find_or_insert(word, slot, key, mask, scratch)
@@ -164,18 +164,18 @@ def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Sc
 
 @always_inline
 def _is_same(
-    u64_view: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes: np.uint64
+    u64_view: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes_mask: np.uint64
 ) -> bool:
     """Check whether two words are equal.
 
-    `last` is the offset in `word` of its last eight bytes. `own_bytes` is a mask for the eight bytes from the
+    `last` is the offset in `word` of its last eight bytes. `own_bytes_mask` is a mask for the eight bytes from the
     start of `word` on: it selects the bytes of the word, which may be shorter.
     """
     start, other = to_index(words.starts[word]), to_index(words.starts[first])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
     difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
-    difference |= (u64_view[start] ^ u64_view[other] | u64_view[start + last] ^ u64_view[other + last]) & own_bytes
+    difference |= (u64_view[start] ^ u64_view[other] | u64_view[start + last] ^ u64_view[other + last]) & own_bytes_mask
     at = _EIGHT
     while at < last:
         difference |= u64_view[start + at] ^ u64_view[other + at]

@@ -9,14 +9,16 @@ from pipeline_assets.corpus.formats.parquet import HASH_BLOCK_ROWS, ParquetOutpu
 from pipeline_assets.spine.staging import OutputFile
 
 
-def regroup_rows(tables: Iterable[pa.Table], schema: pa.Schema, rows: int = HASH_BLOCK_ROWS) -> Iterator[pa.Table]:
-    """Regroup tables into tables of `rows` rows; the last may have fewer or none."""
+def regroup_rows(
+    tables: Iterable[pa.Table], schema: pa.Schema, rows_per_table: int = HASH_BLOCK_ROWS
+) -> Iterator[pa.Table]:
+    """Regroup rows into tables of `rows_per_table` rows; the last may have fewer."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])
-        while pending.num_rows >= rows:
-            yield pending.slice(0, rows).combine_chunks()
-            pending = pending.slice(rows)
+        while pending.num_rows >= rows_per_table:
+            yield pending.slice(0, rows_per_table).combine_chunks()
+            pending = pending.slice(rows_per_table)
     yield pending.combine_chunks()
 
 

@@ -40,7 +40,10 @@ class ThinkTags(StrEnum):
 
 
 def unread_key(owner: str, key: str) -> str:
-    """Return the name of the count for an unread key of `owner`, such as a role."""
+    """Return the name of the count for an unread key.
+
+    `owner` has the key: a role such as `assistant`, or a part of its content.
+    """
     short = key[:_KEY_CHARACTERS]
     return f"{UNREAD_KEYS_COUNT_KEY}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 

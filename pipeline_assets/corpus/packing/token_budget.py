@@ -50,9 +50,9 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 
 
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
-    """Return an error with the source that has too few tokens, and possible changes.
+    """Return an error that names the source with too few tokens, and suggests fixes.
 
-    If there are several sources, and the caps of all allow the same budget, the error names no source.
+    No source is named if there are several, and all reach their caps at the same budget.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     fixes = [f"request at most {possible:,} rows"]

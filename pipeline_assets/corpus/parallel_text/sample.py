@@ -232,7 +232,7 @@ _line_decoder = msgspec.json.Decoder(SampledPair)
 
 
 def read_sample(manifest: Path) -> Sample:
-    """Read the sample of a manifest.jsonl; InputError if a file is missing or edited."""
+    """Read the sample of a manifest.jsonl; InputError if it is missing or edited."""
     try:
         data, meta = manifest.read_bytes(), _META_FORMAT.read(manifest.with_name(SAMPLE_META_FILE))
     except FileNotFoundError as error:

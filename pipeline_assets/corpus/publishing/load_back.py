@@ -17,7 +17,7 @@ _TIMEOUT_S = 1800.0
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
-def load_back(repo: str, commit: str, address: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
+def load_back(repo: str, commit: str, endpoint: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
     """Check that `datasets` loads each config's first row and finds its splits.
 
     `configs` has the expected split names, as on the hub, by config. Other splits or a failure raise InputError;
@@ -25,7 +25,7 @@ def load_back(repo: str, commit: str, address: str, token: str | None, configs: 
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKEN_VARIABLES},
-        "HF_ENDPOINT": address,
+        "HF_ENDPOINT": endpoint,
         "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_XET": "1",
@@ -55,7 +55,7 @@ def _load_splits(repo: str, commit: str, config: str) -> list[str]:
     return sorted(map(str, loaded))
 
 
-def _limit_requests(address: str, token: str) -> None:
+def _limit_requests(endpoint: str, token: str) -> None:
     """Limit the requests of `datasets`, and refuse files that are not on the hub."""
     import datasets
     import fsspec
@@ -63,7 +63,7 @@ def _limit_requests(address: str, token: str) -> None:
 
     from pipeline_assets.corpus.readers.hub_library import LibraryClient
 
-    set_client_factory(lambda: LibraryClient(address, token=token or None, retries_all=True))
+    set_client_factory(lambda: LibraryClient(endpoint, token=token or None, retries_all=True))
     datasets.config.STREAMING_READ_MAX_RETRIES = 1  # `huggingface_hub` retries each read five times.
     for protocol in {*fsspec.available_protocols()} - {"hf", "file", "local"}:
         message = f"the card names an address of {protocol}"

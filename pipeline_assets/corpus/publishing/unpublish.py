@@ -28,7 +28,7 @@ _EARLIER_REF = "earlier"  # in place of a ref, for commits that answer although 
 _UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
 
 
-class Removal(msgspec.Struct):
+class RemovalRecord(msgspec.Struct):
     """Record and certificate of a removal with UTC times, but without ids or texts.
 
     Attributes:
@@ -63,7 +63,7 @@ class Removal(msgspec.Struct):
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
-_RECORD_FORMAT = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", Removal)
+_RECORD_FORMAT = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", RemovalRecord)
 
 
 def unpublish(
@@ -75,7 +75,7 @@ def unpublish(
     *,
     applies: bool,
     keeps_history: bool,
-) -> Removal:
+) -> RemovalRecord:
     """Search a repo for forgotten rows; with `applies` remove them from its history.
 
     The repo is not changed while the head of a branch contains a forgotten row. With `keeps_history`, the repo is never
@@ -84,7 +84,7 @@ def unpublish(
     RetryableError if another process changes the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
-    removal = _RECORD_FORMAT.read(record) if record.exists() else Removal(repo.url, started)
+    removal = _RECORD_FORMAT.read(record) if record.exists() else RemovalRecord(repo.url, started)
     own = any(place.startswith(_OWN_REFS) for places in result.found.values() for place in places)
     _merge(removal, result)
     is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head
@@ -109,7 +109,7 @@ def unpublish(
     return removal
 
 
-def _merge(removal: Removal, result: RepoSearchResult) -> None:
+def _merge(removal: RemovalRecord, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
     `objects` gets large files of branches and tags only; `remaining` and `unread` are replaced.
@@ -168,7 +168,7 @@ def _move_tags(repo: HubRepo, names: list[str]) -> None:
         repo.call_library(move)
 
 
-def _delete_objects(repo: HubRepo, removal: Removal) -> None:
+def _delete_objects(repo: HubRepo, removal: RemovalRecord) -> None:
     """Delete the large files that branches and tags no longer contain, for good.
 
     Files that only other refs ever contained are kept, and so are uploads since the removal started.
@@ -192,7 +192,9 @@ def _delete_objects(repo: HubRepo, removal: Removal) -> None:
     removal.objects = sorted(deleted - kept)
 
 
-def _surviving_commits(repo: HubRepo, removal: Removal, reachable: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _surviving_commits(
+    repo: HubRepo, removal: RemovalRecord, reachable: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
     """Return commits that branches and tags once had and the hub still serves.
 
     The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.

@@ -54,7 +54,7 @@ def score_split(
 ) -> BuildResult:
     """Score the selected rows of a split, and write `scores.parquet`.
 
-    `files` has the paths of the pool files, in order, by the names that `pool_file` stores. `model` is the model's name
+    `files` maps each pool file's name, as in the column `pool_file`, to its path. `model` is the model's name
     for the manifest, `weights` its location for errors. `run_stage` runs score shards, on this machine or on others.
 
     Raises:

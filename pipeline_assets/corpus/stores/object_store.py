@@ -69,8 +69,8 @@ class StoredObject:
 class ObjectStore:
     """Objects below the prefix of a URL; keys are relative paths.
 
-    The file system of a `folder` (`file://`) has no conditional put, so a lock and a rename replace it. Methods raise
-    DeniedError without permission, UsageError if the bucket is missing, and TransientError if a request fails.
+    For a `file://` URL, `folder` is the local folder. A file system has no conditional put, so a lock and a rename
+    take its place there. Methods raise DeniedError without permission, and TransientError if a request fails.
     """
 
     url: str

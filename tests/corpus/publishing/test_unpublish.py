@@ -22,7 +22,7 @@ from subset_pools import scored, subsets_of, talk
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.corpus.publishing.repo_search import RepoSearch, read_row_keys
-from pipeline_assets.corpus.publishing.unpublish import Removal, unpublish
+from pipeline_assets.corpus.publishing.unpublish import RemovalRecord, unpublish
 from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removal_list import read_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
@@ -82,7 +82,7 @@ def versions(place: Place, tmp_path: Path, begun: Path) -> list[str]:
     return [old, new]
 
 
-def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: bool = False) -> Removal:
+def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: bool = False) -> RemovalRecord:
     record = root / "removals/published/pools.json"
     search = RepoSearch(read_list(root), load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
     now = lambda: datetime.datetime(2026, 11, 27, 3, tzinfo=datetime.UTC)  # noqa: E731

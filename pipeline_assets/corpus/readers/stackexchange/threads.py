@@ -3,10 +3,11 @@
 The text of a Document is the title, the question, and each answer after a line `Answer:`, separated by blank lines.
 User names are omitted; `meta` has the account ids and the URL of the thread, as the licence requires for attribution.
 
-Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under
-4.0 (stackoverflow.com/help/licensing). Newer dumps state the licence of each post in `ContentLicense`. A thread has the
+Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under 4.0
+(stackoverflow.com/help/licensing). Newer dumps state the licence of each post in `ContentLicense`. A thread has the
 newest licence of its posts, because each version allows adaptations, such as a joined text, under a later version (2.5
-§4b, 3.0 §4b). `meta` keeps the licence of each post. If one post has an unknown licence, the thread is `unknown`.
+§4b, 3.0 §4b). `meta` keeps the stated licence of each post. If one post has an unknown licence, the thread is
+`unknown`.
 """
 
 import re
