@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.file_patterns import real_folders
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
-from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source, utf8_pattern
+from pipeline_assets.corpus.readers.source_folder import SourceFile, has_files, open_source, utf8_pattern
 from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILE_FORMATS, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
@@ -93,16 +93,18 @@ def _encoding_fault(head: bytes, suffix: str) -> str | None:
 def scan_hidden_entries(folder: Path) -> tuple[bool, list[str]]:
     """Return whether a folder has visible files, and its hidden entries, sorted.
 
-    Entries are relative to the folder; hidden folders end with a slash.
+    Files in linked folders count, too. Entries are relative to the folder; hidden folders end with a slash.
     """
-    has_files, hidden = False, list[str]()
+    is_filled, hidden = False, list[str]()
     for parent, folders, names in os.walk(folder):
         entries = [*(f"{name}/" for name in folders), *names]
         hidden += [Path(parent).relative_to(folder).joinpath(name).as_posix() + "/" * name.endswith("/")
                    for name in entries if name.startswith(".")]  # fmt: skip
         folders[:] = [name for name in folders if not name.startswith(".")]
-        has_files |= any(not name.startswith(".") for name in names)
-    return has_files, sorted(hidden)
+        is_filled |= any(not name.startswith(".") for name in names)
+        linked = (path for name in folders if (path := Path(parent, name)).is_symlink())  # which `walk` does not enter
+        is_filled = is_filled or any(map(has_files, linked))
+    return is_filled, sorted(hidden)
 
 
 def unreadable_entries(folder: Path) -> list[str]:
