@@ -123,17 +123,21 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
     with forbid_replacement(folder):
         cache = _read_cache(folder)
         meta, model = cache.meta, folder / MODEL_FILE
-        sha256 = file_sha256(model) if model.is_file() else "missing"
+        sha256 = _sha256_or_missing(model)
         if sha256 != meta.sha256:
             what = f"sha256 of the model is {sha256}, but the ids were encoded by {meta.sha256}"
             raise InputError(what, model, _REBUILD_HINT)
         if experiment_id not in (None, meta.experiment_id):
             what = f"expected experiment {experiment_id}, got {meta.experiment_id}"
             raise InputError(what, folder, ENCODE_FIX)
-        if manifest is not None and (manifest_sha256 := file_sha256(Path(manifest))) != meta.manifest_sha256:
-            what = f"sha256 of {manifest} is {manifest_sha256}, but the cache was encoded from {meta.manifest_sha256}"
+        if manifest is not None and (found := _sha256_or_missing(Path(manifest))) != meta.manifest_sha256:
+            what = f"sha256 of {manifest} is {found}, but the cache was encoded from {meta.manifest_sha256}"
             raise InputError(what, folder, ENCODE_FIX)
         return cache
+
+
+def _sha256_or_missing(path: Path) -> str:
+    return file_sha256(path) if path.is_file() else "missing"
 
 
 def _read_cache(folder: Path) -> TokenCache:

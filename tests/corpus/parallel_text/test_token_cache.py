@@ -208,6 +208,8 @@ def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, 
     )
     (tmp_path / "manifest.jsonl").write_bytes(b"")
     assert "but the cache was encoded from" in refusal(lambda: open_cache(cache, manifest=tmp_path / "manifest.jsonl"))
+    missing = refusal(lambda: open_cache(cache, manifest=tmp_path / "none.jsonl"))
+    assert f"sha256 of {tmp_path / 'none.jsonl'} is missing, but the cache was encoded from " in missing
 
 
 @pytest.mark.parametrize("edit", ["change", "remove"])
