@@ -27,6 +27,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.rejects import Reject
+from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -104,8 +105,7 @@ def resolve_output_folder(out_dir: Path) -> Path:
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
-    artifact = next((parent for parent in folder.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
-    if artifact is not None:
+    if (artifact := find_artifact_above(folder)) is not None:
         fix = "choose another output folder"
         raise UsageError(f"the folder is inside the sealed artifact {artifact}", out_dir, fix)
     return folder

@@ -1,11 +1,11 @@
-"""Folders that users name, which must contain a sealed artifact."""
+"""Sealed artifacts in folders that users name, or above such folders."""
 
 from pathlib import Path
 
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
-from pipeline_assets.spine.manifest import Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
 
 def require_manifest(folder: Path) -> Manifest:
@@ -22,3 +22,8 @@ def require_manifest(folder: Path) -> Manifest:
         what = f"these files are an exported copy of {manifest.kind} {manifest.name}"
         raise UsageError(what, folder, f"pass the folder that they were exported from, {manifest.digest}")
     return manifest
+
+
+def find_artifact_above(path: Path) -> Path | None:
+    """Return the nearest folder above a path that has a sealed artifact; None if none."""
+    return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)

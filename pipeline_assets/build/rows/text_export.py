@@ -13,7 +13,7 @@ from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE
+from pipeline_assets.spine.sealed_folder import find_artifact_above
 
 _decoder = msgspec.json.Decoder(DocumentText)
 _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
@@ -51,8 +51,7 @@ def check_output_file(path: Path) -> None:
     """Raise UsageError if an output file is a folder, or in a sealed artifact."""
     if path.is_dir():
         raise UsageError("output file is a folder", path, "name a file")
-    artifact = next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)
-    if artifact is not None:
+    if (artifact := find_artifact_above(path)) is not None:
         raise UsageError(f"output file is in the sealed artifact {artifact}", path, "choose another folder")
 
 
