@@ -111,9 +111,7 @@ def materialization(
         view.version.add_to(instance)
     digests = {entry["name"]: entry["digest"] for entry in manifest.identity.upstream}
     tags = {
-        _DATA_VERSION_TAG: manifest.digest,
-        "dagster/data_version_is_user_provided": "true",
-        _CODE_VERSION_TAG: view.code_version,
+        **_version_tags(manifest.digest, view.code_version),
         **({COMMAND_TAG: command["id"]} if (command := manifest.provenance.get("command")) else {}),
     }
     for key, targets in view.upstream.items():
@@ -135,13 +133,16 @@ def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> d
 
     `digest` is the digest that the UI shows, `code_version` one that differs from the asset's.
     """
-    tags = {
+    description, tags = f"The artifact is {state}; a run builds it again.", _version_tags(digest, code_version)
+    return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)
+
+
+def _version_tags(digest: str, code_version: str) -> dict[str, str]:
+    return {
         _DATA_VERSION_TAG: digest,
         "dagster/data_version_is_user_provided": "true",
         _CODE_VERSION_TAG: code_version,
     }
-    description = f"The artifact is {state}; a run builds it again."
-    return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)
 
 
 def newest_materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[dg.EventLogEntry]:
