@@ -244,8 +244,10 @@ class Target:
         if self.is_external:
             return None
         if identity.recipe != self.recipe:
-            changes = ", ".join(f"`{key}`: {text}" for key, text in changed_keys(identity.recipe, self.recipe).items())
-            return f"the recipe changed ({changes.replace('`name`', 'name')})"  # errors name `--out-dir` for `name`
+            changes = changed_keys(identity.recipe, self.recipe)
+            # Errors replace marked keys with options. The option for `name` names a recipe, not a model.
+            marked = (f"{key if key == 'name' else f'`{key}`'}: {change}" for key, change in changes.items())
+            return f"the recipe changed ({', '.join(marked)})"
         if identity.stage != self.stage:
             return f"built by {identity.stage}, the program has {self.stage}"
         if identity.tokenizer != self.tokenizer:

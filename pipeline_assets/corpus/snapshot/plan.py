@@ -77,7 +77,8 @@ class SnapshotPlan:
         for piece in self.pieces:
             dump = PurePosixPath(piece.group.file.path).parent.name or "."
             share = shares.setdefault(dump, {"row_groups": 0, "rows": 0})
-            share["row_groups"], share["rows"] = share["row_groups"] + 1, share["rows"] + piece.rows
+            share["row_groups"] += 1
+            share["rows"] += piece.rows
         return dict(sorted(shares.items()))
 
 
