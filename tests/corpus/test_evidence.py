@@ -155,7 +155,7 @@ WORDS = st.lists(st.sampled_from(["river", "River", "Fluss", "川", "x.", "<b>",
 def test_passages_hold_both_texts_and_mark_what_differs(old: str, new: str) -> None:
     assume(re.findall(r"\w+", old.lower()) != re.findall(r"\w+", new.lower()))  # else only their number is shown
 
-    passages = list(compare_words(old, new, context=100))
+    passages = list(compare_words(old, new, context_words=100))
 
     for text, side in ((old, 0), (new, 1)):
         assert re.findall(r"\w+", " ".join(passage[side] for passage in passages)) == re.findall(r"\w+", text)

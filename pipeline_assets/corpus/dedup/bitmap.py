@@ -1,7 +1,7 @@
 """Sets of documents as bitmaps with one bit for each document number.
 
 Bit n % 8 of byte n // 8 belongs to the document with number n; a bitmap has the shape (documents // 8 + 1,). Functions
-accept document numbers or priorities as `order` and `orders`, because the lower 32 bits of a priority are the number.
+accept documents as numbers or as priorities, because the lower 32 bits of a priority are the number.
 """
 
 import functools
@@ -24,32 +24,32 @@ def empty_bitmap(document_count: int) -> NDArray[np.uint8]:
 
 
 @compiled
-def add_to_bitmap(members: NDArray[np.uint8], orders: NDArray[np.uint64]) -> None:
-    """Set the bits of documents in the bitmap `members`, in place."""
-    for order in orders:
-        number = order & _NUMBER_MASK
-        members[number >> _3] |= _ONE << np.uint8(number & _7)
+def add_to_bitmap(bitmap: NDArray[np.uint8], documents: NDArray[np.uint64]) -> None:
+    """Set the bits of documents in a bitmap, in place."""
+    for document in documents:
+        number = document & _NUMBER_MASK
+        bitmap[number >> _3] |= _ONE << np.uint8(number & _7)
 
 
 @compiled_inner
-def is_member(members: NDArray[np.uint8], order: np.uint64) -> bool:
-    """Check whether the bit of a document is set in the bitmap `members`."""
-    number = order & _NUMBER_MASK
-    return bool(members[number >> _3] >> np.uint8(number & _7) & _ONE)  # shift the document's bit down to bit 0
+def is_member(bitmap: NDArray[np.uint8], document: np.uint64) -> bool:
+    """Check whether the bit of a document is set in a bitmap."""
+    number = document & _NUMBER_MASK
+    return bool(bitmap[number >> _3] >> np.uint8(number & _7) & _ONE)  # shift the document's bit down to bit 0
 
 
-def bitmap_contains(orders: NDArray[np.uint64], members: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Return a mask of the documents in `orders` whose bit in `members` is set."""
-    documents = document_numbers(orders)
-    bits = np.asarray(members)[documents >> _3] >> (documents & _7).astype(np.uint8) & _ONE  # `is_member` for arrays
+def bitmap_contains(documents: NDArray[np.uint64], bitmap: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    """Return a mask of the documents whose bit is set in a bitmap."""
+    numbers = document_numbers(documents)
+    bits = np.asarray(bitmap)[numbers >> _3] >> (numbers & _7).astype(np.uint8) & _ONE  # `is_member` for arrays
     is_member: NDArray[np.bool_] = bits != 0
     return is_member
 
 
-def save_bitmap(members: NDArray[np.uint8], path: Path) -> Path:
+def save_bitmap(bitmap: NDArray[np.uint8], path: Path) -> Path:
     """Write a bitmap to a file and return its path."""
     with CheckedFile(path) as file:
-        file.write(members.tobytes())
+        file.write(bitmap.tobytes())
     return path
 
 

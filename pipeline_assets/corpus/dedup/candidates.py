@@ -13,34 +13,36 @@ from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_by_mem
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
-from pipeline_assets.corpus.dedup.sketches import BANDS_AREA, BITS_AREA
+from pipeline_assets.corpus.dedup.sketches import BANDS_WORK_FOLDER, BITS_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_BAND_BYTES = 120  # memory per row, with its sorted and its written copy
+_BAND_ROW_BYTES = 120  # memory per row, with its sorted and its written copy
 
 
 def propose_corpus_pairs(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
+    dedup: DedupRun, sketch_receipts: Sequence[Receipt], recipe: NearRecipe, exact_copies: ExactCopies
 ) -> list[Receipt]:
-    """Propose pairs by bands or binary sketches, as sorted runs; return the receipts."""
+    """Write the proposed pairs as sorted runs, and return the receipts of the tasks."""
     if recipe.faiss is not None:
-        tasks = neighbour_tasks(dedup, files_in(sketched, BITS_AREA), recipe.faiss, recipe.max_compared, exact)
+        tasks = neighbour_tasks(
+            dedup, files_in(sketch_receipts, BITS_WORK_FOLDER), recipe.faiss, recipe.max_compared, exact_copies
+        )
     else:
-        seen = tuple(store.bands for store in dedup.seen)
-        bands = divide_by_memory(dedup, files_in(sketched, BANDS_AREA), seen, _BAND_BYTES)
-        common = (seen, exact.bitmap_file, recipe.max_compared)
+        seen_runs = tuple(store.bands for store in dedup.seen_stores)
+        bands = divide_by_memory(dedup, files_in(sketch_receipts, BANDS_WORK_FOLDER), seen_runs, _BAND_ROW_BYTES)
+        common = (seen_runs, exact_copies.bitmap_file, recipe.max_compared)
         tasks = [Task.bind(propose_pairs, key_range, *common) for key_range in bands]
     return dedup.run_tasks("pairs", tasks)
 
 
 def propose_pairs(
     key_range: KeyRange,
-    seen: Sequence[SeenRuns],
-    copies: Path | None,
+    seen_runs: Sequence[SeenRuns],
+    copies_file: Path | None,
     max_compared: int,
     window: Window,
     folder: StagingView,
@@ -49,31 +51,31 @@ def propose_pairs(
 
     A bucket has all documents with the same key, in the order of their priorities. A document is paired with the
     documents before it in the bucket, but only with those among the first `max_compared`. Documents in the bitmap file
-    `copies` are skipped; None means that no document is a copy. Two documents of signature stores are not paired.
+    `copies_file` are skipped; None means that no document is a copy. Two documents of signature stores are not paired.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1
     documents; `proposed` pairs, counted once per common key.
     """
     if key_range.high - key_range.low == 1:
-        return _propose_in_bucket(key_range, seen, copies, max_compared, folder)
-    table = read_with_seen(key_range, seen)
-    keys, orders = to_numpy(table["key"]), to_numpy(table["order"])
-    is_kept = is_not_copy(orders, copies)
-    keys, orders = sorted_pairs(keys[is_kept], orders[is_kept])
+        return _propose_in_bucket(key_range, seen_runs, copies_file, max_compared, folder)
+    table = read_with_seen(key_range, seen_runs)
+    keys, priorities = to_numpy(table["key"]), to_numpy(table["order"])
+    is_kept = is_not_copy(priorities, copies_file)
+    keys, priorities = sorted_pairs(keys[is_kept], priorities[is_kept])
     is_new = is_first_in_group(keys)
     rows = np.arange(len(keys))
     # First row of each row's bucket: rows ascend, so the running maximum is the latest row with a new key.
     starts = np.maximum.accumulate(np.where(is_new, rows, 0))
     # Number of rows to pair each row with: the rows of its bucket before it, up to the cap.
-    compared = np.where(is_from_seen_corpus(orders), 0, np.minimum(rows - starts, max_compared))
+    compared = np.where(is_from_seen_corpus(priorities), 0, np.minimum(rows - starts, max_compared))
     files: list[OutputFile] = []
     for first, stop in _pair_spans(compared):
-        later, pair_counts = orders[first:stop], compared[first:stop]
+        later, pair_counts = priorities[first:stop], compared[first:stop]
         # Number the pairs row after row: the pairs of a row begin at number b = cumsum - count. Pair p is with the row
         # `start + (p - b)`, so `start - b` is repeated for each pair and p is added.
         bucket_offsets = np.repeat(starts[first:stop] - np.cumsum(pair_counts) + pair_counts, pair_counts)
-        pairs = np.stack((np.repeat(later, pair_counts), orders[bucket_offsets + np.arange(len(bucket_offsets))]))
+        pairs = np.stack((np.repeat(later, pair_counts), priorities[bucket_offsets + np.arange(len(bucket_offsets))]))
         files.append(write_pairs(folder, f"{key_range.name}-{len(files):05d}", pairs))
     sizes = np.diff(np.append(np.flatnonzero(is_new), len(keys)))  # documents of each bucket
     capped = int((sizes > max_compared + 1).sum())
@@ -82,7 +84,7 @@ def propose_pairs(
 
 
 def _propose_in_bucket(
-    key_range: KeyRange, seen: Sequence[SeenRuns], copies: Path | None, max_compared: int, folder: StagingView
+    key_range: KeyRange, seen_runs: Sequence[SeenRuns], copies_file: Path | None, max_compared: int, folder: StagingView
 ) -> Receipt:
     """Pair the documents of a range that has a single key and may exceed the memory.
 
@@ -90,21 +92,21 @@ def _propose_in_bucket(
     """
 
     def blocks() -> Iterator[NDArray[np.uint64]]:
-        seen_tables = (table for runs in seen for table in runs.tables(key_range.low, key_range.high))
+        seen_tables = (table for runs in seen_runs for table in runs.tables(key_range.low, key_range.high))
         for table in itertools.chain(key_range.tables(), seen_tables):
-            orders = to_numpy(table["order"])
-            yield orders[is_not_copy(orders, copies)]
+            priorities = to_numpy(table["order"])
+            yield priorities[is_not_copy(priorities, copies_file)]
 
-    size, first_orders = 0, np.empty(0, np.uint64)
-    for orders in blocks():
-        size += len(orders)
-        first_orders = np.sort(np.append(first_orders, orders))[:max_compared]
+    size, first_priorities = 0, np.empty(0, np.uint64)
+    for priorities in blocks():
+        size += len(priorities)
+        first_priorities = np.sort(np.append(first_priorities, priorities))[:max_compared]
     run_documents = max(MAX_PAIRS // max_compared, 1)  # later documents in a run of pairs
     files, proposed = list[OutputFile](), 0
-    for orders in blocks():
-        later = np.sort(orders[~is_from_seen_corpus(orders)])
+    for priorities in blocks():
+        later = np.sort(priorities[~is_from_seen_corpus(priorities)])
         for part in np.split(later, range(run_documents, len(later), run_documents)):
-            pairs = np.stack((np.repeat(part, len(first_orders)), np.tile(first_orders, len(part))))
+            pairs = np.stack((np.repeat(part, len(first_priorities)), np.tile(first_priorities, len(part))))
             pairs = pairs[:, pairs[1] < pairs[0]]
             proposed += pairs.shape[1]
             files.append(write_pairs(folder, f"{key_range.name}-{len(files):05d}", pairs))
@@ -112,12 +114,12 @@ def _propose_in_bucket(
     return Receipt(files, counts)
 
 
-def _pair_spans(compared: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _pair_spans(pair_counts: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Divide rows into spans [first, stop) of about `MAX_PAIRS` pairs each.
 
-    `compared` has the number of pairs of each row, shape (rows,).
+    `pair_counts` has the number of pairs of each row, shape (rows,).
     """
-    total = np.cumsum(compared)
+    total = np.cumsum(pair_counts)
     # A span ends after the row that reaches a multiple of the limit. The sum of `total[-1:]` is 0 without rows.
     bounds = np.searchsorted(total, np.arange(MAX_PAIRS, total[-1:].sum(), MAX_PAIRS)) + 1
-    return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(compared))).tolist()]))
+    return list(itertools.pairwise([0, *np.unique(np.append(bounds, len(pair_counts))).tolist()]))

@@ -94,7 +94,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions in which a key has one of its `values`: `doc_id=["a", "b"]`.
+    """Yield the decisions with one of the values of a key, such as `doc_id=["a", "b"]`.
 
     A decision that matches by several keys is yielded once for each. Other decisions are not decoded.
     """
@@ -165,11 +165,11 @@ def _build_group(lineage: Lineage, corpus: Artifact, kept_id: str, seen_in: str 
     return DocumentGroup(corpus, kept_id, seen_in, kept, dropped)
 
 
-def _find_seen_corpus(lineage: Lineage, corpus: Artifact, name: str) -> Artifact | None:
+def _find_seen_corpus(lineage: Lineage, corpus: Artifact, store_name: str) -> Artifact | None:
     """Return the corpus that a signature store describes; None if either is missing."""
     _, stores = input_digests(corpus)
     try:
-        [signed] = lineage.locate(stores[name]).manifest.identity.upstream
+        [signed] = lineage.locate(stores[store_name]).manifest.identity.upstream
         return lineage.locate(signed["digest"])
     except InputError:
         return None
@@ -185,18 +185,18 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage as written in two texts; `is_equal` compares the normalized words."""
+    """Passage of two texts, as written in each; normalized words decide `is_equal`."""
 
     old: str
     new: str
     is_equal: bool
 
 
-def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
+def compare_words(old: str, new: str, context_words: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context` equal words on each side as its context. Where two or more equal words in a row
-    belong to no context, their count replaces them.
+    Each difference has up to `context_words` equal words on each side as its context. Where two or more equal words in
+    a row belong to no context, their count replaces them.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.
@@ -204,31 +204,35 @@ def compare_words(old: str, new: str, context: int) -> Iterator[Passage]:
     opcodes = difflib.SequenceMatcher(None, old_keys, new_keys, autojunk=False).get_opcodes()
     for kind, a, a_stop, b, b_stop in opcodes:
         if kind == "equal":
-            head, tail = context * (b > 0 or a > 0), context * (b_stop < len(after) or a_stop < len(before))
-            sides = _shorten(old, before, a, a_stop, head, tail), _shorten(new, after, b, b_stop, head, tail)
-            yield from (Passage(*pieces, True) for pieces in zip(*sides, strict=True))
+            head_words = context_words * (b > 0 or a > 0)
+            tail_words = context_words * (b_stop < len(after) or a_stop < len(before))
+            old_side = _shorten(old, before, a, a_stop, head_words, tail_words)
+            new_side = _shorten(new, after, b, b_stop, head_words, tail_words)
+            yield from (Passage(*pieces, True) for pieces in zip(old_side, new_side, strict=True))
         else:
             yield Passage(_original_text(old, before, a, a_stop), _original_text(new, after, b, b_stop), False)
 
 
-def word_diff(old: str, new: str, context: int = 6) -> Iterator[str]:
+def word_diff(old: str, new: str, context_words: int = 6) -> Iterator[str]:
     """Yield equal passages as in `new`, and differences as `[-old-]{+new+}`."""
-    for removed, added, is_equal in compare_words(old, new, context):
+    for removed, added, is_equal in compare_words(old, new, context_words):
         yield added if is_equal else f"[-{removed}-]" * bool(removed) + f"{{+{added}+}}" * bool(added)
 
 
-def _shorten(text: str, words: Sequence[re.Match[str]], start: int, stop: int, head: int, tail: int) -> Iterator[str]:
-    """Yield the first `head` and the last `tail` words of `words[start:stop]`.
+def _shorten(
+    text: str, words: Sequence[re.Match[str]], start: int, stop: int, head_words: int, tail_words: int
+) -> Iterator[str]:
+    """Yield the first `head_words` and the last `tail_words` words of `words[start:stop]`.
 
     The count of the omitted words is yielded between them. If fewer than two words would be omitted, all words are
     yielded as one passage.
     """
-    omitted = stop - start - head - tail
+    omitted = stop - start - head_words - tail_words
     if omitted <= 1:
         yield _original_text(text, words, start, stop)
         return
-    pieces = (_original_text(text, words, start, start + head), f"… {omitted:,} equal words …")
-    yield from filter(None, (*pieces, _original_text(text, words, stop - tail, stop)))
+    pieces = (_original_text(text, words, start, start + head_words), f"… {omitted:,} equal words …")
+    yield from filter(None, (*pieces, _original_text(text, words, stop - tail_words, stop)))
 
 
 def _original_text(text: str, words: Sequence[re.Match[str]], start: int, stop: int) -> str:

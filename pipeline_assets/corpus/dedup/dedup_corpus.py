@@ -86,26 +86,36 @@ def dedup_corpus(
         what = f"deduplication is limited to {MAX_DOCUMENTS:,} documents, got {documents:,}"
         raise InputError(what, "the corpus", "split it into several corpora")
     dedup = prepare_run(staging, shards, recipe, settings, stores)
-    sketched = sketch_corpus(dedup)
-    exact = find_exact_copies(dedup, sketched) if recipe.mode != "near" else ExactCopies()
-    near = (
-        find_near_duplicates(dedup, sketched, recipe.near, exact)
+    sketch_receipts = sketch_corpus(dedup)
+    exact_copies = find_exact_copies(dedup, sketch_receipts) if recipe.mode != "near" else ExactCopies()
+    near_duplicates = (
+        find_near_duplicates(dedup, sketch_receipts, recipe.near, exact_copies)
         if recipe.near is not None
         else resolution.NearDuplicates()
     )
-    decisions = resolution.write_decisions(dedup, sketched, exact, near)
-    groups = largest_groups(dedup, decisions)
-    kept = write_kept_documents(dedup, sketched, decisions, groups)
+    decision_receipts = resolution.write_decisions(dedup, sketch_receipts, exact_copies, near_duplicates)
+    groups = largest_groups(dedup, decision_receipts)
+    kept_receipts = write_kept_documents(dedup, sketch_receipts, decision_receipts, groups)
     files = [
-        *(receipt.files[0] for receipt in kept),
-        concatenate_lines(staging, (decision.files[0] for decision in decisions), DECISIONS_FILE, settings.zstd_level),
-        *([write_edges(dedup, near.edges)] if recipe.near is not None else []),
-        _write_groups(dedup, groups, kept),
-        _write_rejects(staging, shards, sketched, settings.zstd_level),
+        *(receipt.files[0] for receipt in kept_receipts),
+        concatenate_lines(
+            staging, (decision.files[0] for decision in decision_receipts), DECISIONS_FILE, settings.zstd_level
+        ),
+        *([write_edges(dedup, near_duplicates.edges)] if recipe.near is not None else []),
+        _write_groups(dedup, groups, kept_receipts),
+        _write_rejects(staging, shards, sketch_receipts, settings.zstd_level),
     ]
-    sketch_counts = total_counts(sketched)
-    comparisons = {"without_words": sketch_counts["without_words"], "short": sketch_counts["short"], **near.counts}
-    return BuildResult(files, _manifest_counts(shards, sketched, decisions, kept) | {"comparisons": comparisons}, {})
+    sketch_counts = total_counts(sketch_receipts)
+    comparisons = {
+        "without_words": sketch_counts["without_words"],
+        "short": sketch_counts["short"],
+        **near_duplicates.counts,
+    }
+    return BuildResult(
+        files,
+        _manifest_counts(shards, sketch_receipts, decision_receipts, kept_receipts) | {"comparisons": comparisons},
+        {},
+    )
 
 
 def prepare_run(
@@ -113,15 +123,15 @@ def prepare_run(
     shards: Sequence[CorpusShard],
     recipe: DedupRecipe,
     settings: RunSettings,
-    seen: Sequence[SeenStore] = (),
+    seen_stores: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards, with workers that load the compiled code.
+    """Prepare the deduplication of shards; its workers load the compiled code first.
 
-    `seen` has the signature stores, whose documents precede the documents of the shards.
+    `seen_stores` has the signature stores, whose documents precede the documents of the shards.
     """
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     run_stage = stage_runner(run_task, settings, functools.partial(_load_kernels, recipe))
-    return DedupRun(staging, shards, recipe, settings, run_stage, seen)
+    return DedupRun(staging, shards, recipe, settings, run_stage, seen_stores)
 
 
 def _load_kernels(recipe: DedupRecipe) -> None:
@@ -132,31 +142,33 @@ def _load_kernels(recipe: DedupRecipe) -> None:
 
 
 def find_near_duplicates(
-    dedup: DedupRun, sketched: Sequence[Receipt], recipe: NearRecipe, exact: ExactCopies
+    dedup: DedupRun, sketch_receipts: Sequence[Receipt], recipe: NearRecipe, exact_copies: ExactCopies
 ) -> resolution.NearDuplicates:
     """Propose pairs by bands or binary sketches, and find near duplicates among them."""
-    proposed = propose_corpus_pairs(dedup, sketched, recipe, exact)
-    written, edges = find_edges(dedup, proposed, recipe)
-    return resolution.resolve_edges(dedup, files_in(edges), exact, total_counts([*proposed, *written, *edges]))
+    pair_receipts = propose_corpus_pairs(dedup, sketch_receipts, recipe, exact_copies)
+    set_receipts, edge_receipts = find_edges(dedup, pair_receipts, recipe)
+    return resolution.resolve_edges(
+        dedup, files_in(edge_receipts), exact_copies, total_counts([*pair_receipts, *set_receipts, *edge_receipts])
+    )
 
 
 def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
     """Write all edges to one file, sorted by later document, then by earlier document."""
-    tables = regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen) for run in runs), EDGE_SCHEMA)
+    tables = regroup_rows((_edge_rows(dedup.read_run(run), dedup.seen_stores) for run in runs), EDGE_SCHEMA)
     return write_table(dedup.staging.path(EDGES_FILE), EDGES_FILE, tables, EDGE_SCHEMA)
 
 
-def _edge_rows(edges: pa.Table, seen: Sequence[SeenStore]) -> pa.Table:
+def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
     shared, size, other = (to_numpy(edges[name]) for name in ("shared", "shingles", "other_shingles"))
-    ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen))
+    ids = (edges["doc_id"], edges["other_doc_id"], store_names(to_numpy(edges["earlier"]), seen_stores))
     unchanged = (edges[name] for name in ("later", "earlier", "shared", "shingles", "other_shingles"))
     similarity, containment = to_arrow(shared / (size + other - shared)), to_arrow(shared / size)
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
-    """Yield number and sample of each document of the store in `requested`."""
-    store_numbers = [number for number in requested if 0 <= number - store.first_number < store.documents]
+def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
+    """Yield (number, sample) of each requested document that is in the store."""
+    store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.documents]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)
         rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
@@ -164,34 +176,39 @@ def _seen_samples(store: SeenStore, requested: Collection[int]) -> Iterator[tupl
             yield number, GroupSample(row["doc_id"], row["source"], "", store.name)
 
 
-def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept: Sequence[Receipt]) -> OutputFile:
+def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept_receipts: Sequence[Receipt]) -> OutputFile:
     samples = {
         shard.first_number + int(row): GroupSample(doc_id, shard.source, beginning)
-        for shard, receipt in zip(dedup.shards, kept, strict=True)
+        for shard, receipt in zip(dedup.shards, kept_receipts, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES_NOTE].items()
     }
-    for store in dedup.seen:
-        samples.update(_seen_samples(store, [group.kept for group in groups]))
+    for store in dedup.seen_stores:
+        samples.update(_seen_samples(store, [group.kept_number for group in groups]))
     rows = [
-        DuplicateGroup(group.dropped, samples[group.kept], tuple(samples[number] for number in group.members))
+        DuplicateGroup(
+            group.dropped_count, samples[group.kept_number], tuple(samples[number] for number in group.dropped_numbers)
+        )
         for group in groups
     ]
     return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))
 
 
 def _write_rejects(
-    staging: StagingDir, shards: Sequence[CorpusShard], sketched: Sequence[Receipt], zstd_level: int
+    staging: StagingDir, shards: Sequence[CorpusShard], sketch_receipts: Sequence[Receipt], zstd_level: int
 ) -> OutputFile:
     rejects = [
         Reject(f"{shard.source}/{shard.path}", row, KILLED_WORKER).to_json()
-        for shard, sketch in zip(shards, sketched, strict=True)
+        for shard, sketch in zip(shards, sketch_receipts, strict=True)
         for row in sketch.notes[POISON_ROWS_NOTE]
     ]
     return write_rows(staging.path(REJECTS_FILE), REJECTS_FILE, rejects, zstd_level)
 
 
 def _manifest_counts(
-    shards: Sequence[CorpusShard], sketched: Sequence[Receipt], decisions: Sequence[Receipt], kept: Sequence[Receipt]
+    shards: Sequence[CorpusShard],
+    sketch_receipts: Sequence[Receipt],
+    decision_receipts: Sequence[Receipt],
+    kept_receipts: Sequence[Receipt],
 ) -> dict[str, Any]:
     by_source = sum_by_source(
         shards,
@@ -203,7 +220,9 @@ def _manifest_counts(
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }
-            for shard, sketch, decision, documents in zip(shards, sketched, decisions, kept, strict=True)
+            for shard, sketch, decision, documents in zip(
+                shards, sketch_receipts, decision_receipts, kept_receipts, strict=True
+            )
         ),
     )
     total = sum(by_source.values(), Counter[str]())

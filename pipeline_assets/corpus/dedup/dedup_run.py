@@ -30,25 +30,25 @@ def worker_bytes(settings: RunSettings) -> int:
 
 
 def min_tasks(settings: RunSettings) -> int:
-    """Return the minimum number of tasks of a step that keeps all workers busy."""
+    """Return the smallest number of tasks that keeps all workers busy in a step."""
     return 4 * settings.workers if settings.workers > 1 else 1
 
 
-def files_in(receipts: Iterable[Receipt], area: str = WORK_FOLDER) -> Runs:
-    """Return the files that receipts list in the folder `area`."""
-    return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{area}/")]
+def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
+    """Return the files in a folder that receipts list."""
+    return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{folder}/")]
 
 
 @dataclass(frozen=True)
 class DedupRun:
-    """Deduplication in progress; documents of `seen` precede documents of `shards`."""
+    """Deduplication in progress; documents of `seen_stores` precede documents of `shards`."""
 
     staging: StagingDir
     shards: Sequence[CorpusShard]
     recipe: DedupRecipe
     settings: RunSettings
     run_stage: StageRunner[Task]
-    seen: Sequence[SeenStore] = ()
+    seen_stores: Sequence[SeenStore] = ()
 
     @property
     def worker_bytes(self) -> int:
@@ -58,7 +58,7 @@ class DedupRun:
     @property
     def documents(self) -> int:
         """Number of documents in stores and shards, including rows that crash a worker."""
-        return sum(store.documents for store in self.seen) + sum(shard.rows for shard in self.shards)
+        return sum(store.documents for store in self.seen_stores) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
         """Run the tasks of a stage, and return their receipts in the order of the tasks."""
@@ -70,8 +70,8 @@ class DedupRun:
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
         """Return a bitmap of the documents whose numbers or priorities are in `columns`."""
-        members = empty_bitmap(self.documents)
+        bitmap = empty_bitmap(self.documents)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:
-                add_to_bitmap(members, to_numpy(column))
-        return members
+                add_to_bitmap(bitmap, to_numpy(column))
+        return bitmap

@@ -16,10 +16,10 @@ _NUMBER_MASK = np.uint64(_MAX_KEY)
 _32 = np.uint64(32)
 
 
-def priorities(
+def compute_priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
-    """Compute priorities; of duplicates, the document with the lowest is kept.
+    """Compute the priorities of documents; of duplicates, the lowest is kept.
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
     quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which
@@ -43,11 +43,11 @@ def priorities(
     return upper << _32 | numbers
 
 
-def is_from_seen_corpus(orders: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def is_from_seen_corpus(priorities: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Return a mask of the documents that are in signature stores, shape (documents,)."""
-    return orders <= _NUMBER_MASK
+    return priorities <= _NUMBER_MASK
 
 
-def document_numbers(orders: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def document_numbers(priorities: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return document numbers: the lower 32 bits of priorities, shape (documents,)."""
-    return orders & _NUMBER_MASK
+    return priorities & _NUMBER_MASK

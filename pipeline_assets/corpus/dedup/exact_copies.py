@@ -11,15 +11,15 @@ from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, sa
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
-from pipeline_assets.corpus.dedup.sketches import HASHES_AREA
+from pipeline_assets.corpus.dedup.sketches import HASHES_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_EXACT_AREA, _COPIES_FILE = f"{WORK_FOLDER}/exact", f"{WORK_FOLDER}/copies.set"
-_HASH_BYTES = 250  # memory per row, with its sorted and its written copy
+_EXACT_FOLDER, _COPIES_FILE = f"{WORK_FOLDER}/exact", f"{WORK_FOLDER}/copies.set"
+_HASH_ROW_BYTES = 250  # memory per row, with its sorted and its written copy
 _SEEN_ROWS_PER_ROW = 4  # rows of stores are only read: four take the memory of one that is sorted and paired
 
 
@@ -34,51 +34,55 @@ class ExactCopies:
     bitmap_file: Path | None = None
 
 
-def find_exact_copies(dedup: DedupRun, sketched: Sequence[Receipt]) -> ExactCopies:
+def find_exact_copies(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies in the corpus from its sketches."""
-    seen = tuple(store.hashes for store in dedup.seen)
-    hashes = divide_by_memory(dedup, files_in(sketched, HASHES_AREA), seen, _HASH_BYTES)
-    tasks = (Task.bind(find_copies_in_range, key_range, seen) for key_range in hashes)
+    seen_runs = tuple(store.hashes for store in dedup.seen_stores)
+    hashes = divide_by_memory(dedup, files_in(sketch_receipts, HASHES_WORK_FOLDER), seen_runs, _HASH_ROW_BYTES)
+    tasks = (Task.bind(find_copies_in_range, key_range, seen_runs) for key_range in hashes)
     runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES_FILE)))
 
 
-def divide_by_memory(dedup: DedupRun, runs: Runs, seen: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
+def divide_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
     """Divide keys into ranges whose rows fit into the memory of a worker.
 
-    A row of `runs` takes `row_bytes`; a row of the stores `seen`, a quarter of that.
+    A row of `runs` takes `row_bytes` of memory, and a row of `seen_runs` a quarter of that.
     """
-    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen) // _SEEN_ROWS_PER_ROW
+    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen_runs) // _SEEN_ROWS_PER_ROW
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 
 
-def find_copies_in_range(hashes: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
-    """Find the exact copies of earlier documents among the hashes in a range.
+def find_copies_in_range(
+    key_range: KeyRange, seen_runs: Sequence[SeenRuns], window: Window, folder: StagingView
+) -> Receipt:
+    """Find the exact copies of earlier documents in a range of text hashes.
 
     The original is the document with the lowest priority of those with the same hash. It may be in a signature store.
 
     Files: a run with a row for each copy, sorted by `number`, the document number of the copy; `first` and `first_id`
     are the priority and the id of its original. Counts: `copies`.
     """
-    table = read_with_seen(hashes, seen)
-    high, low, order = (to_numpy(table[name]) for name in ("high", "low", "order"))
+    table = read_with_seen(key_range, seen_runs)
+    high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))
     # Sort equal 128-bit hashes together (the last key is the primary one), the lowest priority first.
-    sorted_rows = np.lexsort((order, low, high))
+    sorted_rows = np.lexsort((priorities, low, high))
     is_original = is_first_in_group(high[sorted_rows], low[sorted_rows])
     # First position of each position's group: the running maximum is the latest position of an original.
     firsts = np.maximum.accumulate(np.where(is_original, np.arange(len(sorted_rows)), 0))
-    copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(order[sorted_rows]))
-    first_rows, copy_numbers = sorted_rows[firsts[copies]], document_numbers(order[sorted_rows[copies]])
+    copies = np.flatnonzero(~is_original & ~is_from_seen_corpus(priorities[sorted_rows]))
+    first_rows, copy_numbers = sorted_rows[firsts[copies]], document_numbers(priorities[sorted_rows[copies]])
     by_number = np.argsort(copy_numbers)
     first_rows = first_rows[by_number]
     first_ids = table["doc_id"].take(to_arrow(first_rows))
-    run = to_table({"number": copy_numbers[by_number], "first": order[first_rows], "first_id": first_ids})
-    return Receipt([write_run(folder, f"{_EXACT_AREA}/{hashes.name}.run", run)], {"copies": len(copies)})
+    run = to_table({"number": copy_numbers[by_number], "first": priorities[first_rows], "first_id": first_ids})
+    return Receipt([write_run(folder, f"{_EXACT_FOLDER}/{key_range.name}.run", run)], {"copies": len(copies)})
 
 
-def is_not_copy(orders: NDArray[np.uint64], copies: Path | None) -> NDArray[np.bool_]:
+def is_not_copy(priorities: NDArray[np.uint64], copies_file: Path | None) -> NDArray[np.bool_]:
     """Return a mask of the documents that are not exact copies, shape (documents,).
 
-    `copies` is the bitmap file; None means that no document is a copy.
+    `copies_file` is the bitmap file; None means that no document is a copy.
     """
-    return np.ones(len(orders), bool) if copies is None else ~bitmap_contains(orders, load_bitmap(copies))
+    if copies_file is None:
+        return np.ones(len(priorities), bool)
+    return ~bitmap_contains(priorities, load_bitmap(copies_file))

@@ -16,27 +16,27 @@ _BLOCK_DOCUMENTS = 1 << 24
 
 @dataclass(frozen=True)
 class LargeGroup:
-    """Group of duplicates, as document numbers.
+    """Group of duplicates, with document numbers.
 
     Attributes:
-        kept: Number of the kept document.
-        dropped: Count of the documents that were dropped as its duplicates.
-        members: Document numbers of the first few dropped documents.
+        dropped_count: Count of the documents that were dropped as duplicates of the kept one.
+        dropped_numbers: Document numbers of at most three of them, the first in the corpus.
     """
 
-    kept: int
-    dropped: int
-    members: Sequence[int]
+    kept_number: int
+    dropped_count: int
+    dropped_numbers: Sequence[int]
 
 
-def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeGroup]:
+def largest_groups(dedup: DedupRun, decision_receipts: Sequence[Receipt]) -> list[LargeGroup]:
     """Find the ten largest groups, the largest first.
 
     Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each of up to 16 Mi
     documents, and the dropped rows of one shard.
     """
     row_files, kept_files = (
-        [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decisions] for number in (1, 2)
+        [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decision_receipts]
+        for number in (1, 2)
     )
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
     for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
@@ -52,11 +52,11 @@ def largest_groups(dedup: DedupRun, decisions: Sequence[Receipt]) -> list[LargeG
         large = np.append(np.flatnonzero(counts > lowest), ties)
         candidates = zip((-counts[large].astype(np.int64)).tolist(), (large + start).tolist(), strict=True)
         largest = heapq.nsmallest(_MAX_GROUPS, [*largest, *candidates])
-    members: dict[int, list[int]] = {number: [] for _, number in largest}
+    dropped_numbers: dict[int, list[int]] = {number: [] for _, number in largest}
     for shard, row_file, kept_file in zip(dedup.shards, row_files, kept_files, strict=True):
         rows, numbers = (np.frombuffer(file.read(), np.int64) for file in (row_file, kept_file))
-        is_shown = np.isin(numbers, np.array([*members], np.int64))
+        is_shown = np.isin(numbers, np.array([*dropped_numbers], np.int64))
         for row, kept in zip(rows[is_shown].tolist(), numbers[is_shown].tolist(), strict=True):
-            if len(members[kept]) < _MAX_MEMBERS:
-                members[kept].append(shard.first_number + row)
-    return [LargeGroup(number, -negated, members[number]) for negated, number in largest]
+            if len(dropped_numbers[kept]) < _MAX_MEMBERS:
+                dropped_numbers[kept].append(shard.first_number + row)
+    return [LargeGroup(number, -negated, dropped_numbers[number]) for negated, number in largest]

@@ -23,41 +23,48 @@ _SAMPLE_CHARACTERS = 400
 
 
 def write_kept_documents(
-    dedup: DedupRun, sketched: Sequence[Receipt], decisions: Sequence[Receipt], groups: Sequence[LargeGroup]
+    dedup: DedupRun,
+    sketch_receipts: Sequence[Receipt],
+    decision_receipts: Sequence[Receipt],
+    groups: Sequence[LargeGroup],
 ) -> list[Receipt]:
     """Write the kept documents, by running `write_kept_shard` on each shard."""
-    samples = {number for group in groups for number in (group.kept, *group.members)}
+    samples = {number for group in groups for number in (group.kept_number, *group.dropped_numbers)}
     tasks = []
-    for shard, sketch, decision in zip(dedup.shards, sketched, decisions, strict=True):
+    for shard, sketch, decision in zip(dedup.shards, sketch_receipts, decision_receipts, strict=True):
         rows = (number - shard.first_number for number in samples)
-        sampled = frozenset(row for row in rows if 0 <= row < shard.rows)
-        dropped = StagedInput.from_output(dedup.staging, decision.files[1])
+        sampled_rows = frozenset(row for row in rows if 0 <= row < shard.rows)
+        dropped_rows_file = StagedInput.from_output(dedup.staging, decision.files[1])
         poison = frozenset(sketch.notes[POISON_ROWS_NOTE])
-        tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped, poison, sampled, dedup.settings.zstd_level))
+        tasks.append(
+            Task.bind(
+                write_kept_shard, shard.unnumbered, dropped_rows_file, poison, sampled_rows, dedup.settings.zstd_level
+            )
+        )
     return dedup.run_tasks("keep", tasks)
 
 
 def write_kept_shard(
     shard: CorpusShard,
-    dropped: StagedInput,
+    dropped_rows_file: StagedInput,
     poison_rows: frozenset[int],
-    sampled: frozenset[int],
+    sampled_rows: frozenset[int],
     zstd_level: int,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
     """Write the kept documents of a shard in order; link the shard if all are kept.
 
-    `dropped` is the file of dropped rows that `decide_shard` wrote. `poison_rows` are omitted too. `sampled` are the
-    rows of the documents to show in the report.
+    `dropped_rows_file` is from `decide_shard`. `poison_rows` are omitted too. `sampled_rows` are the rows of the
+    documents to show in the report.
 
     Counts: kept `documents`; `dropped_bytes`, the UTF-8 bytes of dropped texts. Notes: `samples` maps each row in
-    `sampled`, as text, to the id and the beginning of its document.
+    `sampled_rows`, as text, to the id and the beginning of its document.
     """
-    dropped_rows = frozenset(np.frombuffer(dropped.read(), np.int64).tolist())
+    dropped_rows = frozenset(np.frombuffer(dropped_rows_file.read(), np.int64).tolist())
     dropped_bytes = 0
     samples: dict[str, list[str]] = {}
-    if not (dropped_rows or poison_rows or sampled) and shard.sealed is not None:
+    if not (dropped_rows or poison_rows or sampled_rows) and shard.sealed is not None:
         counts, reads = {"documents": shard.rows, "dropped_bytes": 0}, {str(shard.file): shard.sealed.sha256}
         return Receipt([link_shard(shard, folder)], counts, {SAMPLES_NOTE: samples}, reads)
     name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}"
@@ -65,11 +72,11 @@ def write_kept_shard(
         for lines, _ in read_lines(shard, window):
             kept = [line + b"\n" for row, line in lines if row not in dropped_rows and row not in poison_rows]
             writer.write_lines(b"".join(kept), len(kept))
-            decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled]
+            decoded = [line for line in lines if line.row in dropped_rows or line.row in sampled_rows]
             for (row, _), document in zip(decoded, decode_lines(decoded, shard, RAW_DECODER), strict=True):
                 if row in dropped_rows:
                     dropped_bytes += len(document.text.encode())
-                if row in sampled:
+                if row in sampled_rows:
                     samples[str(row)] = [document.doc_id, document.text[:_SAMPLE_CHARACTERS]]
     counts = {"documents": writer.rows, "dropped_bytes": dropped_bytes}
     return Receipt([link_if_equal(writer.output(name), shard, folder)], counts, {SAMPLES_NOTE: samples})

@@ -44,37 +44,37 @@ class _Sketches(NamedTuple):
     Attributes:
         orders: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
-        sources: Code of each document's source, shape (documents,); a source has the same code in all blocks. All 0
-            if the scope is `global`.
+        source_codes: Code of each document's source, shape (documents,); a source has the same code in all blocks. All
+            codes are 0 if the scope is `global`.
     """
 
-    orders: NDArray[np.uint64]
+    priorities: NDArray[np.uint64]
     bits: NDArray[np.uint8]
-    sources: NDArray[np.int64]
+    source_codes: NDArray[np.int64]
 
 
 def neighbour_tasks(
-    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact: ExactCopies
+    dedup: DedupRun, runs: Runs, recipe: BinarySketchRecipe, max_compared: int, exact_copies: ExactCopies
 ) -> list[Task]:
     """Return a task of `propose_neighbours` for each block of documents in `runs`."""
-    seen = tuple(store.sketches for store in dedup.seen)
+    seen_runs = tuple(store.sketches for store in dedup.seen_stores)
     rows = sum(run.rows for run in runs)
     blocks = divide_keys(dedup.staging, runs, max(min(BLOCK_DOCUMENTS, rows // min_tasks(dedup.settings)), 1))
-    sources = None
+    source_starts = None
     if dedup.recipe.scope == "per-source":
-        sources = [span for store in dedup.seen for span in store.sources]
+        source_starts = [span for store in dedup.seen_stores for span in store.source_starts]
         by_source = itertools.groupby(dedup.shards, lambda shard: shard.source)
-        sources += [(next(shards).first_number, source) for source, shards in by_source]
+        source_starts += [(next(shards).first_number, source) for source, shards in by_source]
     device = select_faiss_device(dedup.settings.faiss_gpu)
-    common = (exact.bitmap_file, sources, recipe, max_compared, device)
-    return [Task.bind(propose_neighbours, block, seen, *common) for block in blocks]
+    common = (exact_copies.bitmap_file, source_starts, recipe, max_compared, device)
+    return [Task.bind(propose_neighbours, block, seen_runs, *common) for block in blocks]
 
 
 def propose_neighbours(
     block: KeyRange,
-    seen: Sequence[SeenRuns],
-    copies: Path | None,
-    sources: Sequence[tuple[int, str]] | None,
+    seen_runs: Sequence[SeenRuns],
+    copies_file: Path | None,
+    source_starts: Sequence[tuple[int, str]] | None,
     recipe: BinarySketchRecipe,
     max_compared: int,
     device: int | None,
@@ -85,21 +85,21 @@ def propose_neighbours(
 
     Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most the first
     `max_compared` + 1 near documents of each block of stores, of each earlier block, and of its own block. This is one
-    more than `verify_pairs` compares, so that it can count capped documents. Documents in the bitmap file `copies` are
-    skipped; None means that no document is a copy.
+    more than `verify_pairs` compares, so that `verify_pairs` can count capped documents. Documents in the bitmap file
+    `copies_file` are skipped; None means that no document is a copy.
 
-    `sources` has a pair for each span of documents of one source: the number of its first document, and the source.
-    Only documents of the same source are paired; None as `sources` allows all pairs. `device` is the index of a GPU, or
-    None for the CPU.
+    `source_starts` has a pair for each span of documents of one source: the number of its first document, and the
+    source. Only documents of the same source are paired; None as `source_starts` allows all pairs. `device` is the
+    index of a GPU, or None for the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """
     load_faiss().omp_set_num_threads(1)
-    queries = _read_sketches(block.table(), copies, sources, recipe)
-    seen_blocks = (table for runs in seen for table in runs.tables())
+    queries = _read_sketches(block.table(), copies_file, source_starts, recipe)
+    seen_blocks = (table for runs in seen_runs for table in runs.tables())
     earlier_blocks = (replace(block, number=number).table() for number in range(block.number))
     blocks = itertools.chain(seen_blocks, earlier_blocks)
-    earlier = (_read_sketches(table, copies, sources, recipe) for table in blocks)
+    earlier = (_read_sketches(table, copies_file, source_starts, recipe) for table in blocks)
     bases = itertools.chain(earlier, [queries])
     near_pairs = (near for base in bases for near in _find_near_pairs(queries, base, recipe, max_compared, device))
     files: list[OutputFile] = []
@@ -113,15 +113,18 @@ def propose_neighbours(
 
 
 def _read_sketches(
-    table: pa.Table, copies: Path | None, sources: Sequence[tuple[int, str]] | None, recipe: BinarySketchRecipe
+    table: pa.Table,
+    copies_file: Path | None,
+    source_starts: Sequence[tuple[int, str]] | None,
+    recipe: BinarySketchRecipe,
 ) -> _Sketches:
     table = table.combine_chunks()
-    orders = to_numpy(table["order"])
-    bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(orders), recipe.bits // 8)
-    sorted_rows = np.argsort(orders)
-    sorted_rows = sorted_rows[is_not_copy(orders[sorted_rows], copies)]
-    orders = orders[sorted_rows]
-    return _Sketches(orders, bits[sorted_rows], _document_sources(document_numbers(orders), sources))
+    priorities = to_numpy(table["order"])
+    bits = np.frombuffer(b"".join(table["sketch"].to_pylist()), np.uint8).reshape(len(priorities), recipe.bits // 8)
+    sorted_rows = np.argsort(priorities)
+    sorted_rows = sorted_rows[is_not_copy(priorities[sorted_rows], copies_file)]
+    priorities = priorities[sorted_rows]
+    return _Sketches(priorities, bits[sorted_rows], _document_sources(document_numbers(priorities), source_starts))
 
 
 def _document_sources(
@@ -145,19 +148,19 @@ def _find_near_pairs(
     Row 0 has documents of `queries`; row 1 has near documents of `base` that precede them. A document of `queries` is
     paired with at most the first `max_compared` + 1 of its near documents.
     """
-    for source in np.intersect1d(queries.sources, base.sources).tolist():
-        orders, earlier = (part.orders[part.sources == source] for part in (queries, base))
-        bits = queries.bits[queries.sources == source]
-        index = _SketchIndex(base.bits[base.sources == source], recipe, device)
-        for start in range(0, len(orders), _BATCH_QUERIES):
-            later = orders[start : start + _BATCH_QUERIES]
+    for code in np.intersect1d(queries.source_codes, base.source_codes).tolist():
+        later_priorities, earlier_priorities = (part.priorities[part.source_codes == code] for part in (queries, base))
+        bits = queries.bits[queries.source_codes == code]
+        index = _SketchIndex(base.bits[base.source_codes == code], recipe, device)
+        for start in range(0, len(later_priorities), _BATCH_QUERIES):
+            later = later_priorities[start : start + _BATCH_QUERIES]
             query, neighbour = index.find_near(bits[start : start + _BATCH_QUERIES])
-            is_before = earlier[neighbour] < later[query]
+            is_before = earlier_priorities[neighbour] < later[query]
             query, neighbour = query[is_before], neighbour[is_before]
             # Rank of each result among its query's results: `query` ascends, so the search finds where they begin.
             rank = np.arange(len(query)) - np.searchsorted(query, query)
             is_proposed = rank <= max_compared  # one more than `verify_pairs` compares, which counts capped documents
-            yield np.stack([later[query[is_proposed]], earlier[neighbour[is_proposed]]])
+            yield np.stack([later[query[is_proposed]], earlier_priorities[neighbour[is_proposed]]])
 
 
 class _SketchIndex:
@@ -212,14 +215,14 @@ def load_faiss() -> ModuleType:
     return module
 
 
-def select_faiss_device(requested: int | None) -> int | None:
+def select_faiss_device(requested_gpu: int | None) -> int | None:
     """Choose and log the device that searches: the index of a GPU, or None (CPU).
 
     The CPU is chosen if no GPU is requested or usable. If GPUs are usable, but not the requested one, GPU 0 is chosen.
     """
     faiss = load_faiss()
     gpus = faiss.get_num_gpus() if hasattr(faiss, "GpuIndexBinaryFlat") else 0
-    device = None if requested is None or not gpus else requested if requested < gpus else 0
-    choice = "" if requested is None else f" (GPU {requested} requested, {gpus} available)"
+    device = None if requested_gpu is None or not gpus else requested_gpu if requested_gpu < gpus else 0
+    choice = "" if requested_gpu is None else f" (GPU {requested_gpu} requested, {gpus} available)"
     logger.info("faiss searches on %s%s", "the CPU" if device is None else f"GPU {device}", choice)
     return device

@@ -15,11 +15,11 @@ class Banding:
         return f"{self.bands} bands of {self.rows} rows"
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the first cut proposes a pair of this similarity.
+        """Return a lower bound on the probability that a pair is proposed.
 
-        `similarity` is the Jaccard similarity. The true probability is at least as high, because `band_keys` cuts
-        signatures twice. Example: with 14 bands of 8 rows, the second cut finds five in six of the pairs of similarity
-        0.8 that the first cut misses.
+        `similarity` is the Jaccard similarity of the pair. `band_keys` cuts signatures into bands twice; the bound
+        counts only the first cut. Example: with 14 bands of 8 rows, the second cut finds five in six of the pairs of
+        similarity 0.8 that the first cut misses.
         """
         # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)

@@ -23,17 +23,17 @@ ShingleWords = Annotated[int, Option("Words per shingle."), pydantic.Field(ge=1,
 Seed = Annotated[int, Option("Random seed for MinHash."), pydantic.Field(ge=0, lt=2**32)]
 
 
-def fraction_above_zero(what: str) -> pydantic.AfterValidator:
+def fraction_above_zero(subject: str) -> pydantic.AfterValidator:
     """Return a validator of decimals in (0, 1] with at most six places.
 
-    The messages of its errors begin with `what`.
+    The messages of its errors begin with `subject`.
     """
 
     def check(fraction: str) -> str:
         if not 0 < Fraction(fraction) <= 1:
-            raise ValueError(f"{what} must be in (0, 1], got {fraction}")
+            raise ValueError(f"{subject} must be in (0, 1], got {fraction}")
         if Fraction(fraction).denominator > _MAX_DENOMINATOR:
-            raise ValueError(f"{what} must have at most six decimal places, got {fraction}")
+            raise ValueError(f"{subject} must have at most six decimal places, got {fraction}")
         return fraction
 
     return pydantic.AfterValidator(check)
@@ -188,7 +188,7 @@ class DedupRecipe(RecipeSection):
         return content
 
     def signature_keys(self) -> dict[str, Any]:
-        """Return the keys that must be equal in two recipes to compare their signatures."""
+        """Return the settings that two recipes must share to compare their signatures."""
         if self.near is None:
             return {"scope": self.scope}
         name = "minhash" if self.near.minhash is not None else "faiss"

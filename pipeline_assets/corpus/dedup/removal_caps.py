@@ -25,7 +25,7 @@ class _SourceCounts(msgspec.Struct, rename={"rows_in": "in"}):
     near_duplicate: int
 
 
-_BySource = dict[str, _SourceCounts]
+_CountsBySource = dict[str, _SourceCounts]
 
 
 class RemovalCaps(SourceCaps):
@@ -46,7 +46,7 @@ class RemovalCaps(SourceCaps):
     def evaluate(self, deduplicated: Manifest) -> Verdict:
         """Check that no source lost more documents than its cap allows."""
         try:
-            by_source = convert(deduplicated.identity.counts.get("by_source"), _BySource)
+            by_source = convert(deduplicated.identity.counts.get("by_source"), _CountsBySource)
         except msgspec.ValidationError as error:
             return Verdict(False, f"the manifest has no document counts by source: {error}")
         passed, summaries = [], []

@@ -43,8 +43,8 @@ from pipeline_assets.spine.stage import Window, group_by_size
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_WINDOWS_AREA, _REPEATED_AREA, _DROPPED_AREA = (
-    f"{WORK_FOLDER}/{area}" for area in ("windows", "repeated_windows", "repeating")
+_WINDOWS_FOLDER, _REPEATED_FOLDER, _DROPPED_FOLDER = (
+    f"{WORK_FOLDER}/{name}" for name in ("windows", "repeated_windows", "repeating")
 )
 _POISON_ROWS_NOTE = "fatal"
 _RUN_ROWS = 1 << 20  # 16 MiB, and several times as much while they are sorted
@@ -78,7 +78,7 @@ def select_shard(
 
     for group in group_by_size(blocks(), lambda block: len(block[0]), _RUN_ROWS):
         hashes, rows = (np.concatenate(columns) for columns in zip(*group, strict=True))
-        name = f"{_WINDOWS_AREA}/{shard.name}.{len(files):05d}.run"
+        name = f"{_WINDOWS_FOLDER}/{shard.name}.{len(files):05d}.run"
         files.append(_write_run(folder, name, hashes, rows, first_number))
     return Receipt(files, {}, {_POISON_ROWS_NOTE: crashing_rows})
 
@@ -120,7 +120,7 @@ class ShardRepeats:
 
 
 def find_repeating_documents(
-    run: StageRunner[Task],
+    run_stage: StageRunner[Task],
     staging: StagingView,
     shards: Sequence[DocumentShard],
     recipe: WindowRecipe,
@@ -135,38 +135,40 @@ def find_repeating_documents(
     Raises:
         InputError: A line is not a Document, or the source has more than 2**32 documents.
     """
-    firsts = [0, *np.cumsum([shard.rows for shard in shards], dtype=np.int64).tolist()]
-    if firsts[-1] > MAX_DOCUMENTS:
-        what = f"repetition is limited to {MAX_DOCUMENTS:,} documents, got {firsts[-1]:,}"
+    first_numbers = [0, *np.cumsum([shard.rows for shard in shards], dtype=np.int64).tolist()]
+    if first_numbers[-1] > MAX_DOCUMENTS:
+        what = f"repetition is limited to {MAX_DOCUMENTS:,} documents, got {first_numbers[-1]:,}"
         raise InputError(what, "the source", "split it into several sources")
-    numbered_shards = list(zip(shards, firsts, strict=False))
+    numbered_shards = list(zip(shards, first_numbers, strict=False))
     tasks = [Task.bind(select_shard, shard, first, recipe, refused_licences) for shard, first in numbered_shards]
-    selected = list(run("selected_windows", tasks, staging))
-    dropped = _drop_repeats(run, staging, files_in(selected), recipe, settings)
-    poison_rows = (frozenset(receipt.notes[_POISON_ROWS_NOTE]) for receipt in selected)
-    return list(map(ShardRepeats, ranges_between(staging, dropped, firsts), poison_rows))
+    window_receipts = list(run_stage("selected_windows", tasks, staging))
+    dropped = _drop_in_source(run_stage, staging, files_in(window_receipts), recipe, settings)
+    poison_rows = (frozenset(receipt.notes[_POISON_ROWS_NOTE]) for receipt in window_receipts)
+    return list(map(ShardRepeats, ranges_between(staging, dropped, first_numbers), poison_rows))
 
 
 def load_kernels() -> None:
     """Load the compiled code of all steps into this process."""
     select_windows([b"some text"], 4, 2)
     empty = np.empty(0, np.uint64)
-    _drop_repeating(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
+    _fill_dropped(empty, empty, np.empty(0, np.uint32), empty, 1, 2, np.zeros(1, np.uint8), empty, np.empty(0))
 
 
-def _drop_repeats(
-    run: StageRunner[Task], staging: StagingView, windows: Runs, recipe: WindowRecipe, settings: RunSettings
+def _drop_in_source(
+    run_stage: StageRunner[Task], staging: StagingView, window_runs: Runs, recipe: WindowRecipe, settings: RunSettings
 ) -> Runs:
-    if not windows:
+    if not window_runs:
         return []
-    rows, max_rows = sum(file.rows for file in windows), worker_bytes(settings) // _ROW_BYTES
-    ranges = divide_keys(staging, windows, max(min(max_rows, -(-rows // min_tasks(settings))), 1), rows)
+    rows, max_rows = sum(file.rows for file in window_runs), worker_bytes(settings) // _ROW_BYTES
+    ranges = divide_keys(staging, window_runs, max(min(max_rows, -(-rows // min_tasks(settings))), 1), rows)
     tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
-    repeated = list(run("repeated_windows", tasks, staging))
-    firsts = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated)]).astype(np.uint64)
-    by_document = divide_keys(staging, files_in(repeated), max_rows)
-    decide = functools.partial(_decide_all, by_document, firsts, Fraction(recipe.max_share))
-    return files_in(run("repeating_documents", [Task("all", 0, decide)], staging))
+    repeated_receipts = list(run_stage("repeated_windows", tasks, staging))
+    window_offsets = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated_receipts)]).astype(
+        np.uint64
+    )
+    by_document = divide_keys(staging, files_in(repeated_receipts), max_rows)
+    decide = functools.partial(_decide_all, by_document, window_offsets, Fraction(recipe.max_share))
+    return files_in(run_stage("repeating_documents", [Task("all", 0, decide)], staging))
 
 
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
@@ -193,48 +195,60 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
         "window": windows[by_document].astype(np.uint64),
         "windows": to_numpy(table["windows"])[order[by_document]],
     }
-    files = [write_run(folder, f"{_REPEATED_AREA}/{key_range.name}.run", to_table(columns))]
+    files = [write_run(folder, f"{_REPEATED_FOLDER}/{key_range.name}.run", to_table(columns))]
     return Receipt(files, {"repeated_windows": int(is_new.sum())})
 
 
 def _decide_all(
-    repeated: Sequence[KeyRange], firsts: NDArray[np.uint64], max_share: Fraction, window: Window, folder: StagingView
+    document_ranges: Sequence[KeyRange],
+    window_offsets: NDArray[np.uint64],
+    max_share: Fraction,
+    window: Window,
+    folder: StagingView,
 ) -> Receipt:
     """Decide which documents to drop, in order, with one range of rows in memory.
 
-    `firsts` has the number of repeated windows before each range of hashes, then their total.
+    `window_offsets` has the number of repeated windows before each range of hashes, then their total.
 
     Files: runs with a row for each dropped document: its `number`, and the `share` of its windows that earlier kept
     documents have.
     """
-    seen = np.zeros((int(firsts[-1]) >> 3) + 1, np.uint8)
+    seen = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
-    for key_range in repeated:
+    for key_range in document_ranges:
         table = key_range.table()
         order = np.argsort(to_numpy(table["number"]))
-        documents, windows, totals = (to_numpy(table[name])[order] for name in ("number", "window", "windows"))
+        documents, windows, window_counts = (to_numpy(table[name])[order] for name in ("number", "window", "windows"))
         dropped, shares = np.empty(len(order), np.uint64), np.empty(len(order))
-        count = _drop_repeating(
-            documents, windows, totals, firsts, max_share.numerator, max_share.denominator, seen, dropped, shares
+        count = _fill_dropped(
+            documents,
+            windows,
+            window_counts,
+            window_offsets,
+            max_share.numerator,
+            max_share.denominator,
+            seen,
+            dropped,
+            shares,
         )
         columns = {"number": dropped[:count], "share": shares[:count]}
-        files.append(write_run(folder, f"{_DROPPED_AREA}/{len(files):05d}.run", to_table(columns)))
+        files.append(write_run(folder, f"{_DROPPED_FOLDER}/{len(files):05d}.run", to_table(columns)))
     return Receipt(files, {})
 
 
 @compiled_inner
-def _window_number(window: np.uint64, firsts: NDArray[np.uint64]) -> np.uint64:
-    """Return the number of a window among the repeated windows of all ranges."""
-    # The range, in the upper half, has `firsts` windows before it; the lower half counts within the range.
-    return firsts[window >> _32] + (window & _LOWER_MASK)  # type: ignore[no-any-return]
+def _window_number(window: np.uint64, window_offsets: NDArray[np.uint64]) -> np.uint64:
+    """Return the number of a window of `_find_repeated` among those of all ranges."""
+    # The range, in the upper half, has `window_offsets` windows before it; the lower half counts within the range.
+    return window_offsets[window >> _32] + (window & _LOWER_MASK)  # type: ignore[no-any-return]
 
 
 @compiled
-def _drop_repeating(
+def _fill_dropped(
     documents: NDArray[np.uint64],
     windows: NDArray[np.uint64],
-    totals: NDArray[np.uint32],
-    firsts: NDArray[np.uint64],
+    window_counts: NDArray[np.uint32],
+    window_offsets: NDArray[np.uint64],
     numerator: int,
     denominator: int,
     seen: NDArray[np.uint8],
@@ -243,26 +257,27 @@ def _drop_repeating(
 ) -> int:
     """Fill `dropped` and `shares`, and return how many documents are dropped.
 
-    `dropped` gets the document numbers of dropped documents, and `shares` the share of seen windows of each. The rows
-    of `documents`, `windows` and `totals` ascend by document. `totals` has the number of windows of each row's
-    document, including windows that no other document has. `numerator` / `denominator` is the maximum share. `seen` has
-    a bit for each repeated window; it is set if a kept document has the window, and is updated here.
+    `dropped` gets the document numbers of dropped documents, and `shares` the share of seen windows of each.
+
+    The rows of `documents`, `windows` and `window_counts` ascend by document. `window_counts` has the number of windows
+    of each row's document, including windows that no other document has. `numerator` / `denominator` is the maximum
+    share. `seen` has a bit for each repeated window, which is set once a kept document has the window.
     """
     count = start = 0
     while start < len(documents):
         stop, seen_windows = start, 0
         # Count the seen windows of one document: test bit number % 8 of byte number // 8.
         while stop < len(documents) and documents[stop] == documents[start]:
-            window = _window_number(windows[stop], firsts)
+            window = _window_number(windows[stop], window_offsets)
             seen_windows += bool(seen[window >> _3] >> np.uint8(window & _7) & _ONE)
             stop += 1
         # seen / total > numerator / denominator, in integers; the recipe's limit of nine decimals prevents an overflow.
-        if seen_windows * denominator > numerator * totals[start]:
-            dropped[count], shares[count] = documents[start], seen_windows / totals[start]
+        if seen_windows * denominator > numerator * window_counts[start]:
+            dropped[count], shares[count] = documents[start], seen_windows / window_counts[start]
             count += 1
         else:
             for row in range(start, stop):
-                window = _window_number(windows[row], firsts)
+                window = _window_number(windows[row], window_offsets)
                 seen[window >> _3] |= _ONE << np.uint8(window & _7)
         start = stop
     return count

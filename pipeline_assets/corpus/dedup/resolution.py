@@ -1,9 +1,9 @@
 """Resolution: the greedy rule that drops documents by their edges.
 
-Documents are visited in their total order. A document is dropped if and only if it has an edge to an earlier document
-that is kept. So a chain of similar pairs never drops a document that is unlike all kept ones. The decision depends on
-earlier documents only, and edges are sorted by their later document, so one pass with a bit for each document decides
-everything, without computing connected components.
+An edge is a pair of documents whose similarity reaches the threshold. Documents are visited in their total order. A
+document is dropped if and only if it has an edge to an earlier document that is kept. So a chain of similar pairs never
+drops a document that is unlike all kept ones. A decision depends only on earlier documents, and edges are sorted by
+their later document. So one pass with a bit for each document suffices, without computing connected components.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies
 from pipeline_assets.corpus.dedup.signature_store import SeenStore, store_names
-from pipeline_assets.corpus.dedup.sketches import IDS_AREA
+from pipeline_assets.corpus.dedup.sketches import IDS_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, ranges_between, read_rows, read_run, write_run
 from pipeline_assets.corpus.formats.arrow_columns import bool_column, to_arrow, to_numpy, to_table
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter
@@ -33,7 +33,7 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
 _NO_EDGE = -1
-_NEAR_AREA, _WITH_COPIES_FILE = f"{WORK_FOLDER}/near", f"{WORK_FOLDER}/of_firsts.run"
+_NEAR_FOLDER, _DROPPED_ORIGINALS_FILE = f"{WORK_FOLDER}/near", f"{WORK_FOLDER}/of_firsts.run"
 
 
 @dataclass(frozen=True)
@@ -42,39 +42,41 @@ class NearDuplicates:
 
     Attributes:
         runs: Runs of near duplicates, with the columns of `drop_near_duplicates`.
-        with_copies: Run of the near duplicates that have exact copies.
+        dropped_originals_file: Run of the near duplicates that are originals of exact copies.
         edges: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
     """
 
     runs: Runs = ()
-    with_copies: Path | None = None
+    dropped_originals_file: Path | None = None
     edges: Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def resolve_edges(dedup: DedupRun, edges: Runs, exact: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_edges(dedup: DedupRun, edges: Runs, exact_copies: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Find the documents to drop because of edges, and write them as runs.
 
     `edges` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
     """
-    dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact.runs, "first")
-    runs, with_copies = [], []
+    dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact_copies.runs, "first")
+    runs, dropped_originals = [], []
     for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edges), dropped)):
-        runs.append(write_run(dedup.staging, f"{_NEAR_AREA}/{number:05d}.run", table))
-        with_copies.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    with_copies_run = write_run(dedup.staging, _WITH_COPIES_FILE, pa.concat_tables(with_copies).sort_by("number"))
-    return NearDuplicates(runs, dedup.staging.path(with_copies_run.path), edges, counts)
+        runs.append(write_run(dedup.staging, f"{_NEAR_FOLDER}/{number:05d}.run", table))
+        dropped_originals.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
+    originals_run = write_run(
+        dedup.staging, _DROPPED_ORIGINALS_FILE, pa.concat_tables(dropped_originals).sort_by("number")
+    )
+    return NearDuplicates(runs, dedup.staging.path(originals_run.path), edges, counts)
 
 
-def drop_near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
-    """Yield, for each run of edges, a table of dropped documents, sorted by `number`.
+def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
+    """Yield, for each table of edges, a table of dropped documents, sorted by `number`.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
     `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row has
     the most similar one; of equally similar ones, the first. The dropped documents are added to the bitmap `dropped`.
     """
-    for edges in runs:
+    for edges in edge_tables:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
         shared = to_numpy(edges["shared"])
         union = to_numpy(edges["shingles"]) + to_numpy(edges["other_shingles"]) - shared
@@ -90,13 +92,13 @@ def drop_near_duplicates(runs: Iterable[pa.Table], dropped: NDArray[np.uint8]) -
 def _choose_edges(
     later: NDArray[np.uint64],
     earlier: NDArray[np.uint64],
-    shared: NDArray[np.int64],
-    union: NDArray[np.int64],
+    intersection_sizes: NDArray[np.int64],
+    union_sizes: NDArray[np.int64],
     dropped: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
     """Add near duplicates to the bitmap `dropped`; return the edge that drops each.
 
-    Edges are indices in the first four arrays, which have the shape (edges,).
+    The first four arrays have the shape (edges,), sorted by `later`. The returned edges are indices in them.
     """
     chosen = np.empty(len(later), np.int64)
     count = start = 0
@@ -107,7 +109,8 @@ def _choose_edges(
         while stop < len(later) and later[stop] == later[start]:
             # Compare shared / union of both edges, multiplied by both unions: exact in integers. Ties keep the first.
             if not is_member(dropped, earlier[stop]) and (
-                best == _NO_EDGE or shared[stop] * union[best] > shared[best] * union[stop]
+                best == _NO_EDGE
+                or intersection_sizes[stop] * union_sizes[best] > intersection_sizes[best] * union_sizes[stop]
             ):
                 best = stop
             stop += 1
@@ -119,7 +122,7 @@ def _choose_edges(
     return chosen[:count]
 
 
-_DECISIONS_AREA, _DROPPED_AREA = f"{WORK_FOLDER}/decisions", f"{WORK_FOLDER}/dropped"
+_DECISIONS_FOLDER, _DROPPED_FOLDER = f"{WORK_FOLDER}/decisions", f"{WORK_FOLDER}/dropped"
 _encoder = msgspec.json.Encoder()
 
 
@@ -136,35 +139,41 @@ class _DropDecision(NamedTuple):
 
 
 def write_decisions(
-    dedup: DedupRun, sketched: Sequence[Receipt], exact: ExactCopies, near: NearDuplicates
+    dedup: DedupRun, sketch_receipts: Sequence[Receipt], exact_copies: ExactCopies, near_duplicates: NearDuplicates
 ) -> list[Receipt]:
     """Write the decisions on all documents, by running `decide_shard` on each shard."""
     bounds = [*(shard.first_number for shard in dedup.shards), dedup.documents]
-    copies, near_ranges = (ranges_between(dedup.staging, runs, bounds) for runs in (exact.runs, near.runs))
-    common = (near.with_copies, [replace(store, sets=()) for store in dedup.seen], dedup.settings.zstd_level)
+    copy_ranges, near_ranges = (
+        ranges_between(dedup.staging, runs, bounds) for runs in (exact_copies.runs, near_duplicates.runs)
+    )
+    common = (
+        near_duplicates.dropped_originals_file,
+        [replace(store, sets=()) for store in dedup.seen_stores],
+        dedup.settings.zstd_level,
+    )
     tasks = []
-    for shard, sketch, *ranges in zip(dedup.shards, sketched, copies, near_ranges, strict=True):
-        ids = [dedup.staging.path(file.path) for file in files_in([sketch], IDS_AREA)]
-        tasks.append(Task.bind(decide_shard, shard, ids, *ranges, *common))
+    for shard, sketch, *ranges in zip(dedup.shards, sketch_receipts, copy_ranges, near_ranges, strict=True):
+        id_runs = [dedup.staging.path(file.path) for file in files_in([sketch], IDS_WORK_FOLDER)]
+        tasks.append(Task.bind(decide_shard, shard, id_runs, *ranges, *common))
     return dedup.run_tasks("decide", tasks)
 
 
 def decide_shard(
     shard: CorpusShard,
-    ids: Sequence[Path],
-    copies: KeyRange | None,
-    near: KeyRange | None,
-    with_copies: Path | None,
-    seen: Sequence[SeenStore],
+    id_runs: Sequence[Path],
+    copy_range: KeyRange | None,
+    near_range: KeyRange | None,
+    dropped_originals_file: Path | None,
+    seen_stores: Sequence[SeenStore],
     zstd_level: int,
     window: Window,
     folder: StagingView,
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    `ids` are runs with the priorities and ids of the shard's documents. `copies` and `near` are the rows of its exact
-    copies and near duplicates, or None for duplicates that the recipe does not request. For `with_copies` see
-    `NearDuplicates`.
+    `id_runs` have the priorities and ids of the shard's documents. `copy_range` and `near_range` are the rows of its
+    exact copies and near duplicates, or None for duplicates that the recipe does not request. For
+    `dropped_originals_file` see `NearDuplicates`.
 
     Every `duplicate_of` names a kept document: if the original of an exact copy is dropped as a near duplicate, the
     copy gets the same decision as its original, and `copy_of` names the original.
@@ -174,18 +183,20 @@ def decide_shard(
     document of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
-    name, stem = f"{_DECISIONS_AREA}/{shard.name}{SUFFIX}", f"{_DROPPED_AREA}/{shard.name}"
+    name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"
     dropped: list[tuple[int, int]] = []
-    copied, similar = (key_range and key_range.table() for key_range in (copies, near))
+    copied, similar = (key_range and key_range.table() for key_range in (copy_range, near_range))
     with JsonlZstWriter(folder.path(name), zstd_level) as writer:
-        for run in ids:
+        for run in id_runs:
             table = read_run(run)
             numbers = document_numbers(to_numpy(table["order"]))
             decisions: dict[int, _DropDecision] = {}
             if similar is not None:
-                decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen)
+                decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen_stores)
             if copied is not None:
-                decisions |= _copy_drop_decisions(_select_documents(copied, numbers), with_copies, seen)
+                decisions |= _copy_drop_decisions(
+                    _select_documents(copied, numbers), dropped_originals_file, seen_stores
+                )
             lines = []
             for number, doc_id in zip(numbers.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, decision = number - shard.first_number, decisions.get(number)
@@ -211,14 +222,14 @@ def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Tabl
 
 
 def _copy_drop_decisions(
-    copies: pa.Table, with_copies: Path | None, seen: Sequence[SeenStore]
+    copies: pa.Table, dropped_originals_file: Path | None, seen_stores: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
     """Return the decisions to drop exact copies, by document number."""
     firsts = document_numbers(to_numpy(copies["first"]))
     original_decisions: dict[int, _DropDecision] = {}
-    if with_copies is not None:
-        original_decisions = _near_drop_decisions(read_rows(with_copies, np.unique(firsts)), seen)
-    columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen))
+    if dropped_originals_file is not None:
+        original_decisions = _near_drop_decisions(read_rows(dropped_originals_file, np.unique(firsts)), seen_stores)
+    columns = (copies["number"], copies["first_id"], store_names(to_numpy(copies["first"]), seen_stores))
     rows = zip(firsts.tolist(), *(column.to_pylist() for column in columns), strict=True)
     decisions = {}
     for first_number, number, first_id, seen_in in rows:
@@ -227,12 +238,12 @@ def _copy_drop_decisions(
     return decisions
 
 
-def _near_drop_decisions(table: pa.Table, seen: Sequence[SeenStore]) -> dict[int, _DropDecision]:
+def _near_drop_decisions(table: pa.Table, seen_stores: Sequence[SeenStore]) -> dict[int, _DropDecision]:
     """Return the decisions to drop near duplicates, by document number."""
     shared, size, other = (to_numpy(table[name]) for name in ("shared", "shingles", "other_shingles"))
     firsts = to_numpy(table["first"])
     measured = (document_numbers(firsts), shared / (size + other - shared), shared / size)
-    columns = (table["number"], table["first_id"], store_names(firsts, seen))
+    columns = (table["number"], table["first_id"], store_names(firsts, seen_stores))
     rows = zip(*(column.to_pylist() for column in columns), *(values.tolist() for values in measured), strict=True)
     return {
         number: _DropDecision(first, "near_duplicate", first_id, similarity, containment, None, seen_in)

@@ -11,10 +11,10 @@ from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import BANDS_FOLDER, DOCUMENTS_FILE, HASHES_FOLDER, SKETCHES_FOLDER
 from pipeline_assets.corpus.dedup.sketches import (
-    BANDS_AREA,
-    BITS_AREA,
-    HASHES_AREA,
-    IDS_AREA,
+    BANDS_WORK_FOLDER,
+    BITS_WORK_FOLDER,
+    HASHES_WORK_FOLDER,
+    IDS_WORK_FOLDER,
     POISON_ROWS_NOTE,
     sketch_shards,
 )
@@ -29,10 +29,10 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingDir
 from pipeline_assets.spine.task import Task
 
-_SETS_AREA = "shingles"
+_SETS_FOLDER = "shingles"
 _SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("doc_id", "source")])
 _ROW_BYTES = 250  # memory per row, with its sorted and its written copy
-_FOLDERS_BY_AREA = {HASHES_AREA: HASHES_FOLDER, BANDS_AREA: BANDS_FOLDER, BITS_AREA: SKETCHES_FOLDER}
+_STORE_FOLDERS = {HASHES_WORK_FOLDER: HASHES_FOLDER, BANDS_WORK_FOLDER: BANDS_FOLDER, BITS_WORK_FOLDER: SKETCHES_FOLDER}
 
 
 def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe, settings: RunSettings) -> BuildResult:
@@ -49,37 +49,40 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     mode = "exact" if recipe.near is None else "both"
     recipe = DedupRecipe.from_content(recipe.content() | {"mode": mode, "selection": "first", "quality_column": None})
     shards = corpus_shards({deduplicated.manifest.name: deduplicated})
-    run = prepare_run(staging, shards, recipe, settings)
-    sketched = sketch_shards(run)
-    for shard, sketch in zip(shards, sketched, strict=True):
+    dedup = prepare_run(staging, shards, recipe, settings)
+    sketch_receipts = sketch_shards(dedup)
+    for shard, sketch in zip(shards, sketch_receipts, strict=True):
         if sketch.notes[POISON_ROWS_NOTE]:
             raise poison_row_error(sketch.notes[POISON_ROWS_NOTE][0], "reading", shard.file)
-    files = [_write_parquet(run, DOCUMENTS_FILE, _document_tables(run, sketched), _SCHEMA), *_write_runs(run, sketched)]
+    files = [
+        _write_parquet(dedup, DOCUMENTS_FILE, _document_tables(dedup, sketch_receipts), _SCHEMA),
+        *_write_runs(dedup, sketch_receipts),
+    ]
     if recipe.near is not None:
-        files += _write_sets(run, recipe.near.proposer.shingle_words)
+        files += _write_sets(dedup, recipe.near.proposer.shingle_words)
     by_source = sum_by_source(shards, ({"documents": shard.rows} for shard in shards))
     source_counts = [{"source": source, **counts} for source, counts in by_source.items()]
     return BuildResult(files, {"documents": sum(shard.rows for shard in shards), "sources": source_counts}, {})
 
 
-def _write_parquet(run: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
-    return write_table(run.staging.path(name), name, regroup_rows(tables, schema), schema)
+def _write_parquet(dedup: DedupRun, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> OutputFile:
+    return write_table(dedup.staging.path(name), name, regroup_rows(tables, schema), schema)
 
 
-def _document_tables(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[pa.Table]:
-    for shard, sketch in zip(run.shards, sketched, strict=True):
-        for ids in map(run.read_run, files_in([sketch], IDS_AREA)):
+def _document_tables(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> Iterator[pa.Table]:
+    for shard, sketch in zip(dedup.shards, sketch_receipts, strict=True):
+        for ids in map(dedup.read_run, files_in([sketch], IDS_WORK_FOLDER)):
             yield pa.table([ids["doc_id"], repeat_text(shard.source, ids.num_rows)], schema=_SCHEMA)
 
 
-def _write_runs(run: DedupRun, sketched: Sequence[Receipt]) -> Iterator[OutputFile]:
+def _write_runs(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> Iterator[OutputFile]:
     """Write each kind of signature as one sorted run, and yield its file."""
-    for area, folder in _FOLDERS_BY_AREA.items():
-        if runs := files_in(sketched, area):
-            schema = pa.schema([field.with_nullable(False) for field in run.read_run(runs[0]).schema])
-            ranges = divide_keys(run.staging, runs, run.worker_bytes // _ROW_BYTES)
+    for work_folder, folder in _STORE_FOLDERS.items():
+        if runs := files_in(sketch_receipts, work_folder):
+            schema = pa.schema([field.with_nullable(False) for field in dedup.read_run(runs[0]).schema])
+            ranges = divide_keys(dedup.staging, runs, dedup.worker_bytes // _ROW_BYTES)
             tables = (_sort_by_key(key_range.table(), schema) for key_range in ranges)
-            yield _write_parquet(run, f"{folder}/all.parquet", tables, schema)
+            yield _write_parquet(dedup, f"{folder}/all.parquet", tables, schema)
 
 
 def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -87,9 +90,9 @@ def _sort_by_key(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(table.take(to_arrow(order)).columns, schema=schema)
 
 
-def _write_sets(run: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
-    members = (b"\xff" * -(-shard.rows // 8) for shard in run.shards)  # all documents
-    pairs = zip(run.shards, members, strict=True)
-    tasks = (Task.bind(write_sets, shard, bits, shingle_words, _SETS_AREA) for shard, bits in pairs)
-    for receipt in run.run_tasks("shingle", tasks):
+def _write_sets(dedup: DedupRun, shingle_words: int) -> Iterator[OutputFile]:
+    members = (b"\xff" * -(-shard.rows // 8) for shard in dedup.shards)  # all documents
+    pairs = zip(dedup.shards, members, strict=True)
+    tasks = (Task.bind(write_sets, shard, bits, shingle_words, _SETS_FOLDER) for shard, bits in pairs)
+    for receipt in dedup.run_tasks("shingle", tasks):
         yield from receipt.files

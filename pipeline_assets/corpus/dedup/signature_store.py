@@ -59,8 +59,8 @@ class SeenRuns(NamedTuple):
                         yield self._select_rows(file.read_row_group(number, use_threads=False), low, high)
 
     def _select_rows(self, table: pa.Table, low: int, high: int) -> pa.Table:
-        keys, orders = to_numpy(table.column(0)), to_numpy(table["order"])
-        numbers = document_numbers(orders) + np.uint64(self.first_number)
+        keys, priorities = to_numpy(table.column(0)), to_numpy(table["order"])
+        numbers = document_numbers(priorities) + np.uint64(self.first_number)
         table = table.set_column(table.schema.names.index("order"), "order", to_arrow(numbers))
         return table.filter(bool_column((keys >= np.uint64(low)) & (keys <= np.uint64(high - 1))))
 
@@ -68,11 +68,11 @@ class SeenRuns(NamedTuple):
 class ShingleSetFiles(NamedTuple):
     """Files of the shingle sets of one shard: the sets and their index, see `verify`.
 
-    `offset` is added to a document number in the index to get the document's number in the corpus.
+    `first_number` is added to a document number in the index to get the document's number in the corpus.
     """
 
-    offset: int
-    sets: Path
+    first_number: int
+    sets_file: Path
     index_file: Path
 
 
@@ -99,10 +99,10 @@ class SeenStore:
     bands: SeenRuns
     sketches: SeenRuns
     sets: tuple[ShingleSetFiles, ...]
-    sources: tuple[tuple[int, str], ...]
+    source_starts: tuple[tuple[int, str], ...]
 
 
-def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
+def read_with_seen(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
     """Read a key range of a corpus, and the rows of stores that have one of its keys.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
@@ -112,7 +112,7 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
         return corpus_rows
     keys = np.sort(to_numpy(corpus_rows.column(0)))
     tables = [corpus_rows]
-    for table in itertools.chain.from_iterable(runs.tables(key_range.low, key_range.high) for runs in seen):
+    for table in itertools.chain.from_iterable(runs.tables(key_range.low, key_range.high) for runs in seen_runs):
         values = to_numpy(table.column(0))
         # The search gives the first key that is not below the value: equal to it if the key occurs. A value above all
         # keys is compared with the last key.
@@ -121,13 +121,13 @@ def read_with_seen(key_range: KeyRange, seen: Sequence[SeenRuns]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def store_names(priorities: NDArray[np.uint64], seen: Sequence[SeenStore]) -> pa.StringArray:
+def store_names(priorities: NDArray[np.uint64], seen_stores: Sequence[SeenStore]) -> pa.StringArray:
     """Return the name of each document's store; null for documents of the new corpus."""
-    bounds = np.array([store.first_number + store.documents for store in seen], np.uint64)
+    bounds = np.array([store.first_number + store.documents for store in seen_stores], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.
     buffers = [bool_column(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]
-    return string_column([store.name for store in seen]).take(
+    return string_column([store.name for store in seen_stores]).take(
         pa.Array.from_buffers(pa.int64(), len(priorities), buffers)
     )
 
@@ -145,25 +145,25 @@ def open_stores(stores: Mapping[str, Artifact], recipe: DedupRecipe) -> list[See
     return [_open_store(name, store, first) for (name, store), first in zip(stores.items(), firsts, strict=False)]
 
 
-def _open_store(name: str, store: Artifact, first: int) -> SeenStore:
+def _open_store(name: str, store: Artifact, first_number: int) -> SeenStore:
     counts, paths = store.manifest.identity.counts, [entry.path for entry in store.manifest.identity.files]
-    firsts = itertools.accumulate((source["documents"] for source in counts["sources"]), initial=first)
+    source_numbers = itertools.accumulate((source["documents"] for source in counts["sources"]), initial=first_number)
     hashes, bands, sketches = (
-        SeenRuns(tuple(store.path(path) for path in paths if path.startswith(f"{folder}/")), first)
+        SeenRuns(tuple(store.path(path) for path in paths if path.startswith(f"{folder}/")), first_number)
         for folder in (HASHES_FOLDER, BANDS_FOLDER, SKETCHES_FOLDER)
     )
     stems = (path.removesuffix(SETS_SUFFIX) for path in paths if path.endswith(SETS_SUFFIX))
     files = [(f"{stem}{SETS_SUFFIX}", f"{stem}{INDEX_SUFFIX}") for stem in stems]
     return SeenStore(
         name,
-        first,
+        first_number,
         counts["documents"],
         store.path(DOCUMENTS_FILE),
         hashes,
         bands,
         sketches,
-        tuple(ShingleSetFiles(first, store.path(sets), store.path(index)) for sets, index in files),
-        tuple((number, source["source"]) for number, source in zip(firsts, counts["sources"], strict=False)),
+        tuple(ShingleSetFiles(first_number, store.path(sets), store.path(index)) for sets, index in files),
+        tuple((number, source["source"]) for number, source in zip(source_numbers, counts["sources"], strict=False)),
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
-from pipeline_assets.corpus.dedup.document_order import document_numbers, priorities
+from pipeline_assets.corpus.dedup.document_order import compute_priorities, document_numbers
 from pipeline_assets.corpus.dedup.minhash import band_keys, binary_sketches, minhash_signatures
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe, MinHashRecipe
 from pipeline_assets.corpus.dedup.sorted_runs import read_run, write_run
@@ -29,8 +29,8 @@ from pipeline_assets.spine.staged_input import NOT_DIGESTED
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView, total_counts
 from pipeline_assets.spine.task import Task
 
-IDS_AREA, HASHES_AREA, BANDS_AREA, BITS_AREA, ID_HASHES_AREA = (
-    f"{WORK_FOLDER}/{area}" for area in ("ids", "hashes", "bands", "bits", "id_hashes")
+IDS_WORK_FOLDER, HASHES_WORK_FOLDER, BANDS_WORK_FOLDER, BITS_WORK_FOLDER, ID_HASHES_WORK_FOLDER = (
+    f"{WORK_FOLDER}/{name}" for name in ("ids", "hashes", "bands", "bits", "id_hashes")
 )
 SKETCH_STAGE = "sketches"  # name of the stage
 POISON_ROWS_NOTE, _FIRST_NUMBER_NOTE = "fatal", "first_number"
@@ -50,19 +50,19 @@ class FirstNumber:
 
 
 def sketch_shard(
-    shard: CorpusShard, first: FirstNumber, recipe: DedupRecipe, window: Window, folder: StagingView
+    shard: CorpusShard, first_number: FirstNumber, recipe: DedupRecipe, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the sketches of one shard as sorted runs, numbered from `first`.
+    """Write the sketches of one shard as sorted runs, numbered from `first_number`.
 
-    Files: `ID_HASHES_AREA` has hashes of ids; `IDS_AREA` has priorities and ids, in the order of the shard. Depending
-    on the recipe, `HASHES_AREA` has 128-bit hashes of normalized texts; `BANDS_AREA` has keys of bands; `BITS_AREA` has
-    binary sketches. Each of these folders gets about one file per 65,536 documents.
+    Work folders: `id_hashes` gets hashes of ids; `ids`, priorities and ids, in the order of the shard. Depending on the
+    recipe, `hashes` gets 128-bit hashes of normalized texts; `bands`, keys of bands; `bits`, binary sketches. Each of
+    these folders gets about one file per 65,536 documents.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the
     quality column. Notes: `fatal`, the rows that crash a worker; `first_number`.
     """
-    shard = replace(shard, first_number=first.value)
+    shard = replace(shard, first_number=first_number.value)
     counts = Counter({"documents": 0, "bytes": 0, "without_words": 0, "short": 0, "with_quality": 0})
     crashing_rows: list[int] = []
     files: list[OutputFile] = []
@@ -76,7 +76,7 @@ def sketch_shard(
             pending, written = empty, counts["documents"]
     if counts["documents"] > written or not files:
         files += _write_runs(pending, shard, folder, len(files))
-    return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first.value})
+    return Receipt(files, dict(counts), {POISON_ROWS_NOTE: crashing_rows, _FIRST_NUMBER_NOTE: first_number.value})
 
 
 def _sketch_documents(
@@ -89,7 +89,7 @@ def _sketch_documents(
     text_bytes = np.fromiter(map(len, texts), np.int64, len(texts))
     qualities = _qualities(rows, documents, shard, recipe.quality_column)
     own_numbers = np.array(rows, np.uint64) + np.uint64(shard.first_number)
-    priority = priorities(own_numbers, recipe.selection, text_bytes, qualities)
+    priorities = compute_priorities(own_numbers, recipe.selection, text_bytes, qualities)
     doc_ids = string_column([document.doc_id for document in documents])
     salt = np.uint64(0)  # with per-source scope, each source's salt keeps its keys apart from those of other sources
     if recipe.scope == "per-source":
@@ -97,23 +97,23 @@ def _sketch_documents(
     counts["documents"] += len(rows)
     counts["bytes"] += int(text_bytes.sum())
     counts["with_quality"] += int((~np.isnan(qualities)).sum())
-    tables = {IDS_AREA: to_table({"order": priority, "doc_id": doc_ids})}
+    tables = {IDS_WORK_FOLDER: to_table({"order": priorities, "doc_id": doc_ids})}
     if recipe.mode != "near":
         high, low = _text_hashes(batch, texts).T
-        tables[HASHES_AREA] = to_table({"high": high ^ salt, "low": low, "order": priority, "doc_id": doc_ids})
+        tables[HASHES_WORK_FOLDER] = to_table({"high": high ^ salt, "low": low, "order": priorities, "doc_id": doc_ids})
         counts["without_words"] += int((batch.word_counts() == 0).sum())
     if recipe.near is not None:
         proposer = recipe.near.proposer
         has_shingles = batch.word_counts() >= proposer.shingle_words
         counts["short"] += int((~has_shingles).sum())
-        signatures, priority = minhash_signatures(batch, proposer)[has_shingles], priority[has_shingles]
+        signatures, priorities = minhash_signatures(batch, proposer)[has_shingles], priorities[has_shingles]
         if isinstance(proposer, MinHashRecipe):
             keys = band_keys(signatures, proposer.bands, salt)
-            tables[BANDS_AREA] = to_table({"key": keys.ravel(), "order": np.repeat(priority, keys.shape[1])})
+            tables[BANDS_WORK_FOLDER] = to_table({"key": keys.ravel(), "order": np.repeat(priorities, keys.shape[1])})
         else:
             kind, bits = pa.binary(proposer.bits // 8), pa.py_buffer(binary_sketches(signatures))
             sketches = pa.FixedSizeBinaryArray.from_buffers(kind, len(signatures), [None, bits])
-            tables[BITS_AREA] = to_table({"order": priority, "sketch": sketches.cast(pa.binary())})
+            tables[BITS_WORK_FOLDER] = to_table({"order": priorities, "sketch": sketches.cast(pa.binary())})
     return tables
 
 
@@ -135,22 +135,22 @@ def _qualities(
 
 
 def _write_runs(
-    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, number: int
+    blocks: Sequence[dict[str, pa.Table]], shard: CorpusShard, folder: StagingView, file_number: int
 ) -> Iterator[OutputFile]:
     """Write blocks of tables: one run per folder, and one file with the hashes of ids.
 
-    `number` becomes part of the file names.
+    `file_number` becomes part of the file names.
     """
-    for area in blocks[0]:
-        table = pa.concat_tables([block[area] for block in blocks]).combine_chunks()
-        if area == IDS_AREA:
-            name = f"{ID_HASHES_AREA}/{shard.name}.{number:05d}"
+    for work_folder in blocks[0]:
+        table = pa.concat_tables([block[work_folder] for block in blocks]).combine_chunks()
+        if work_folder == IDS_WORK_FOLDER:
+            name = f"{ID_HASHES_WORK_FOLDER}/{shard.name}.{file_number:05d}"
             with IdsWriter(folder.path(name)) as writer:
                 writer.add(table["doc_id"].to_pylist())
             yield writer.output(name)
         else:
             table = table.take(to_arrow(np.argsort(to_numpy(table.column(0)))))
-        yield write_run(folder, f"{area}/{shard.name}.{number:05d}.run", table)
+        yield write_run(folder, f"{work_folder}/{shard.name}.{file_number:05d}.run", table)
 
 
 def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
@@ -160,13 +160,13 @@ def sketch_corpus(dedup: DedupRun) -> list[Receipt]:
         UsageError: No document has the quality column.
         InputError: A line is not a Document, a quality is not a number, or two documents have the same id.
     """
-    sketched = sketch_shards(dedup)
-    counts, column = total_counts(sketched), dedup.recipe.quality_column
+    sketch_receipts = sketch_shards(dedup)
+    counts, column = total_counts(sketch_receipts), dedup.recipe.quality_column
     if column is not None and counts["documents"] and not counts["with_quality"]:
         what, fix = f"no document has the column `{column}`", "choose a numeric column of their meta"
         raise UsageError(what, RecipeKey("dedup.quality_column"), fix)
-    _check_ids(dedup, sketched)
-    return sketched
+    _check_ids(dedup, sketch_receipts)
+    return sketch_receipts
 
 
 def sketch_shards(dedup: DedupRun) -> list[Receipt]:
@@ -177,10 +177,10 @@ def sketch_shards(dedup: DedupRun) -> list[Receipt]:
     firsts = [FirstNumber(shard.first_number) for shard in dedup.shards]
     pairs = zip(dedup.shards, firsts, strict=True)
     tasks = [Task.bind(sketch_shard, shard.unnumbered, first, dedup.recipe) for shard, first in pairs]
-    sketched = dedup.run_tasks(SKETCH_STAGE, tasks)
+    sketch_receipts = dedup.run_tasks(SKETCH_STAGE, tasks)
     return [
         receipt if receipt.notes[_FIRST_NUMBER_NOTE] == first.value else _renumber(receipt, first.value, dedup.staging)
-        for receipt, first in zip(sketched, firsts, strict=True)
+        for receipt, first in zip(sketch_receipts, firsts, strict=True)
     ]
 
 
@@ -188,39 +188,41 @@ def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Recei
     """Rewrite a shard's sketches for a new `first_number`; return the new receipt."""
     step, files = first_number - receipt.notes[_FIRST_NUMBER_NOTE], []
     for file in receipt.files:
-        if file.path.startswith(f"{ID_HASHES_AREA}/"):
+        if file.path.startswith(f"{ID_HASHES_WORK_FOLDER}/"):
             files.append(file)
             continue
         table = read_run(folder.path(file.path))
-        orders = to_numpy(table["order"]).astype(np.int64) + step  # the number is in the lower 32 bits
+        priorities = to_numpy(table["order"]).astype(np.int64) + step  # the number is in the lower 32 bits
         column = table.schema.names.index("order")
-        table = table.set_column(column, "order", to_arrow(orders.astype(np.uint64)))
+        table = table.set_column(column, "order", to_arrow(priorities.astype(np.uint64)))
         files.append(write_run(folder, f"{file.path}.renumbered", table))
     return replace(receipt, files=files)
 
 
-def _check_ids(dedup: DedupRun, sketched: Sequence[Receipt]) -> None:
-    repeat = find_first_repeat([dedup.staging.path(file.path) for file in files_in(sketched, ID_HASHES_AREA)])
+def _check_ids(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> None:
+    repeat = find_first_repeat(
+        [dedup.staging.path(file.path) for file in files_in(sketch_receipts, ID_HASHES_WORK_FOLDER)]
+    )
     if repeat is None:
         return
-    runs = files_in(sketched, IDS_AREA)
+    runs = files_in(sketch_receipts, IDS_WORK_FOLDER)
     doc_id = dedup.read_run(runs[repeat.shard])["doc_id"][repeat.row]
-    documents = [_documents_with(doc_id, dedup.read_run(run)) for run in runs]
+    documents = [_documents_with_id(doc_id, dedup.read_run(run)) for run in runs]
     first, second, *_ = np.sort(np.concatenate(documents)).tolist()
     what = f"{doc_id} is the id of {_describe_row(dedup, first)} and of {_describe_row(dedup, second)}"
     raise InputError(what, dedup.staging.target, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
-def _documents_with(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:
+def _documents_with_id(doc_id: pa.Scalar, table: pa.Table) -> NDArray[np.uint64]:
     import pyarrow.compute as pc
 
     is_match = to_bools(pc.equal(table["doc_id"].combine_chunks(), doc_id))
     return document_numbers(to_numpy(table["order"])[is_match])
 
 
-def _describe_row(dedup: DedupRun, number: int) -> str:
-    shard = next(shard for shard in reversed(dedup.shards) if shard.first_number <= number)
-    return f"{shard.source}/{shard.path} row {number - shard.first_number}"
+def _describe_row(dedup: DedupRun, document_number: int) -> str:
+    shard = next(shard for shard in reversed(dedup.shards) if shard.first_number <= document_number)
+    return f"{shard.source}/{shard.path} row {document_number - shard.first_number}"
 
 
 def load_kernels(recipe: DedupRecipe) -> None:

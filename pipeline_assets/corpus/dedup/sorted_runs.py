@@ -27,7 +27,7 @@ from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 
-_PAIRS_AREA = f"{WORK_FOLDER}/pairs"
+_PAIRS_FOLDER = f"{WORK_FOLDER}/pairs"
 MAX_PAIRS = 1 << 21  # pairs in a run: 32 MiB, and four times as much while they are sorted
 KEYS_STOP = 2**64  # exclusive upper bound of all keys
 _INDEX_FILE, _ROW_DTYPE = "ranges.index", np.dtype("<u4")  # file name, and type of its rows of runs and checksums
@@ -46,16 +46,16 @@ def read_run(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
     return map_checked_table(path, "sorted run", start, stop)
 
 
-def read_rows(path: Path, sought: NDArray[np.uint64]) -> pa.Table:
-    """Read the rows of a run that have a key in `sought`.
+def read_rows(path: Path, sought_keys: NDArray[np.uint64]) -> pa.Table:
+    """Read the rows of a run that have a key in `sought_keys`.
 
-    The keys of the run are unique; both they and `sought` are ascending.
+    The keys of the run are unique; both they and `sought_keys` are ascending.
     """
     table = read_run(path)
     keys = to_numpy(table.column(0))
-    rows = np.searchsorted(keys, sought)
-    rows, sought = rows[rows < len(keys)], sought[rows < len(keys)]
-    return table.take(to_arrow(rows[keys[rows] == sought]))
+    rows = np.searchsorted(keys, sought_keys)
+    rows, sought_keys = rows[rows < len(keys)], sought_keys[rows < len(keys)]
+    return table.take(to_arrow(rows[keys[rows] == sought_keys]))
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ class KeyRange:
         return pa.concat_tables(self.tables())
 
 
-def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int = 0) -> list[KeyRange]:
+def divide_keys(folder: StagingView, runs: Runs, max_rows: int, uniform_row_count: int = 0) -> list[KeyRange]:
     """Write an index of `runs`; return ranges of keys with about `max_rows` rows each.
 
-    `runs` must not be empty. Pass the number of all rows as `even_rows` if the keys are evenly distributed, like
-    hashes; the keys then need not be sampled. A range can exceed `max_rows` by far only if it has a single key.
+    `runs` must not be empty. Pass the number of all rows as `uniform_row_count` if the keys are evenly distributed,
+    like hashes; the keys then need not be sampled. A range can exceed `max_rows` by far only if it has a single key.
     """
-    range_count = max(-(-even_rows // max_rows), 1)  # rounded up
+    range_count = max(-(-uniform_row_count // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]
     positions = _find_positions(folder, runs, bounds)
     too_large = np.flatnonzero(np.diff(positions.sum(axis=1)) > max_rows * 5 // 4).tolist()
@@ -129,14 +129,14 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, even_rows: int =
     return _write_index(folder, runs, bounds, positions)
 
 
-def _find_bounds(samples: NDArray[np.uint64], range_samples: int) -> list[int]:
-    """Return bounds of ranges with fewer than 1.5 times `range_samples` samples.
+def _find_bounds(samples: NDArray[np.uint64], samples_per_range: int) -> list[int]:
+    """Return bounds of ranges with fewer than 1.5 times `samples_per_range` samples.
 
     Only a range of one frequent key may have more.
     """
     firsts = np.append(np.flatnonzero(is_first_in_group(samples)), len(samples))
-    frequent = samples[firsts[:-1][np.diff(firsts) > range_samples // 2]].tolist()
-    return [*samples[range_samples::range_samples].tolist(), *frequent, *(key + 1 for key in frequent)]
+    frequent = samples[firsts[:-1][np.diff(firsts) > samples_per_range // 2]].tolist()
+    return [*samples[samples_per_range::samples_per_range].tolist(), *frequent, *(key + 1 for key in frequent)]
 
 
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
@@ -217,4 +217,4 @@ def write_pairs(folder: StagingView, name: str, pairs: NDArray[np.uint64]) -> Ou
     `pairs` are priorities, shape (2, pairs).
     """
     later, earlier = distinct_pairs(pairs)
-    return write_run(folder, f"{_PAIRS_AREA}/{name}.run", to_table({"later": later, "earlier": earlier}))
+    return write_run(folder, f"{_PAIRS_FOLDER}/{name}.run", to_table({"later": later, "earlier": earlier}))

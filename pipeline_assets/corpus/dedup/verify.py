@@ -3,8 +3,8 @@
 An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
 the order of the corpus, and read in any order. A file has, for each document, its id in UTF-8, padded with zeros to a
 multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
-its number, its offset, the size of its id in bytes and the number of its shingles; the indices of all shards are then
-joined into one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability
+its number, its offset, the size of its id in bytes and the number of its shingles. The indices of all shards are joined
+into one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability
 of 2**-64, so hashes are counted instead of shingles.
 """
 
@@ -38,56 +38,60 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 from pipeline_assets.spine.task import Task
 
-_SETS_AREA, _EDGES_AREA = f"{WORK_FOLDER}/sets", f"{WORK_FOLDER}/edges"
+_SETS_FOLDER, _EDGES_FOLDER = f"{WORK_FOLDER}/sets", f"{WORK_FOLDER}/edges"
 _JOINT_INDEX_FILE = f"{WORK_FOLDER}/sets.index"
-_PAIR_BYTES = 250  # memory per row, with its sorted and its written copy
+_PAIR_ROW_BYTES = 250  # memory per row, with its sorted and its written copy
 _SHINGLE_BYTES = 24  # memory per shingle, with its copy in the array of all sets
 _SETS_DIVISOR = 2  # sets may use half of a worker's memory
 _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-def find_edges(dedup: DedupRun, proposed: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
+def find_edges(
+    dedup: DedupRun, pair_receipts: Sequence[Receipt], recipe: NearRecipe
+) -> tuple[list[Receipt], list[Receipt]]:
     """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
-    pairs = files_in(proposed)
-    compared = dedup.document_bitmap(pairs, "later", "earlier")
+    pair_runs = files_in(pair_receipts)
+    compared = dedup.document_bitmap(pair_runs, "later", "earlier")
     words = recipe.proposer.shingle_words
-    members = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)
-    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS_AREA) for shard, bits in members)
-    written = dedup.run_tasks("shingle", to_write)
+    bits_by_shard = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)
+    to_write = (Task.bind(write_sets, shard.unnumbered, bits, words, _SETS_FOLDER) for shard, bits in bits_by_shard)
+    set_receipts = dedup.run_tasks("shingle", to_write)
     corpus_files = [
         ShingleSetFiles(shard.first_number, *(dedup.staging.path(file.path) for file in receipt.files))
-        for shard, receipt in zip(dedup.shards, written, strict=True)
+        for shard, receipt in zip(dedup.shards, set_receipts, strict=True)
         if receipt.files
     ]
-    seen = (files for store in dedup.seen for files in store.sets)
-    sets = join_indices([*seen, *corpus_files], dedup.staging.path(_JOINT_INDEX_FILE))
+    seen = (files for store in dedup.seen_stores for files in store.sets)
+    sets_index = join_indices([*seen, *corpus_files], dedup.staging.path(_JOINT_INDEX_FILE))
     sets_bytes = dedup.worker_bytes // _SETS_DIVISOR
-    common = (sets, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
-    task_rows = -(-sum(run.rows for run in pairs) // min_tasks(dedup.settings))
-    by_later = divide_keys(dedup.staging, pairs, max(min(sets_bytes // _PAIR_BYTES, task_rows), 1))
-    return written, dedup.run_tasks("edges", (Task.bind(verify_pairs, key_range, *common) for key_range in by_later))
+    common = (sets_index, recipe.threshold, sets_bytes // _SHINGLE_BYTES, recipe.max_compared if recipe.faiss else None)
+    task_rows = -(-sum(run.rows for run in pair_runs) // min_tasks(dedup.settings))
+    by_later = divide_keys(dedup.staging, pair_runs, max(min(sets_bytes // _PAIR_ROW_BYTES, task_rows), 1))
+    to_verify = (Task.bind(verify_pairs, key_range, *common) for key_range in by_later)
+    return set_receipts, dedup.run_tasks("edges", to_verify)
 
 
-def pack_member_bits(shard: CorpusShard, members: NDArray[np.uint8]) -> bytes:
+def pack_member_bits(shard: CorpusShard, bitmap: NDArray[np.uint8]) -> bytes:
     """Return a bit for each document of a shard, the highest bit of each byte first.
 
-    A bit is set if its document is in the bitmap `members`, see `bitmap`.
+    A bit is set if its document is in `bitmap`.
     """
     own_numbers = np.arange(shard.first_number, shard.first_number + shard.rows, dtype=np.uint64)
-    return np.packbits(bitmap_contains(own_numbers, members)).tobytes()
+    return np.packbits(bitmap_contains(own_numbers, bitmap)).tobytes()
 
 
 def write_sets(
-    shard: CorpusShard, members: bytes, shingle_words: int, area: str, window: Window, folder: StagingView
+    shard: CorpusShard, member_bits: bytes, shingle_words: int, sets_folder: str, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the shingle sets of a shard's documents whose bit is set in `members`.
+    """Write the shingle sets of a shard's documents whose bit is set in `member_bits`.
 
-    The sets and their index are written to the folder `area`, unless no bit is set. Counts: `compared` documents.
+    The sets and their index are written to `sets_folder`, unless no bit is set. Counts: `compared` documents.
     """
-    is_compared = np.unpackbits(np.frombuffer(members, np.uint8), count=shard.rows).astype(np.bool_)
+    is_compared = np.unpackbits(np.frombuffer(member_bits, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
         return Receipt([], {"compared": 0})
-    sets_name, index_name = f"{area}/{shard.name}{SETS_SUFFIX}", f"{area}/{shard.name}{INDEX_SUFFIX}"
+    stem = f"{sets_folder}/{shard.name}"
+    sets_name, index_name = f"{stem}{SETS_SUFFIX}", f"{stem}{INDEX_SUFFIX}"
     entries: list[tuple[int, int, int, int]] = []
     with DurableFile(folder.path(sets_name)) as file:
         for block in read_lines(shard, window):
@@ -115,13 +119,13 @@ def join_indices(files: Sequence[ShingleSetFiles], path: Path) -> Path:
     `files` must be in the order of their documents. The first line of the joint index lists each file of sets with the
     number of its first document; the entries of all shards follow. Raise InputError if the index of a shard is damaged.
     """
-    firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.offset for shard in files]
-    header = json.dumps([(str(shard.sets), first) for shard, first in zip(files, firsts, strict=True)]).encode()
+    firsts = [int(_read_index(shard.index_file, 1)["number"][0]) + shard.first_number for shard in files]
+    header = json.dumps([(str(shard.sets_file), first) for shard, first in zip(files, firsts, strict=True)]).encode()
     with DurableFile(path) as file:
         file.write(header + b" " * (-(len(header) + 1) % 8) + b"\n")  # aligns the entries, to search them in place
         for shard in files:
             entries = _read_index(shard.index_file)
-            entries["number"] += np.uint64(shard.offset)
+            entries["number"] += np.uint64(shard.first_number)
             file.write(entries.view(np.uint8).data)
     return path
 
@@ -183,10 +187,10 @@ class ShingleSets:
 
 
 def verify_pairs(
-    pairs: KeyRange,
+    key_range: KeyRange,
     sets_index: Path,
     threshold: str,
-    fetched_shingles: int,
+    max_shingles: int,
     max_compared: int | None,
     window: Window,
     folder: StagingView,
@@ -194,14 +198,14 @@ def verify_pairs(
     """Find the edges in a range of pairs: pairs whose similarity reaches `threshold`.
 
     Of the earlier documents in its pairs, a document is compared with the first `max_compared` in the order of
-    priorities; None sets no limit. About `fetched_shingles` shingles are in memory at a time.
+    priorities; None sets no limit. About `max_shingles` shingles are in memory at a time.
 
     Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
     are the id and the set size of the later document; `other_doc_id` and `other_shingles`, those of the earlier one.
     `shared` is the size of the intersection. Counts: compared `pairs`; `edges`; `capped_documents`, which have more
     than `max_compared` pairs.
     """
-    table = pairs.table()
+    table = key_range.table()
     compared = distinct_pairs(np.stack([to_numpy(table["later"]), to_numpy(table["earlier"])]))
     del table
     capped = 0
@@ -212,16 +216,16 @@ def verify_pairs(
         compared = compared[:, ranks < max_compared]
     sets = ShingleSets(sets_index)
     edges = pa.concat_tables(
-        _verify_block(block, sets, Fraction(threshold)) for block in _split_blocks(compared, sets, fetched_shingles)
+        _verify_block(block, sets, Fraction(threshold)) for block in _split_blocks(compared, sets, max_shingles)
     ).combine_chunks()
     counts = {"pairs": compared.shape[1], "edges": edges.num_rows, "capped_documents": capped}
-    return Receipt([write_run(folder, f"{_EDGES_AREA}/{pairs.name}.run", edges)], counts)
+    return Receipt([write_run(folder, f"{_EDGES_FOLDER}/{key_range.name}.run", edges)], counts)
 
 
 def load_kernels() -> None:
     """Load the compiled code of `verify_pairs` into this process."""
     pair = np.zeros(1, np.int64)
-    _fill_shared(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
+    _fill_intersection_sizes(np.ones(1, np.uint64), np.array([0, 1]), pair, pair, np.empty(1, np.int64))
 
 
 def _split_blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
@@ -246,39 +250,39 @@ def _distinct_documents(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _verify_block(pairs: NDArray[np.uint64], sets: ShingleSets, threshold: Fraction) -> pa.Table:
     documents = _distinct_documents(pairs)
     ids, hashes, offsets = sets.fetch(documents)
-    left_sets, right_sets = np.searchsorted(documents, document_numbers(pairs))
-    shared = np.empty(len(left_sets), np.int64)
+    later_sets, earlier_sets = np.searchsorted(documents, document_numbers(pairs))
+    shared = np.empty(len(later_sets), np.int64)
     sizes = np.diff(offsets)
-    _fill_shared(hashes, offsets, left_sets, right_sets, shared)
-    union = sizes[left_sets] + sizes[right_sets] - shared
+    _fill_intersection_sizes(hashes, offsets, later_sets, earlier_sets, shared)
+    union = sizes[later_sets] + sizes[earlier_sets] - shared
     is_edge = shared * threshold.denominator >= union * threshold.numerator  # shared / union >= threshold, in integers
     later, earlier = pairs[:, is_edge]
-    left_sets, right_sets, doc_ids = left_sets[is_edge], right_sets[is_edge], string_column(ids)
+    later_sets, earlier_sets, doc_ids = later_sets[is_edge], earlier_sets[is_edge], string_column(ids)
     return to_table(
         {
             "later": later,
             "earlier": earlier,
-            "doc_id": doc_ids.take(to_arrow(left_sets)),
-            "other_doc_id": doc_ids.take(to_arrow(right_sets)),
+            "doc_id": doc_ids.take(to_arrow(later_sets)),
+            "other_doc_id": doc_ids.take(to_arrow(earlier_sets)),
             "shared": shared[is_edge],
-            "shingles": sizes[left_sets],
-            "other_shingles": sizes[right_sets],
+            "shingles": sizes[later_sets],
+            "other_shingles": sizes[earlier_sets],
         }
     )
 
 
 @compiled
-def _fill_shared(
+def _fill_intersection_sizes(
     hashes: NDArray[np.uint64],
     offsets: NDArray[np.int64],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    shared: NDArray[np.int64],
+    first_sets: NDArray[np.int64],
+    second_sets: NDArray[np.int64],
+    sizes: NDArray[np.int64],
 ) -> None:
-    """Fill `shared` with the number of common hashes of each pair of ascending sets."""
-    for pair in range(len(first)):
-        at, end = offsets[first[pair]], offsets[first[pair] + 1]
-        other, other_end = offsets[second[pair]], offsets[second[pair] + 1]
+    """Fill `sizes` with the number of common hashes of each pair of ascending sets."""
+    for pair in range(len(first_sets)):
+        at, end = offsets[first_sets[pair]], offsets[first_sets[pair] + 1]
+        other, other_end = offsets[second_sets[pair]], offsets[second_sets[pair] + 1]
         common = 0
         while at < end and other < other_end:
             first_hash, second_hash = hashes[at], hashes[other]
@@ -286,4 +290,4 @@ def _fill_shared(
             # Advance past the smaller hash, or past both if they are equal, without a branch to predict.
             at += first_hash <= second_hash
             other += second_hash <= first_hash
-        shared[pair] = common
+        sizes[pair] = common

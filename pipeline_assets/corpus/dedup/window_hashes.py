@@ -3,10 +3,10 @@
 A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a polynomial modulo 2**64, mixed by
 SplitMix64's finalizer: the bytes, each increased by one so that zeros count, are the coefficients, and the base is the
 odd constant `POLYNOMIAL`. The polynomial is rolled from window to window (Karp and Rabin 1987, "Efficient randomized
-pattern-matching algorithms"). Windows whose hash is a multiple of `every` are selected. So the selection depends only
+pattern-matching algorithms"). Windows whose hash is a multiple of `divisor` are selected. So the selection depends only
 on the content of a window, and a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a
-large file system"). If no hash in a document is a multiple of `every`, the window with the smallest hash is selected. A
-document that is shorter than `window_bytes` is a single window.
+large file system"). If no hash in a document is a multiple of `divisor`, the window with the smallest hash is selected.
+A document that is shorter than `window_bytes` is a single window.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class SelectedWindows(NamedTuple):
     window_counts: NDArray[np.int64]
 
 
-def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> SelectedWindows:
+def select_windows(texts: Sequence[bytes], window_bytes: int, divisor: int) -> SelectedWindows:
     """Select windows of UTF-8 texts by their hashes, as this module describes."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
@@ -43,7 +43,7 @@ def select_windows(texts: Sequence[bytes], window_bytes: int, every: int) -> Sel
     # never written take no memory.
     hashes = np.empty(len(text) + len(texts) + 1, np.uint64)
     window_counts = np.empty(len(texts), np.int64)
-    selected = _fill_windows(text, offsets, window_bytes, np.uint64(every), hashes, window_counts)
+    selected = _fill_windows(text, offsets, window_bytes, np.uint64(divisor), hashes, window_counts)
     return SelectedWindows(hashes[:selected].copy(), window_counts)
 
 
@@ -52,7 +52,7 @@ def _fill_windows(
     text: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     window_bytes: int,
-    every: np.uint64,
+    divisor: np.uint64,
     hashes: NDArray[np.uint64],
     window_counts: NDArray[np.int64],
 ) -> int:
@@ -76,14 +76,14 @@ def _fill_windows(
             smallest = min(smallest, hashed)
             # Write without a branch: the next hash overwrites this one unless it is selected.
             hashes[count] = hashed
-            count += hashed % every == 0
+            count += hashed % divisor == 0
             if end >= stop:
                 break
             # Roll: multiply the sum by the base, add the next byte and subtract the first byte of the old window.
             removed = (np.uint64(text[end - window_bytes]) + _ONE_64) * power
             rolled = rolled * POLYNOMIAL + (np.uint64(text[end]) + _ONE_64 - removed)
             end += 1
-        if count == first:  # no multiple of `every`
+        if count == first:  # no multiple of `divisor`
             hashes[count] = smallest
             count += 1
         window_counts[document] = count - first

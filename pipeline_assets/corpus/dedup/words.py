@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.compiled import compiled, compiled_inner, unaligned_u64_view
 from pipeline_assets.corpus.filters.characters import decode_multibyte, to_int64
 
-BLANK = 0x20
+SPACE = 0x20
 POLYNOMIAL = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial that hashes several words, modulo 2**64
-_CODE_POINTS = 0x40000  # Unicode has no letters or digits from here on
+_CODE_POINT_LIMIT = 0x40000  # Unicode has no letters or digits from here on
 _PADDING = bytes(16)  # compiled code reads a few bytes beyond the last document
-_MIX_MULTIPLIER, _HALF, _SHIFT = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
-_ALL, _64 = np.uint64(2**64 - 1), np.uint64(64)
+_MIX_MULTIPLIER, _32, _29 = np.uint64(0xD6E8FEB86659FD93), np.uint64(32), np.uint64(29)
+_ALL_BITS, _64 = np.uint64(2**64 - 1), np.uint64(64)
 LowercaseTables = tuple[NDArray[np.uint8], NDArray[np.uint32]]
 
 
@@ -64,12 +64,12 @@ def lowercase_tables() -> LowercaseTables:
         A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII. A table
         by code point, shape (0x40000,), with the UTF-8 of the normalized character, its first byte in the lowest bits.
     """
-    characters = np.arange(_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    characters = np.arange(_CODE_POINT_LIMIT, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     # `lower` of the whole string is `lower` of each character, except that these two become longer or depend on their
     # neighbours.
     characters = characters.replace("İ", "i").replace("Σ", "σ")
     lowered_text = re.sub(r"\W+", lambda gap: " " * len(gap[0]), characters).lower()
-    byte_table, code_point_table = np.zeros(256, np.uint8), np.zeros(_CODE_POINTS, np.uint32)
+    byte_table, code_point_table = np.zeros(256, np.uint8), np.zeros(_CODE_POINT_LIMIT, np.uint32)
     utf8 = np.frombuffer(lowered_text.encode(), np.uint8)
     starts = np.flatnonzero(utf8 & 0xC0 != 0x80)  # each byte begins a character, except continuation bytes 10xxxxxx
     widths = np.diff(starts, append=len(utf8))
@@ -122,7 +122,7 @@ def _normalize(
             character = to_int64(byte_table[text[position]])
             if character:  # one byte
                 normalized[out] = character
-                is_word = to_int64(character != BLANK)
+                is_word = to_int64(character != SPACE)
                 word_starts[word_count] = out
                 word_count += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
                 out += is_word | was_word  # keep characters of words, and the first space after each word
@@ -131,8 +131,8 @@ def _normalize(
                 continue
             code_point, width = decode_multibyte(text, position)
             position += width
-            low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINTS else BLANK
-            is_word = to_int64(low != BLANK)
+            low = to_int64(code_point_table[code_point]) if code_point < _CODE_POINT_LIMIT else SPACE
+            is_word = to_int64(low != SPACE)
             word_starts[word_count] = out
             word_count += is_word & ~was_word
             normalized[out] = low  # the assignment keeps the lowest eight bits: the first byte
@@ -143,7 +143,7 @@ def _normalize(
             out += is_word | was_word
             was_word = is_word
         if was_word:  # the text ends with a word
-            normalized[out] = BLANK
+            normalized[out] = SPACE
             out += 1
         stops[document] = max(out - 1, starts[document])  # without the last space; empty if there are no words
     first_words[len(lengths)] = word_count
@@ -155,9 +155,9 @@ def _normalize(
 def mix_bits(key: np.uint64) -> np.uint64:
     """Mix 64 bits; different keys give different results."""
     # An XOR with a right shift keeps the top bits, which restore the rest; an odd factor has an inverse modulo 2**64.
-    key = (key ^ (key >> _HALF)) * _MIX_MULTIPLIER
-    key = (key ^ (key >> _SHIFT)) * _MIX_MULTIPLIER
-    return key ^ (key >> _HALF)
+    key = (key ^ (key >> _32)) * _MIX_MULTIPLIER
+    key = (key ^ (key >> _29)) * _MIX_MULTIPLIER
+    return key ^ (key >> _32)
 
 
 @compiled
@@ -175,4 +175,4 @@ def _hash_words(u64_view: NDArray[np.uint64], word_starts: NDArray[np.int64], ha
             position += 8
             size -= 8
         # One to eight bytes remain, the lowest of the next eight. A mask of their 8 * size bits clears the others.
-        hashes[word] = mix_bits(key ^ (u64_view[position] & (_ALL >> (_64 - np.uint64(8 * size)))))
+        hashes[word] = mix_bits(key ^ (u64_view[position] & (_ALL_BITS >> (_64 - np.uint64(8 * size)))))

@@ -17,7 +17,7 @@ def test_what_differs_is_marked_and_equal_words_between_are_counted() -> None:
     old = words(400)
     new = old.replace("w20 ", "").replace("w250", "other")
 
-    assert list(word_diff(old, new, context=2)) == [
+    assert list(word_diff(old, new, context_words=2)) == [
         "… 18 equal words …",
         "w18 w19",
         "[-w20-]",
@@ -45,7 +45,7 @@ TEXTS = st.text("abAÉé _.,\n", max_size=40)
 def test_without_its_marks_it_has_the_words_of_either_text(old: str, new: str) -> None:
     assume(normalized(old) != normalized(new))
 
-    shown = " ".join(word_diff(old, new, context=10**6))
+    shown = " ".join(word_diff(old, new, context_words=10**6))
 
     assert normalized(re.sub(r"\{\+.*?\+\}", " ", shown, flags=re.DOTALL)) == normalized(old)
     assert normalized(re.sub(r"\[-.*?-\]", " ", shown, flags=re.DOTALL)) == normalized(new)

@@ -162,7 +162,7 @@ def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path
         for number, source in ((0, "notes"), (2, "notes"), (4, "notes"), (1, "books"), (3, "books"))
     ]
     [opened] = open_stores({"past": store}, recipe())
-    assert opened.sources == ((0, "notes"), (3, "books"))
+    assert opened.source_starts == ((0, "notes"), (3, "books"))
 
 
 def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, past: Artifact) -> None:
