@@ -233,7 +233,7 @@ def measure_all(options: argparse.Namespace, temporary: Path) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "model": dict(model.facts),
+        "model": dict(model.metadata),
         "parameters": sum(weight.numel() for weight in model.network.parameters()),
         "rows": len(timed),
         "tokens": int(lengths[_WARM_UP:].sum()),

@@ -126,7 +126,7 @@ class ModalLauncher:
                 tries += 1
                 if tries == _MAX_TRIES:
                     what = f"{failure.what}, {_MAX_TRIES} times on shard {job.name}"
-                    raise RetryableError(what, job.file, failure.fix) from None
+                    raise RetryableError(what, job.pool_path, failure.fix) from None
                 logger.warning("shard %s of %s: %s; retrying", job.name, job.pool_file, failure.what)
             else:
                 folder.commit(stage, job.name, receipt)

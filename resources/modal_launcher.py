@@ -66,10 +66,10 @@ class ModalLauncherFactory:
     def _refusal(self, work: ScoreWork) -> UsageError | None:
         """Return the error for a split that Modal cannot score; None if it can."""
         device, gpu = work.recipe.device, self.settings.gpu
-        if work.pools is None:
+        if work.pool_files is None:
             fix = "publish them (corpusmill nemotron publish), and score the published pools: --pool OWNER/NAME"
             return UsageError("pools are in a local folder, and Modal reads pools of a hub", work.split, fix)
-        if work.model is None:
+        if work.model_files is None:
             fix = "name a model of a hub, or score on this machine: --launcher local"
             what = "the model is in a local folder, and Modal reads models of a hub"
             return UsageError(what, RecipeKey("scoring.model"), fix)

@@ -250,5 +250,5 @@ def _gap_lines(first: Sequence[Target], second: Sequence[Target], run: Run) -> l
         folder = StagingView(Path(scratch))
         with scored_splits(first, run, folder) as base, scored_splits(second, run, folder) as other:
             gap = compare_scores(base, other)
-            rows = gap.rows()
+            rows = gap.table_rows()
             return [*align(rows, range(1, len(rows[0]))), *gap.warnings()]

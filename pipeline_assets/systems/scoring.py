@@ -43,12 +43,12 @@ _RAW_KIND_NAME = "nemotron/raw"
 
 
 def score_targets(
-    recipe_name: str, pools: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
+    recipe_name: str, rows_by_split: Mapping[str, Target], section: ScoringSection, subsets: SubsetsRecipe | None
 ) -> list[Target]:
     """Return the targets of scores, their report and, if requested, training subsets.
 
-    `pools` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools, or its
-    raw files.
+    `rows_by_split` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools,
+    or its raw files.
     """
     model = MODEL.target(recipe_name, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)
@@ -60,7 +60,7 @@ def score_targets(
             partition=name,
             count_limit=limit,
         )
-        for name, rows in pools.items()
+        for name, rows in rows_by_split.items()
     ]
     return [*scores, *score_outputs(recipe_name, scores, subsets)]
 
@@ -146,7 +146,7 @@ def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: 
     pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest
-    return ScoreWork(split, recipe, pools, weights, digest, selection.size, selection.text_bytes(files))
+    return ScoreWork(split, recipe, pools, weights, digest, selection.row_count, selection.text_bytes(files))
 
 
 def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:

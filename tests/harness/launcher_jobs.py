@@ -20,9 +20,9 @@ def job_of(name: str, told: Path, *rows: int) -> ScoreJob:
 
 def tell(job: ScoreJob, what: str) -> None:
     """`write`, `refuse`, or `die` so many times and write then, such as `die 2`."""
-    unfinished = job.file.with_suffix(".unfinished")
+    unfinished = job.pool_path.with_suffix(".unfinished")
     unfinished.write_text(what)
-    unfinished.rename(job.file)
+    unfinished.rename(job.pool_path)
 
 
 def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
@@ -42,11 +42,11 @@ def calls_written(folder: StagingView) -> list[str]:
 def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
     with open(_pids(job), "a", encoding="utf-8") as pids:
         pids.write(f"{os.getpid()}\n")
-    while not job.file.exists():
+    while not job.pool_path.exists():
         time.sleep(0.002)
-        if not job.file.parent.exists():
+        if not job.pool_path.parent.exists():
             raise InputError("its test is over", job.name, "tell it what to do first")
-    word, _, times = job.file.read_text().partition(" ")
+    word, _, times = job.pool_path.read_text().partition(" ")
     if word == "refuse":
         raise InputError("it was told to", job.name, "tell it something else")
     if word == "die" and len(pids_of(job)) <= int(times):
@@ -60,7 +60,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
 
 def score_first_rows_last(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer, marker: Path) -> Receipt:
     """As `score_shard`; the shard of row 0 waits until that of row 39 is done."""
-    if 0 in job.row_numbers and job.batch_rows is None:
+    if 0 in job.row_numbers and job.max_batch_rows is None:
         while not marker.exists():
             time.sleep(0.002)
     receipt = score_shard(job, window, folder, scorer)
@@ -75,4 +75,4 @@ def pids_of(job: ScoreJob) -> list[int]:
 
 
 def _pids(job: ScoreJob) -> Path:
-    return job.file.with_suffix(".pids")
+    return job.pool_path.with_suffix(".pids")

@@ -52,7 +52,9 @@ def check_config_sizes(folder: Path) -> None:
             if _is_number(value := section.get(name)) and value < 1:
                 raise InputError(f"config.json is invalid ({name} must be at least 1, got {value})", folder, fix)
     counts = [
-        (name, value) for name, value in _numbers(config) if _LAYER_KEY.fullmatch(name) or _EXPERT_KEY.fullmatch(name)
+        (name, value)
+        for name, value in _named_numbers(config)
+        if _LAYER_KEY.fullmatch(name) or _EXPERT_KEY.fullmatch(name)
     ]
     tensors = _count_tensors(folder) if counts else 0
     for name, value in counts:
@@ -69,13 +71,13 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _numbers(value: Any) -> Iterator[tuple[str, float]]:
+def _named_numbers(section: Any) -> Iterator[tuple[str, float]]:
     """Yield the (name, value) pairs of all numbers in a config and its sections."""
-    for name, inner in value.items() if isinstance(value, Mapping) else ():
+    for name, inner in section.items() if isinstance(section, Mapping) else ():
         if _is_number(inner):
             yield name, inner
         else:
-            yield from _numbers(inner)
+            yield from _named_numbers(inner)
 
 
 def _count_tensors(folder: Path) -> int:

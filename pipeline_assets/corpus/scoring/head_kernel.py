@@ -8,17 +8,17 @@ from torch import Tensor
 _LANES = 2048  # logits of a row that are read together
 
 
-def fold_logits(logits: Tensor, columns: Tensor, sums: Tensor) -> None:
-    """Update `sums` with a block of logits, without overwriting the block.
+def fold_logits(logits: Tensor, target_columns: Tensor, accumulators: Tensor) -> None:
+    """Update `accumulators` with a block of logits, without overwriting the block.
 
     `nll._fold_logits` explains the arguments.
     """
     with torch.cuda.device(logits.device):  # Triton runs on the current GPU; spread weights are on several
-        _fold_row[(len(logits),)](logits, *logits.shape, columns, sums, _LANES, num_warps=8)
+        _fold_row[(len(logits),)](logits, *logits.shape, target_columns, accumulators, _LANES, num_warps=8)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _fold_row(logits, positions, ids, columns, sums, LANES: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
+def _fold_row(logits, positions, ids, target_columns, accumulators, LANES: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: N803
     position = tl.program_id(0)
     row = logits + position.to(tl.int64) * ids
     # Each lane has a maximum and a sum of its own, so lanes are reduced only once, after the last logit.
@@ -30,12 +30,12 @@ def _fold_row(logits, positions, ids, columns, sums, LANES: tl.constexpr):  # ty
         former, largest = largest, tl.maximum(largest, logit)  # ignores NaN; the sum below becomes NaN
         total = total * tl.exp(former - largest) + tl.exp(logit - largest)
     # `sums` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and add them.
-    before = tl.load(sums + position)
+    before = tl.load(accumulators + position)
     after = tl.maximum(before, tl.max(largest, 0))
     block = tl.sum(total * tl.exp(largest - after), 0)
-    tl.store(sums + position, after)
-    sum_address = sums + positions + position
+    tl.store(accumulators + position, after)
+    sum_address = accumulators + positions + position
     tl.store(sum_address, tl.load(sum_address) * tl.exp(before - after) + block)
-    target = tl.load(columns + position)
+    target = tl.load(target_columns + position)
     if (target >= 0) & (target < ids):
         tl.store(sum_address + positions, tl.load(row + target))

@@ -17,17 +17,17 @@ class ScoreJob:
 
     Attributes:
         name: Name of the shard's output.
-        pool_file, file: Name of the pool file, as in `scores.parquet`, and its path.
+        pool_file: Name of the pool file, as in `scores.parquet`.
         row_numbers: Numbers of the rows in the file, ascending.
-        batch_rows: Maximum number of rows per batch; None if only `batch_tokens` limits a batch.
+        max_batch_rows: Maximum number of rows per batch; None if only the recipe's `batch_tokens` limits a batch.
         rows: Always 0, so that the engine does not search the shard for poison rows.
     """
 
     name: str
     pool_file: str
-    file: Path
+    pool_path: Path
     row_numbers: tuple[int, ...]
-    batch_rows: int | None = None
+    max_batch_rows: int | None = None
     rows: int = 0
 
 
@@ -35,7 +35,7 @@ class ScoreJob:
 class HubFileSet:
     """Files of a hub dataset or model at a commit, by their paths in the repository."""
 
-    name: str
+    repo: str
     revision: str
     files: Mapping[str, HubFile]
 
@@ -46,16 +46,16 @@ class ScoreWork:
 
     Attributes:
         split: `dataset/split`.
-        pools: Pool files on a hub; None for pools in a local folder.
-        model: Model files on a hub; None for a model in a local folder.
+        pool_files: Pool files on a hub; None for pools in a local folder.
+        model_files: Model files on a hub; None for a model in a local folder.
         rows: Number of rows to score.
         text_bytes: Approximate size of the texts of these rows.
     """
 
     split: str
     recipe: ScoringRecipe
-    pools: HubFileSet | None
-    model: HubFileSet | None
+    pool_files: HubFileSet | None
+    model_files: HubFileSet | None
     model_digest: str
     rows: int
     text_bytes: int

@@ -55,7 +55,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     with wrap_library_errors("the model's LM head cannot be used", folder, _MODEL_FIX):
         head = _find_head(network, folder)
     has_experts = _has_module("Experts", network)
-    facts = {
+    metadata = {
         "architecture": type(network).__name__,
         "attention": network.config._attn_implementation,
         "experts": getattr(network.config, "_experts_implementation", None) if has_experts else None,
@@ -63,7 +63,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     }
     limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 0
     needs_single_row_batches = _positions_depend_on_longest_row(network, folder)
-    model = LanguageModel(network, head, False, needs_single_row_batches, limit if limit > 0 else None, facts)
+    model = LanguageModel(network, head, False, needs_single_row_batches, limit if limit > 0 else None, metadata)
     with wrap_library_errors("model cannot score rows", folder, _MODEL_FIX):
         return _check_model(model, folder, recipe)
 
@@ -151,8 +151,8 @@ def _load_network(folder: Path, config: Any, recipe: ScoringRecipe) -> Any:
     return network.eval()
 
 
-def _has_module(part: str, network: Any) -> bool:
-    return any(part in type(module).__name__ for module in network.modules())
+def _has_module(class_name_part: str, network: Any) -> bool:
+    return any(class_name_part in type(module).__name__ for module in network.modules())
 
 
 def _find_head(network: Any, folder: Path) -> LmHead:
@@ -179,29 +179,29 @@ def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> L
     generator = np.random.default_rng(0)
     rows = [generator.integers(0, vocabulary_size, length, dtype=np.int32) for length in _RANDOM_ROW_LENGTHS]
     expected = [_reference_nll(model.network, row) for row in rows]
-    tolerance, default_attention = _TOLERANCE[model.head.weight.dtype], str(model.facts["attention"])
+    tolerance, default_attention = _TOLERANCE[model.head.weight.dtype], str(model.metadata["attention"])
     if recipe.device == "cuda" and not recipe.spreads:  # spread modules have hooks in their `forward`
         _fuse_norms(model.network)
-    if recipe.attention is None and _set_row_attention(model.network):
+    if recipe.attention is None and _try_row_attention(model.network):
         kernel = "varlen_attn" if recipe.device == "cuda" else "scaled_dot_product_attention"
-        packed = replace(model, is_packed=True, facts={**model.facts, "attention": f"{ROW_ATTENTION} ({kernel})"})
-        means = _mean_nll(packed, rows)
+        packed = replace(model, is_packed=True, metadata={**model.metadata, "attention": f"{ROW_ATTENTION} ({kernel})"})
+        means = _mean_nlls(packed, rows)
         # In bfloat16 equal scores prove little: a state space model may carry less into the next row than the
         # tolerance. So a change of the first row must not change the scores of the other rows.
-        later_means = _mean_nll(packed, [rows[0][::-1], *rows[1:]])[1:]
+        later_means = _mean_nlls(packed, [rows[0][::-1], *rows[1:]])[1:]
         if _are_close(means, expected, tolerance) and _are_close(later_means, means[1:], tolerance / 10):
             return packed
         model.network.set_attn_implementation(default_attention)
     if recipe.device == "cuda" and default_attention == "eager" and _has_module("Attention", model.network):
         fix = "install flash-attn and set `attention` to flash_attention_2, or use another model"
         raise InputError("attention would fall back to eager, which is slow and needs a lot of memory", folder, fix)
-    if not _are_close(_mean_nll(model, rows), expected, tolerance):
+    if not _are_close(_mean_nlls(model, rows), expected, tolerance):
         what = "the model's logits are not the product of its last hidden states and its LM head: scores would be wrong"
         raise InputError(what, folder, "use another model")
     return model
 
 
-def _set_row_attention(network: Any) -> bool:
+def _try_row_attention(network: Any) -> bool:
     """Set the attention for packed rows; return whether the model supports it."""
     transformers.AttentionInterface.register(ROW_ATTENTION, attend_by_rows)
     with _silence_transformers():
@@ -219,7 +219,7 @@ def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))
 
 
-def _mean_nll(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
+def _mean_nlls(model: LanguageModel, rows: Sequence[NDArray[np.int32]]) -> list[float]:
     """Return the mean NLL of each row; an empty list if attention fails."""
     token_rows = [TokenRow(row, np.arange(len(row)) > 0) for row in rows]
     try:

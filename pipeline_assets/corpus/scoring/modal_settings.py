@@ -14,7 +14,7 @@ _PREFIX = "CORPUSMILL_MODAL_"
 _APP_VARIABLES = "PACKAGES", "MOUNT"  # the app reads these itself
 BYTES_PER_TOKEN = 4  # o200k, English text
 _TIME_RESERVE_FACTOR = 3  # a shard may take this many times its estimate
-_MAX_LOST_S = 300  # seconds of work that a preempted call may lose
+_MAX_LOST_WORK_S = 300  # seconds of work that a preempted call may lose
 
 
 class ModalSettings(pydantic.BaseModel):
@@ -120,19 +120,21 @@ class ModalSettings(pydantic.BaseModel):
         rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
-    def start_error(self, split: str, tokens: int, shards: int, rows: int, spent: float = 0.0) -> UsageError | None:
+    def start_error(
+        self, split: str, tokens: int, shards: int, rows: int, earlier_cost: float = 0.0
+    ) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it can start.
 
         A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. A split also
         cannot start if a shard would take too long for `timeout_s`, or so long that an interruption would lose too much
-        work. `tokens`, `shards` and `rows` count the part of the split that is not scored yet. `spent` is the cost of
-        the command's earlier splits.
+        work. `tokens`, `shards` and `rows` count the part of the split that is not scored yet. `earlier_cost` is the
+        cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
         for limit, before, name in (
             (self.split_cost_limit, 0.0, "split_cost_limit"),
-            (self.cost_limit, spent, "cost_limit"),
+            (self.cost_limit, earlier_cost, "cost_limit"),
         ):
             if limit is None or (cost is not None and before + cost <= limit):
                 continue
@@ -144,9 +146,9 @@ class ModalSettings(pydantic.BaseModel):
             subject = "this split and the splits before it" if before else "this split"
             fix = f"score fewer rows (`scoring.max_rows`), or raise {option} ({variable_name(name)})"
             return UsageError(f"{subject} would cost about {format_money(before + cost)}, and {exceeded}", split, fix)
-        limit_s = min(_MAX_LOST_S, self.timeout_s / _TIME_RESERVE_FACTOR)
+        limit_s = min(_MAX_LOST_WORK_S, self.timeout_s / _TIME_RESERVE_FACTOR)
         if shard_seconds > limit_s:
-            is_lost = limit_s == _MAX_LOST_S
+            is_lost = limit_s == _MAX_LOST_WORK_S
             why = "an interrupted call loses its work" if is_lost else f"{variable_name('timeout_s')} ends it"
             what = f"a shard would take about {shard_seconds:,.0f} s, and may take {limit_s:,.0f} s because {why}"
             fewer = f"`scoring.shard_rows` to {max(int(rows * limit_s / seconds), 1)} or less"
@@ -159,8 +161,8 @@ def format_money(amount: float) -> str:
     return f"{amount:,.2f}" if amount >= 1 else f"{amount:.2g}"
 
 
-def variable_name(name: str) -> str:
-    return _PREFIX + name.upper()
+def variable_name(setting: str) -> str:
+    return _PREFIX + setting.upper()
 
 
 VARIABLES = tuple(map(variable_name, ModalSettings.model_fields))

@@ -23,19 +23,19 @@ from pipeline_assets.spine.errors import one_line
 MAX_PADDING_SHARE = 0.05  # maximum share of padding in a batch
 _HAS_FLOAT32_SUMS = hasattr(torch.ops.aten.mm, "dtype")  # mm has out_dtype since torch 2.10
 BUFFER_BYTES = 1 << 30  # logits in the memory of a GPU at a time
-_CPU_BLOCK = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
-_GPU_POSITIONS = 4096
+_CPU_BLOCK_SHAPE = 256, 2048  # positions and vocabulary entries of a block: 2 MiB of logits
+_GPU_BLOCK_POSITIONS = 4096
 
 
 def plan_batches(
-    lengths: NDArray[np.int64], batch_tokens: int, batch_rows: int | None = None, *, is_packed: bool
+    lengths: NDArray[np.int64], max_batch_tokens: int, max_batch_rows: int | None = None, *, is_packed: bool
 ) -> list[list[int]]:
-    """Group rows into batches of at most `batch_tokens` tokens, padding included.
+    """Group rows into batches of at most `max_batch_tokens` tokens, padding included.
 
     `lengths` has the number of tokens of each row, shape (rows,). Each batch is a list of row numbers: indexes in
-    `lengths`. A row with more than `batch_tokens` tokens is a batch of its own. `batch_rows` limits the rows per batch,
-    unless None. If `is_packed`, rows keep their order and need no padding. Otherwise rows are sorted by length, longest
-    first, and the share of padding in each batch is below `MAX_PADDING_SHARE`.
+    `lengths`. A row with more than `max_batch_tokens` tokens is a batch of its own. `max_batch_rows` limits the rows
+    per batch, unless None. If `is_packed`, rows keep their order and need no padding. Otherwise rows are sorted by
+    length, longest first, and the share of padding in each batch is below `MAX_PADDING_SHARE`.
     """
     batches, sizes, filled = list[list[int]](), lengths.tolist(), 0
     for row in range(len(sizes)) if is_packed else np.argsort(-lengths, kind="stable").tolist():
@@ -43,7 +43,7 @@ def plan_batches(
         # Padded rows all get the length of the first row of the batch, which is the longest.
         tokens = filled + sizes[row] if is_packed or not current else sizes[current[0]] * (len(current) + 1)
         is_wasteful = not is_packed and tokens - (filled + sizes[row]) >= MAX_PADDING_SHARE * tokens
-        if not current or tokens > batch_tokens or is_wasteful or len(current) == batch_rows:
+        if not current or tokens > max_batch_tokens or is_wasteful or len(current) == max_batch_rows:
             batches.append([])
             filled = 0
         batches[-1].append(row)
@@ -67,18 +67,18 @@ class LmHead:
     scale: float = 1.0
     logit_cap: float | None = None
 
-    def logits(self, hidden: torch.Tensor, first: int, stop: int) -> torch.Tensor:
+    def logits(self, hidden: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         """Compute float32 logits of the ids in [first, stop), shape (positions, ids).
 
         A `stop` beyond the vocabulary means its end.
         """
-        block = self.weight[first:stop].T
+        block = self.weight[start:stop].T
         if block.dtype == torch.float32 or not (block.is_cuda and _HAS_FLOAT32_SUMS):
             logits = hidden.float() @ block.float()
         else:
             logits = torch.mm(hidden, block, out_dtype=torch.float32)
         if self.bias is not None:
-            logits += self.bias[first:stop].float()
+            logits += self.bias[start:stop].float()
         if self.scale != 1.0:
             logits *= self.scale
         return logits if self.logit_cap is None else torch.tanh(logits / self.logit_cap) * self.logit_cap
@@ -94,7 +94,7 @@ class LanguageModel:
         needs_single_row_batches: Whether a batch must be one row, because positions depend on the longest row of the
             batch (RoPE `longrope`).
         max_tokens: Maximum number of tokens in a row; None if the model's config has no limit.
-        facts: Recorded facts: architecture, attention, experts, quantization.
+        metadata: Architecture, attention, experts and quantization, for the manifest.
     """
 
     network: Any
@@ -102,9 +102,9 @@ class LanguageModel:
     is_packed: bool
     needs_single_row_batches: bool
     max_tokens: int | None
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
-    def batch_tokens(self, lengths: Sequence[int]) -> int:
+    def count_batch_tokens(self, lengths: Sequence[int]) -> int:
         """Count the tokens of a batch, padding included, from the lengths of its rows."""
         return sum(lengths) if self.is_packed else max(lengths) * len(lengths)
 
@@ -144,13 +144,13 @@ class RowNll:
 
     Attributes:
         nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
-        batch: Number of the batch in the order of scoring, from 0.
+        batch_number: Number of the batch in the order of scoring, from 0.
         batch_tokens: Tokens of the batch, padding included.
         token_nll: NLL of each token that counts, in order, computed in float32; empty if the row exceeds the memory.
     """
 
     nll_sum: float | None
-    batch: int
+    batch_number: int
     batch_rows: int
     batch_tokens: int
     token_nll: NDArray[np.float64] = field(default_factory=lambda: np.empty(0), compare=False, repr=False)
@@ -166,16 +166,16 @@ class ScoringResult:
 
 @torch.inference_mode()
 def score_rows(
-    model: LanguageModel, rows: Sequence[TokenRow], batch_tokens: int, batch_rows: int | None = None
+    model: LanguageModel, rows: Sequence[TokenRow], max_batch_tokens: int, max_batch_rows: int | None = None
 ) -> ScoringResult:
     """Compute the NLL of each row; every row must have a token that counts.
 
-    `plan_batches` explains `batch_tokens` and `batch_rows`. A batch that exceeds the device's memory is halved until it
-    fits; a single row that exceeds it has no NLL.
+    `plan_batches` explains `max_batch_tokens` and `max_batch_rows`. A batch that exceeds the device's memory is halved
+    until it fits; a single row that exceeds it has no NLL.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
-    batch_rows = 1 if model.needs_single_row_batches else batch_rows
-    waiting = plan_batches(lengths, batch_tokens, batch_rows, is_packed=model.is_packed)[::-1]
+    max_batch_rows = 1 if model.needs_single_row_batches else max_batch_rows
+    waiting = plan_batches(lengths, max_batch_tokens, max_batch_rows, is_packed=model.is_packed)[::-1]
     results: list[RowNll | None] = [None] * len(rows)
     number = halved = 0
     while waiting:
@@ -190,7 +190,7 @@ def score_rows(
                 halved += 1
                 continue
             parts = [None]
-        tokens = model.batch_tokens(lengths[batch].tolist())
+        tokens = model.count_batch_tokens(lengths[batch].tolist())
         for row, part in zip(batch, parts, strict=True):
             token_values = () if part is None else (part,)
             nll_sum = None if part is None else float(part.sum())
@@ -217,9 +217,9 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
     because some models keep them in float32. `targets` (int64 ids) and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
-    positions, block_ids = _CPU_BLOCK
+    positions, block_ids = _CPU_BLOCK_SHAPE
     if head.weight.is_cuda:
-        positions = _GPU_POSITIONS
+        positions = _GPU_BLOCK_POSITIONS
         block_ids = BUFFER_BYTES // 4 // positions  # a float32 has 4 bytes
     parts = [_block_nll(hidden[first : first + positions], targets[first : first + positions], head, block_ids)
              for first in range(0, len(targets), positions)]  # fmt: skip
@@ -228,27 +228,28 @@ def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torc
 
 def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_ids: int) -> torch.Tensor:
     """Compute -log p = log Σ exp(logit) - target logit, in blocks of `block_ids` ids."""
-    sums = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
-    sums[0] = torch.finfo(torch.float32).min
+    accumulators = hidden.new_zeros((3, len(targets)), dtype=torch.float32)  # as in `_fold_logits`
+    accumulators[0] = torch.finfo(torch.float32).min
     fold = _load_fold_kernel() if hidden.is_cuda else _fold_logits
     for first in range(0, len(head.weight), block_ids):
-        fold(head.logits(hidden, first, first + block_ids), targets - first, sums)
-    return sums[0] + sums[1].log() - sums[2]
+        fold(head.logits(hidden, first, first + block_ids), targets - first, accumulators)
+    return accumulators[0] + accumulators[1].log() - accumulators[2]
 
 
-def _fold_logits(logits: torch.Tensor, columns: torch.Tensor, sums: torch.Tensor) -> None:
-    """Update `sums` by a block of logits, shape (positions, ids); overwrite the block.
+def _fold_logits(logits: torch.Tensor, target_columns: torch.Tensor, accumulators: torch.Tensor) -> None:
+    """Update `accumulators` by a block of logits, shape (positions, ids); overwrite the block.
 
-    `sums` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's logit.
-    `columns` has each target's column in the block, negative or too large for a target in another block.
+    `accumulators` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's
+    logit. `target_columns` has each target's column in the block, negative or too large for a target in another block.
     """
     # Copy the logit of each target in this block; the clamp keeps the other indices valid.
-    valid = columns.clamp(0, logits.shape[1] - 1)
-    sums[2] = torch.where(valid == columns, logits.gather(1, valid[:, None])[:, 0], sums[2])
+    valid = target_columns.clamp(0, logits.shape[1] - 1)
+    accumulators[2] = torch.where(valid == target_columns, logits.gather(1, valid[:, None])[:, 0], accumulators[2])
     # Rescale the sum to the new maximum, then add this block.
-    largest = torch.maximum(sums[0], logits.amax(1))
-    sums[1] = sums[1] * torch.exp(sums[0] - largest) + logits.sub_(largest[:, None]).exp_().sum(1)
-    sums[0] = largest
+    largest = torch.maximum(accumulators[0], logits.amax(1))
+    block_sums = logits.sub_(largest[:, None]).exp_().sum(1)
+    accumulators[1] = accumulators[1] * torch.exp(accumulators[0] - largest) + block_sums
+    accumulators[0] = largest
 
 
 @functools.cache
@@ -257,8 +258,8 @@ def _load_fold_kernel() -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], 
     try:
         from pipeline_assets.corpus.scoring.head_kernel import fold_logits
 
-        logits, sums = torch.zeros(1, 1, device="cuda"), torch.zeros(3, 1, device="cuda")
-        fold_logits(logits, logits[0].long(), sums)
+        logits, accumulators = torch.zeros(1, 1, device="cuda"), torch.zeros(3, 1, device="cuda")
+        fold_logits(logits, logits[0].long(), accumulators)
     except Exception as error:  # Triton or a C compiler is missing; each error has a class of its own
         logging.getLogger(__name__).warning("LM head runs without its GPU kernel: %s", one_line(error, 200))
         return _fold_logits

@@ -34,7 +34,7 @@ class Selection:
     counts: Mapping[str, int]
 
     @property
-    def size(self) -> int:
+    def row_count(self) -> int:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:

@@ -30,69 +30,72 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 
 Request = dict[str, Any]
 _MAX_ATTEMPTS = 3  # attempts per shard that started and did not finish
-_ROW_KEYS = {"max_rows", "shard_rows", "rescored"}  # recipe keys that choose rows and change no score
+_ROW_CHOICE_KEYS = {"max_rows", "shard_rows", "rescored"}  # recipe keys that choose rows and change no score
 _DEPLOY_FIX = "deploy the app again, from the same version of corpusmill"
 
 
-def describe_file_set(files: HubFileSet) -> Request:
+def describe_file_set(file_set: HubFileSet) -> Request:
     """Return the part of a request that lists the files of a set."""
-    entries = [[file.path, file.size, file.digest] for file in files.files.values()]
-    return {"name": files.name, "revision": files.revision, "files": entries}
+    entries = [[file.path, file.size, file.digest] for file in file_set.files.values()]
+    return {"name": file_set.repo, "revision": file_set.revision, "files": entries}
 
 
 def build_fetch_request(work: ScoreWork) -> Request:
     """Build the request to fetch all files that the score shards of a split read."""
-    assert work.pools is not None and work.model is not None
-    return {"pools": describe_file_set(work.pools), "models": {work.model_digest: describe_file_set(work.model)}}
+    assert work.pool_files is not None and work.model_files is not None
+    models = {work.model_digest: describe_file_set(work.model_files)}
+    return {"pools": describe_file_set(work.pool_files), "models": models}
 
 
 def build_shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
     """Build the request to score a shard; `gpu` is a GPU model, or None for a CPU."""
-    assert work.pools is not None
-    recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_KEYS}
+    assert work.pool_files is not None
+    recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_CHOICE_KEYS}
     return {
         "stage": vars(SCORES_STAGE),
         "split": work.split,
         "model": work.model_digest,
         "recipe": recipe,
         "gpu": gpu,
-        "pools": describe_file_set(replace(work.pools, files={job.pool_file: work.pools.files[job.pool_file]})),
+        "pools": describe_file_set(
+            replace(work.pool_files, files={job.pool_file: work.pool_files.files[job.pool_file]})
+        ),
         "pool_file": job.pool_file,
         "name": job.name,
         "rows": list(job.row_numbers),
-        "batch_rows": job.batch_rows,
+        "batch_rows": job.max_batch_rows,
     }
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
     """Fetch the files of a fetch request that the cache lacks; check their hashes."""
-    _fetch_listed(request["pools"], hub)
+    _fetch_file_set(request["pools"], hub)
     for model_digest, model in request["models"].items():
-        _fetch_listed(model, hub.for_models())
+        _fetch_file_set(model, hub.for_models())
         durable.write_durably(_listing_path(model_digest, hub.cache), json.dumps(model).encode())
 
 
-def _fetch_listed(file_set: Mapping[str, Any], hub: HubFiles) -> None:
+def _fetch_file_set(file_set: Mapping[str, Any], hub: HubFiles) -> None:
     for entry in file_set["files"]:
         hub.fetch(file_set["name"], file_set["revision"], HubFile(*entry))
 
 
-def is_fetched(request: Request, files: Path) -> bool:
-    """Check whether `fetch_files` fetched all files of a shard's request into `files`."""
+def is_fetched(request: Request, files_folder: Path) -> bool:
+    """Check whether `fetch_files` fetched all files of a shard's request into `files_folder`."""
     pools, [entry] = request["pools"], request["pools"]["files"]
-    missing = HubFiles(files).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
-    return not missing and _listing_path(request["model"], files).exists()
+    missing = HubFiles(files_folder).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
+    return not missing and _listing_path(request["model"], files_folder).exists()
 
 
-def _listing_path(model_digest: str, files: Path) -> Path:
+def _listing_path(model_digest: str, files_folder: Path) -> Path:
     """Return the path of a model's file listing, written after all files are fetched."""
-    return files / f"model-{canonical_sha256(model_digest).rpartition(':')[2]}.json"
+    return files_folder / f"model-{canonical_sha256(model_digest).rpartition(':')[2]}.json"
 
 
-def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
+def score_remote(request: Request, files_folder: Path, scores_folder: Path) -> Receipt:
     """Score a shard, or load its stored scores, and return its receipt.
 
-    `files` is the folder that `fetch_files` filled; paths in the receipt are relative to `scores`.
+    `files_folder` is the folder that `fetch_files` filled; paths in the receipt are relative to `scores_folder`.
 
     Raises:
         UsageError: The request is from a different version, or this machine has a different GPU.
@@ -109,22 +112,22 @@ def score_remote(request: Request, files: Path, scores: Path) -> Receipt:
 
     def score(folder: StagingView) -> Receipt:
         pools, [entry] = request["pools"], request["pools"]["files"]
-        pool = _verify_file(HubFiles(files), pools["name"], pools["revision"], HubFile(*entry))
-        job = ScoreJob(request["name"], request["pool_file"], pool, tuple(request["rows"]), request["batch_rows"])
-        name, weights = _link_model(request["model"], files)
+        pool_path = _verify_file(HubFiles(files_folder), pools["name"], pools["revision"], HubFile(*entry))
+        job = ScoreJob(request["name"], request["pool_file"], pool_path, tuple(request["rows"]), request["batch_rows"])
+        name, weights = _link_model(request["model"], files_folder)
         try:
-            scorer = Scorer(request["model"], recipe, weights, is_harmony=has_harmony_rows([pool]))
+            scorer = Scorer(request["model"], recipe, weights, is_harmony=has_harmony_rows([pool_path]))
             return score_shard(job, WHOLE_SHARD, folder, scorer)
         except InputError as error:
             error.replace_text(str(weights), name)
             raise
 
-    return load_or_score(request, scores, score, environment)
+    return load_or_score(request, scores_folder, score, environment)
 
 
 def load_or_score(
     request: Request,
-    scores: Path,
+    scores_folder: Path,
     score: Callable[[StagingView], Receipt],
     environment: Mapping[str, str] | None = None,
 ) -> Receipt:
@@ -137,9 +140,9 @@ def load_or_score(
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
     digest = canonical_sha256({**request, "pools": pool, "means": environment}).rpartition(":")[2]
     name = f"{request['split']}/{digest}.parquet"
-    output = scores / name
-    receipt_file, attempts_file = (output.with_suffix(suffix) for suffix in (".json", ".begun"))
-    finished = _read_finished(output, receipt_file)
+    scores_file = scores_folder / name
+    receipt_file, attempts_file = (scores_file.with_suffix(suffix) for suffix in (".json", ".begun"))
+    finished = _read_finished(scores_file, receipt_file)
     if finished is not None:
         return finished
     attempts = attempts_file.stat().st_size if attempts_file.exists() else 0  # one byte per attempt
@@ -148,38 +151,38 @@ def load_or_score(
         what = f"{attempts} attempts ended before they finished"
         fix = "look at the app's log; if memory is short, lower `batch_tokens`, or use another GPU"
         raise RetryableError(what, f"shard {request['name']} of {request['split']}", fix)
-    durable.make_folder(output.parent)
+    durable.make_folder(scores_file.parent)
     durable.write_durably(attempts_file, b"." * (attempts + 1))
     with tempfile.TemporaryDirectory() as scratch:
         receipt = score(StagingView(Path(scratch)))
         [file] = receipt.files
-        durable.write_durably(output, Path(scratch, file.path).read_bytes())
+        durable.write_durably(scores_file, Path(scratch, file.path).read_bytes())
     receipt = Receipt([replace(file, path=name)], receipt.counts, {**receipt.notes, "name": request["name"]})
     durable.write_durably(receipt_file, receipt.to_bytes())
     durable.remove(attempts_file)
     return receipt
 
 
-def _read_finished(output: Path, receipt_file: Path) -> Receipt | None:
+def _read_finished(scores_file: Path, receipt_file: Path) -> Receipt | None:
     """Return the receipt if the scores match it; else delete both files, return None."""
     receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
-    if receipt is not None and output.exists() and file_sha256(output) == receipt.files[0].sha256:
+    if receipt is not None and scores_file.exists() and file_sha256(scores_file) == receipt.files[0].sha256:
         return receipt
-    for path in (receipt_file, output):
+    for path in (receipt_file, scores_file):
         durable.remove(path)
     return None
 
 
 @functools.cache
-def _link_model(model_digest: str, files: Path) -> tuple[str, Path]:
+def _link_model(model_digest: str, files_folder: Path) -> tuple[str, Path]:
     """Link a model's files into a new folder; return NAME@REVISION and the folder."""
-    listing_path = _listing_path(model_digest, files)
+    listing_path = _listing_path(model_digest, files_folder)
     if not listing_path.exists():
         raise _not_fetched_error(model_digest)
     with errors_as_damage(listing_path, "listing of a model"):
         listing = json.loads(listing_path.read_bytes())
         name, revision, listed = listing["name"], listing["revision"], listing["files"]
-    hub, folder = HubFiles(files).for_models(), Path(tempfile.mkdtemp(prefix="model-"))
+    hub, folder = HubFiles(files_folder).for_models(), Path(tempfile.mkdtemp(prefix="model-"))
     for path, size, digest in listed:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).symlink_to(_verify_file(hub, name, revision, HubFile(path, size, digest)))

@@ -26,7 +26,7 @@ def attend_by_rows(
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
     softcap: float | None = None,
-    **more: Any,
+    **unused: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention within each of many rows concatenated without padding.
 
@@ -48,19 +48,24 @@ def attend_by_rows(
 
 
 def _attend_on_gpu(
-    heads: QueryKeyValue, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
+    query_key_value: QueryKeyValue,
+    row_bounds: Tensor,
+    max_length: int,
+    scaling: float | None,
+    window: int,
+    sinks: Tensor | None,
 ) -> Tensor:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-    query, key, value = heads
+    query, key, value = query_key_value
     output: Any = varlen_attn(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
-        bounds,
-        bounds,
-        longest,
-        longest,
+        row_bounds,
+        row_bounds,
+        max_length,
+        max_length,
         return_aux=AuxRequest(lse=True) if sinks is not None else None,
         scale=scaling,
         window_size=(window - 1 if window else -1, 0),
@@ -85,12 +90,17 @@ def _torch_2_11_options() -> dict[str, Any]:
 
 
 def _attend_on_cpu(
-    heads: QueryKeyValue, bounds: Tensor, longest: int, scaling: float | None, window: int, sinks: Tensor | None
+    query_key_value: QueryKeyValue,
+    row_bounds: Tensor,
+    max_length: int,
+    scaling: float | None,
+    window: int,
+    sinks: Tensor | None,
 ) -> Tensor:
-    query, key, _ = heads
+    query, key, _ = query_key_value
     out = torch.empty_like(query[0].transpose(0, 1))
-    for start, stop in itertools.pairwise(bounds.tolist()):
-        queries, keys, values = (tensor[:, :, start:stop] for tensor in heads)
+    for start, stop in itertools.pairwise(row_bounds.tolist()):
+        queries, keys, values = (tensor[:, :, start:stop] for tensor in query_key_value)
         if sinks is None and not 0 < window < stop - start:
             is_grouped = key.shape[1] != query.shape[1]
             attention = scaled_dot_product_attention(

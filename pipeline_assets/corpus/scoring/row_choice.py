@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule
 
 
-def selection_ranks(seed: int, rule: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
+def selection_ranks(seed: int, rule_name: str, split: str, ids: Iterable[str]) -> NDArray[np.uint64]:
     """Compute the rank of each row for a rule, shape (ids,).
 
     A rank is the first 8 bytes, as a big-endian integer, of the sha256 of seed, rule, split and id, separated by NUL.
     """
-    prefix = hashlib.sha256(f"{seed}\0{rule}\0{split}\0".encode())
+    prefix = hashlib.sha256(f"{seed}\0{rule_name}\0{split}\0".encode())
     heads = bytearray()
     for row_id in ids:
         digest = prefix.copy()
@@ -77,7 +77,7 @@ def choose_rows(
     return chosen
 
 
-def is_near_boundary(
+def are_near_boundary(
     nll: NDArray[np.float64], percentile: NDArray[np.float64], rule: SubsetRule, error_bar: float
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows whose NLL is within an error bar of a boundary.
@@ -86,7 +86,7 @@ def is_near_boundary(
     rows on both sides. A percentile with no row on one side has no boundary. `nll` and `percentile` have the values of
     all rows of a split, shape (rows,), NaN without a score. `error_bar` is in nats per token.
     """
-    low, high = rule.band
+    low, high = rule.percentile_range
     is_near = np.zeros(len(nll), bool)
     for below, above in ((percentile < low, percentile >= low), (percentile <= high, percentile > high)):
         if below.any() and above.any():

@@ -78,7 +78,7 @@ class ScoreGap:
     domains: Mapping[str, Gap]
     excluded: Mapping[str, Mapping[str, int]]
 
-    def rows(self) -> list[tuple[str, ...]]:
+    def table_rows(self) -> list[tuple[str, ...]]:
         """Return the table as rows of texts: header, all, splits, domains."""
         gaps = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
         return [_TABLE_HEADER, *((name, *gap.cells()) for name, gap in gaps.items())]
@@ -90,15 +90,17 @@ class ScoreGap:
                 yield f"{name}: left out {', '.join(excluded)}"
 
 
-def compare_scores(first: Sequence[ScoredSplit], second: Sequence[ScoredSplit]) -> ScoreGap:
+def compare_scores(first_splits: Sequence[ScoredSplit], second_splits: Sequence[ScoredSplit]) -> ScoreGap:
     """Compare two models on their common rows, joined by split, id and byte count.
 
     One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
     """
-    first_splits, second_splits = ({split.name: split for split in splits} for splits in (first, second))
+    first_by_name, second_by_name = (
+        {split.name: split for split in splits} for splits in (first_splits, second_splits)
+    )
     sums, excluded = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
-    for name in dict.fromkeys([*first_splits, *second_splits]):
-        first_scores, second_scores = _read_scores(first_splits.get(name)), _read_scores(second_splits.get(name))
+    for name in dict.fromkeys([*first_by_name, *second_by_name]):
+        first_scores, second_scores = _read_scores(first_by_name.get(name)), _read_scores(second_by_name.get(name))
         both = first_scores.join(second_scores, on="id", suffix="_second")
         equal = both.filter(pl.col("completion_bytes") == pl.col("completion_bytes_second"))
         excluded[name] = {

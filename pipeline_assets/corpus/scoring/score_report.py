@@ -43,11 +43,11 @@ QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
 BIN_EDGES = tuple(number / 10 for number in range(128))
 SCORE_REPORT_STAGE = StageVersion("nemotron_score_report", 3)
 _NUMBER_COLUMNS = ["nll_mean", "nll_sum", "completion_token_count", "completion_bytes"]
-_COLUMNS = [*_NUMBER_COLUMNS, "id", "tokens", "truncated", "tokens_lost", "reason"]
+_READ_COLUMNS = [*_NUMBER_COLUMNS, "id", "tokens", "truncated", "tokens_lost", "reason"]
 _MAX_EXTREME_ROWS = 5  # maximum number of rows in `highest`, and in `lowest`
 _MAX_EXPONENT = 700  # exp of a larger number overflows a float
 # For each grouping: column of scores or pools, prefix of names in previews, function from value to name, sort key.
-_GROUPS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
+_GROUPINGS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], Any]]] = {
     "domains": ("meta_domain", "domain", lambda domain: domain or UNKNOWN, str),
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS_RANGES.index),
     "lengths": ("tokens", "tokens from", length_bucket, int),
@@ -61,13 +61,15 @@ def preview_scores(report: Artifact) -> list[dict[str, str]]:
     content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
-    for part, (_, prefix, *_) in _GROUPS.items():
+    for part, (_, prefix, *_) in _GROUPINGS.items():
         lines += [_preview_row(f"{prefix} {name}", figures) for name, figures in total[part].items()]
     return lines + [_preview_row(name, split["scored"], split["rows"]) for name, split in splits.items()]
 
 
-def _preview_row(name: str, figures: Mapping[str, Any], rows: int | None = None) -> dict[str, str]:
-    scored = f"{figures['rows']:,}" if rows in (None, figures["rows"]) else f"{figures['rows']:,} of {rows:,}"
+def _preview_row(name: str, figures: Mapping[str, Any], total_rows: int | None = None) -> dict[str, str]:
+    scored = (
+        f"{figures['rows']:,}" if total_rows in (None, figures["rows"]) else f"{figures['rows']:,} of {total_rows:,}"
+    )
     means = {head: "" if figures[key] is None else f"{figures[key]:,.3f}" for head, key in _MEAN_KEYS.items()}
     bars = text_plot(score_bars(figures["bins"], BIN_EDGES))
     return {"rows of": name, "scored": scored, **means, "rows by NLL": bars}
@@ -82,7 +84,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
     total_tally, by_split = _Tally(), dict[str, dict[str, Any]]()
     for split in splits:
         tally = _Tally()
-        for rows in split.rows(_COLUMNS, ["meta_domain", "meta_correctness"]):
+        for rows in split.rows(_READ_COLUMNS, ["meta_domain", "meta_correctness"]):
             tally.add(split.name, rows)
             total_tally.add(split.name, rows)
         by_split[split.name] = tally.describe(split.decisions)
@@ -98,15 +100,15 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 class _ScoreSums:
     """Each `nll_mean` of scored rows, and sums of the other `_NUMBER_COLUMNS`."""
 
-    values: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
+    nll_means: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
 
     def add(self, rows: NDArray[np.float64]) -> None:
-        self.values.append(rows[:, 0].copy())
+        self.nll_means.append(rows[:, 0].copy())
         self.sums += rows[:, 1:].sum(axis=0)
 
     def describe(self) -> dict[str, Any]:
-        values, nats = np.concatenate(self.values), float(self.sums[0])
+        values, nats = np.concatenate(self.nll_means), float(self.sums[0])
         tokens, size = map(int, self.sums[1:])
         nll = nats / tokens if tokens else None
         # Rounding may put the NLL of a certain completion slightly below zero.
@@ -129,7 +131,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self._counts, self._without_score, self._scored = Counter[str](), Counter[str](), _ScoreSums()
-        self._groups = {part: defaultdict[str, _ScoreSums](_ScoreSums) for part in _GROUPS}
+        self._groups = {part: defaultdict[str, _ScoreSums](_ScoreSums) for part in _GROUPINGS}
         self._highest: list[dict[str, Any]] = []
         self._lowest: list[dict[str, Any]] = []
 
@@ -142,7 +144,7 @@ class _Tally:
         table = table.filter(bool_column(is_scored))
         rows = np.stack([to_numpy(table[name]) for name in _NUMBER_COLUMNS], axis=1)
         self._scored.add(rows)
-        for part, (column, _, to_name, _) in _GROUPS.items():
+        for part, (column, _, to_name, _) in _GROUPINGS.items():
             names = np.array([*map(to_name, table[column].to_pylist())], object)
             for name in set(names):
                 self._groups[part][name].add(rows[names == name])
@@ -155,6 +157,6 @@ class _Tally:
         figures: dict[str, Any] = {name: self._counts[name] for name in ("rows", "truncated", "tokens_lost")}
         figures |= {"without_score": dict(sorted(self._without_score.items())), "scored": self._scored.describe()}
         for part, groups in self._groups.items():
-            figures[part] = {name: groups[name].describe() for name in sorted(groups, key=_GROUPS[part][3])}
+            figures[part] = {name: groups[name].describe() for name in sorted(groups, key=_GROUPINGS[part][3])}
         figures |= {"highest": self._highest, "lowest": self._lowest}
         return figures | {part: dict(decisions.get(part, {})) for part in ("model", "how_sure")}

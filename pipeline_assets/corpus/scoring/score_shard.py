@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NOT_FINITE = "not_finite"
 OUT_OF_MEMORY = "out_of_memory"
-_UNLIMITED = 1 << 31
+_NO_TOKEN_LIMIT = 1 << 31
 POOL_COLUMNS = ("id", "text", "loss_mode")  # required columns of a pool
 OPTIONAL_COLUMNS = ("loss_rule", "template")
 
@@ -46,18 +46,18 @@ class Scorer:
     """Model, tokenizer and recipe that score rows.
 
     Attributes:
-        model_digest: Digest of the files in `folder`.
-        folder: Folder with the files of the model. Scorers that differ only in `folder` or `gpu_locks` share a model.
-        vocabulary: File of the o200k tokenizer; None for the built-in file.
-        gpu_locks: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
+        model_digest: Digest of the model's files.
+        model_folder: Folder with these files. Scorers that differ only in folders share a loaded model.
+        vocabulary_file: File of the o200k tokenizer; None for the built-in file.
+        gpu_lock_folder: Folder in which the processes of a build claim one GPU each; None to use the first GPU.
         is_harmony: Whether rows are Harmony texts, for which a tokenizer needs Harmony's control tokens.
     """
 
     model_digest: str
     recipe: ScoringRecipe
-    folder: Path = field(compare=False)
-    vocabulary: Path | None = None
-    gpu_locks: Path | None = field(default=None, compare=False)
+    model_folder: Path = field(compare=False)
+    vocabulary_file: Path | None = None
+    gpu_lock_folder: Path | None = field(default=None, compare=False)
     is_harmony: bool = True
 
     def warm_up(self) -> None:
@@ -68,7 +68,7 @@ class Scorer:
 
 
 @functools.cache
-def claim_gpu(folder: Path) -> int:
+def claim_gpu(lock_folder: Path) -> int:
     """Claim the first free GPU for the life of this process, and return its number.
 
     Claims are file locks in one build's folder, so two builds do not see each other's claims and may use the same GPU.
@@ -76,9 +76,9 @@ def claim_gpu(folder: Path) -> int:
     """
     import torch
 
-    folder.mkdir(parents=True, exist_ok=True)
+    lock_folder.mkdir(parents=True, exist_ok=True)
     for number in range(torch.cuda.device_count()):
-        lock = os.open(folder / f"gpu-{number}", os.O_CREAT | os.O_RDWR)
+        lock = os.open(lock_folder / f"gpu-{number}", os.O_CREAT | os.O_RDWR)
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return number  # the file stays open, so the lock ends with the process
@@ -99,15 +99,15 @@ def load_scorer_model(scorer: Scorer) -> "LanguageModel":
         from pipeline_assets.corpus.scoring.load_model import load_model
     except ImportError as error:
         raise not_installed_error(error, "scoring") from None
-    recipe, locks = scorer.recipe, scorer.gpu_locks
+    recipe, lock_folder = scorer.recipe, scorer.gpu_lock_folder
     if recipe.device == "cuda" and torch.cuda.is_available():
-        torch.cuda.set_device(0 if recipe.spreads or locks is None else claim_gpu(locks))
-    model, tokens = load_model(scorer.folder, recipe), load_scorer_tokenizer(scorer).vocabulary_size
+        torch.cuda.set_device(0 if recipe.spreads or lock_folder is None else claim_gpu(lock_folder))
+    model, tokens = load_model(scorer.model_folder, recipe), load_scorer_tokenizer(scorer).vocabulary_size
     embeddings = model.network.get_input_embeddings().weight.shape[0]
     if tokens > embeddings:
         what = f"the tokenizer has {tokens:,} tokens, but the model has only {embeddings:,} embeddings"
-        raise InputError(what, scorer.folder, "use the tokenizer that the model was trained with")
-    if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _UNLIMITED):
+        raise InputError(what, scorer.model_folder, "use the tokenizer that the model was trained with")
+    if recipe.max_length is not None and recipe.max_length > (model.max_tokens or _NO_TOKEN_LIMIT):
         what = f"must be at most the model's {model.max_tokens:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, RecipeKey("scoring.max_length"), f"set {model.max_tokens} or less")
     return model
@@ -117,14 +117,14 @@ def load_scorer_model(scorer: Scorer) -> "LanguageModel":
 def load_scorer_tokenizer(scorer: Scorer) -> Tokenizer:
     """Load a scorer's tokenizer, and cache the latest one for this process."""
     if scorer.recipe.tokenizer == "o200k_harmony":
-        return load_encoder(VOCABULARY_SHA256, scorer.vocabulary)
-    return load_model_tokenizer(scorer.folder, scorer.is_harmony)
+        return load_encoder(VOCABULARY_SHA256, scorer.vocabulary_file)
+    return load_model_tokenizer(scorer.model_folder, scorer.is_harmony)
 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer_digest(scorer: Scorer) -> str:
     is_own = scorer.recipe.tokenizer == "model"
-    return f"sha256:{file_sha256(scorer.folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
+    return f"sha256:{file_sha256(scorer.model_folder / TOKENIZER_FILE) if is_own else VOCABULARY_SHA256}"
 
 
 def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer) -> Receipt:
@@ -137,29 +137,29 @@ def score_shard(job: ScoreJob, window: Window, folder: StagingView, scorer: Scor
     from pipeline_assets.corpus.scoring.nll import score_rows  # after `load_scorer_model` checked that torch exists
 
     started = time.monotonic()
-    limit = recipe.max_length or model.max_tokens or _UNLIMITED
+    limit = recipe.max_length or model.max_tokens or _NO_TOKEN_LIMIT
     ids, encoded = list[str](), list[token_rows.EncodedRow]()
-    tables = read_pool_rows(job.file, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, *OPTIONAL_COLUMNS])
+    tables = read_pool_rows(job.pool_path, np.array(job.row_numbers, np.int64), [*POOL_COLUMNS, *OPTIONAL_COLUMNS])
     for row in (row for table in tables for row in table.to_pylist()):
         ids.append(str(row["id"]))
         columns = (row["text"], row["loss_mode"], row.get("loss_rule"))
         encoded.append(token_rows.encode_row(*columns, tokenizer, limit, row.get("template")))
     rows = [row.tokens for row in encoded if row.reason is None]
-    scored = score_rows(model, rows, recipe.batch_tokens, job.batch_rows)
+    scored = score_rows(model, rows, recipe.batch_tokens, job.max_batch_rows)
     schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
     results = iter(scored.rows)
-    lines = [
+    scored_rows = [
         {"id": row_id, "pool_file": job.pool_file, "pool_row": number, "tokenizer_digest": _tokenizer_digest(scorer)}
         | _score_columns(row, next(results) if row.reason is None else None, recipe.token_nll)
         for row_id, number, row in zip(ids, job.row_numbers, encoded, strict=True)
     ]
     name = f"{WORK_FOLDER}/scored/{job.name}.parquet"
     with ParquetOutput(folder.path(name), schema) as output:
-        output.write(rows_to_table(lines, schema))
-    losses = sum((row.losses for row in encoded), Losses())
-    counts = _sum_counts(lines) | {"halved_batches": scored.halved_batches} | losses.to_counts()
+        output.write(rows_to_table(scored_rows, schema))
+    losses = sum((row.encoding_losses for row in encoded), Losses())
+    counts = _sum_counts(scored_rows) | {"halved_batches": scored.halved_batches} | losses.to_counts()
     seconds = _count_gpus(recipe) * (time.monotonic() - started)
-    notes = {"model": dict(model.facts), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
+    notes = {"model": dict(model.metadata), "made_by": scoring_environment(recipe), "gpu_seconds": seconds}
     return Receipt([output.output(name)], counts, notes)
 
 
@@ -170,7 +170,7 @@ def _count_gpus(recipe: ScoringRecipe) -> int:
     return 0 if recipe.device == "cpu" else torch.cuda.device_count() if recipe.spreads else 1
 
 
-def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", with_tokens: bool) -> dict[str, Any]:
+def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", with_token_nll: bool) -> dict[str, Any]:
     count = int(row.tokens.in_loss.sum())
     columns = {
         "truncated": row.tokens_lost > 0,
@@ -181,12 +181,12 @@ def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", with_toke
     }
     if score is None:
         return columns | {"reason": row.reason}
-    columns |= {"batch": score.batch, "batch_rows": score.batch_rows, "batch_tokens": score.batch_tokens}
+    columns |= {"batch": score.batch_number, "batch_rows": score.batch_rows, "batch_tokens": score.batch_tokens}
     if score.nll_sum is None or not math.isfinite(score.nll_sum):
         return columns | {"reason": OUT_OF_MEMORY if score.nll_sum is None else NOT_FINITE}
     mean = score.nll_sum / count
     return columns | {
-        "token_nll": score.token_nll.tolist() if with_tokens else None,
+        "token_nll": score.token_nll.tolist() if with_token_nll else None,
         "nll_sum": score.nll_sum,
         "nll_mean": mean,
         "ppl": math.exp(mean) if mean < 700 else math.inf,
@@ -194,12 +194,12 @@ def _score_columns(row: token_rows.EncodedRow, score: "RowNll | None", with_toke
     }
 
 
-def _sum_counts(lines: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _sum_counts(scored_rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     sums = {"tokens": "tokens", "completion_tokens": "completion_token_count"}
     sums |= {name: name for name in ("truncated", "tokens_lost")}
-    counts = {name: sum(line[column] for line in lines) for name, column in sums.items()}
-    counts |= {"documents": len(lines), "batches": len({line["batch"] for line in lines if "batch" in line})}
-    return counts | Counter(f"unscored/{line['reason']}" for line in lines if "reason" in line)
+    counts = {name: sum(row[column] for row in scored_rows) for name, column in sums.items()}
+    counts |= {"documents": len(scored_rows), "batches": len({row["batch"] for row in scored_rows if "batch" in row})}
+    return counts | Counter(f"unscored/{row['reason']}" for row in scored_rows if "reason" in row)
 
 
 def scoring_environment(recipe: ScoringRecipe) -> dict[str, str]:

@@ -47,15 +47,15 @@ def score_split(
     staging: StagingDir,
     files: Mapping[str, Path],
     selection: Selection,
-    model: str,
-    weights: object,
+    model_name: str,
+    model_location: object,
     recipe: ScoringRecipe,
     run_stage: StageRunner[ScoreJob],
 ) -> BuildResult:
     """Score the selected rows of a split, and write `scores.parquet`.
 
-    `files` maps each pool file's name, as in the column `pool_file`, to its path. `model` is the model's name
-    for the manifest, `weights` its location for errors. `run_stage` runs score shards, on this machine or on others.
+    `files` maps each pool file's name, as in the column `pool_file`, to its path. `model_name` is for the manifest,
+    `model_location` for errors. `run_stage` runs score shards, on this machine or on others.
 
     Raises:
         InputError: More than 1 % of the rows have no finite logits, or shards were scored in different environments.
@@ -65,10 +65,12 @@ def score_split(
         for file, (name, rows) in enumerate(selection.rows.items())
         for first in range(0, len(rows), recipe.shard_rows)
     ]
-    receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.size, weights))
-    tables = [staging.path(receipt.files[0].path) for receipt in receipts]
-    nll = np.concatenate([to_numpy(fill_null(read_columns(path, ["nll_mean"])["nll_mean"], np.nan)) for path in tables])
-    sample = _choose_sample(tables, nll, recipe.rescored)
+    receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.row_count, model_location))
+    score_files = [staging.path(receipt.files[0].path) for receipt in receipts]
+    nll = np.concatenate(
+        [to_numpy(fill_null(read_columns(path, ["nll_mean"])["nll_mean"], np.nan)) for path in score_files]
+    )
+    sample = _choose_sample(score_files, nll, recipe.rescored)
     rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _plan_rescoring(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
     stability = _measure_stability(sample, [staging.path(receipt.files[0].path) for receipt in rescored])
@@ -79,7 +81,7 @@ def score_split(
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     gpu_seconds = sum(receipt.notes["gpu_seconds"] for receipt in [*receipts, *rescored])
     loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
-    with_percentiles = _add_percentiles(tables, nll)
+    with_percentiles = _add_percentiles(score_files, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
     return BuildResult(
@@ -87,7 +89,10 @@ def score_split(
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},
-        {"model": {"name": model, **loaded_as, **_read_shared_note(receipts, "model", staging)}, "how_sure": stability},
+        {
+            "model": {"name": model_name, **loaded_as, **_read_shared_note(receipts, "model", staging)},
+            "how_sure": stability,
+        },
         provenance={
             "scored_by": _read_shared_note(receipts, "made_by", staging),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),
@@ -111,21 +116,21 @@ def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
     return 1 if recipe.spreads else max(torch.cuda.device_count(), 1)
 
 
-def _stop_if_not_finite(receipts: Iterator[Receipt], rows: int, weights: object) -> Iterator[Receipt]:
-    """Yield receipts; raise InputError once over 1 % of `rows` have no finite logits."""
+def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
+    """Yield receipts; raise InputError once over 1 % of `total_rows` have no finite logits."""
     not_finite = 0
     for receipt in receipts:
         not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
-        if not_finite > _MAX_NOT_FINITE_SHARE * rows:
-            what = f"the logits of {not_finite:,} of {rows:,} rows, more than 1 %, are not finite"
+        if not_finite > _MAX_NOT_FINITE_SHARE * total_rows:
+            what = f"the logits of {not_finite:,} of {total_rows:,} rows, more than 1 %, are not finite"
             fix = "check the model's weights, or use bfloat16 instead of float16"
-            raise InputError(what, weights, fix)
+            raise InputError(what, model_location, fix)
         yield receipt
 
 
-def _read_shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDir) -> Any:
+def _read_shared_note(receipts: Sequence[Receipt], key: str, staging: StagingDir) -> Any:
     """Return the value that a note has in all receipts; InputError if values differ."""
-    values = {json.dumps(receipt.notes[note], sort_keys=True): receipt.notes[note] for receipt in receipts}
+    values = {json.dumps(receipt.notes[key], sort_keys=True): receipt.notes[key] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"
         fix = "remove this folder, and score all shards on equal machines with equal library versions"
@@ -133,12 +138,12 @@ def _read_shared_note(receipts: Sequence[Receipt], note: str, staging: StagingDi
     return next(iter(values.values()))
 
 
-def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
+def _choose_sample(score_files: Sequence[Path], nll: NDArray[np.float64], count: int) -> dict[tuple[str, int], float]:
     """Choose evenly spaced scored rows; map (pool file, pool row) to `nll_mean`."""
     scored = np.flatnonzero(~np.isnan(nll))
     steps = np.linspace(0, len(scored) - 1, min(count, len(scored))).round().astype(np.int64)
     chosen, first, sample = scored[np.unique(steps)], 0, dict[tuple[str, int], float]()
-    for path in tables:
+    for path in score_files:
         table = read_columns(path, _ROW_COLUMNS)
         inside = chosen[(chosen >= first) & (chosen < first + len(table))] - first
         for row in table.take(to_arrow(inside)).to_pylist():
@@ -148,22 +153,22 @@ def _choose_sample(tables: Sequence[Path], nll: NDArray[np.float64], count: int)
 
 
 def _plan_rescoring(
-    sample: Iterable[tuple[str, int]], files: Mapping[str, Path], batch_rows: int
+    sample: Iterable[tuple[str, int]], files: Mapping[str, Path], max_batch_rows: int
 ) -> Iterator[ScoreJob]:
     """Yield a job for each pool file in the sample, to score its sampled rows again."""
     for number, (name, keys) in enumerate(itertools.groupby(sample, key=itemgetter(0))):
         rows = tuple(row for _, row in keys)
-        yield ScoreJob(f"rows-{batch_rows}-{number:05d}", name, files[name], rows, batch_rows)
+        yield ScoreJob(f"rows-{max_batch_rows}-{number:05d}", name, files[name], rows, max_batch_rows)
 
 
-def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequence[Path]) -> dict[str, Any]:
+def _measure_stability(sample: Mapping[tuple[str, int], float], rescored_files: Sequence[Path]) -> dict[str, Any]:
     """Measure how much rescoring changes the `nll_mean` of sampled rows.
 
     Keys: `rescored`, the number of rows; `error_bar`, the maximum difference for 95 % of the rows; `largest`, the
     maximum for all rows. Differences are nats per token, as decimal strings; None if no row was scored again.
     """
     differences: dict[tuple[str, int], float] = {}
-    for path in rescored:
+    for path in rescored_files:
         for row in read_columns(path, _ROW_COLUMNS).to_pylist():
             pool_row, nll = (row["pool_file"], row["pool_row"]), row["nll_mean"]
             difference = float("inf") if nll is None else abs(nll - sample[pool_row])
@@ -175,10 +180,10 @@ def _measure_stability(sample: Mapping[tuple[str, int], float], rescored: Sequen
     return {"rescored": len(values), "error_bar": repr(error_bar), "largest": repr(float(values.max()))}
 
 
-def _add_percentiles(tables: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
+def _add_percentiles(score_files: Sequence[Path], nll: NDArray[np.float64]) -> Iterator[pa.Table]:
     values, first = percentiles(nll), 0
     column = SCORES_SCHEMA.get_field_index("percentile_within_split")
-    for path in tables:
+    for path in score_files:
         table = read_columns(path)
         part = [None if np.isnan(value) else value for value in values[first : first + len(table)].tolist()]
         yield table.set_column(column, SCORES_SCHEMA.field(column), to_column(part, pa.float64()))

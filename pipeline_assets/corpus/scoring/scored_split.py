@@ -22,13 +22,13 @@ class ScoredSplit:
 
     Attributes:
         name: `dataset/split`.
-        scores: Parquet file with the columns of `SCORES_SCHEMA`, rows ordered by (`pool_file`, `pool_row`).
+        scores_file: Parquet file with the columns of `SCORES_SCHEMA`, rows ordered by (`pool_file`, `pool_row`).
         pool_files: Paths of the pool files by their names in the column `pool_file`.
         decisions: Decisions in the manifest of the scores: the model, and the stability of scores (`how_sure`).
     """
 
     name: str
-    scores: Path
+    scores_file: Path
     pool_files: Mapping[str, Path]
     decisions: Mapping[str, Any] = field(default_factory=dict)
 
@@ -37,7 +37,7 @@ class ScoredSplit:
 
         Each table has the scored rows of one row group of a pool file. A column that the file lacks has the type null.
         """
-        with StoredParquet(self.scores) as scores:
+        with StoredParquet(self.scores_file) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
             for file, runs in itertools.groupby(_group_by_file(scores, names), key=lambda run: run[0]):
                 yield from _join_scores(self.pool_files[file], [table for _, table in runs], pool_columns)
@@ -55,9 +55,9 @@ def _group_by_file(scores: Any, columns: Sequence[str]) -> Iterator[tuple[str, p
             start += length
 
 
-def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
+def _join_scores(pool_path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -> Iterator[pa.Table]:
     table, first = pa.concat_tables(runs), 0
-    for pool_table in read_pool_rows(path, to_numpy(table["pool_row"]), columns):
+    for pool_table in read_pool_rows(pool_path, to_numpy(table["pool_row"]), columns):
         joined = table.slice(first, len(pool_table))
         first += len(joined)
         for name in columns:
@@ -67,11 +67,11 @@ def _join_scores(path: Path, runs: Sequence[pa.Table], columns: Sequence[str]) -
         yield joined
 
 
-def read_pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
+def read_pool_rows(path: Path, row_numbers: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
     """Read some rows of a pool file, a table per row group.
 
-    `rows` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is read.
-    If the file lacks some of these rows, `InputError` is raised after the last table.
+    `row_numbers` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is
+    read. If the file lacks some of these rows, `InputError` is raised after the last table.
     """
     first = rows_read = 0
     with open_parquet(path) as file:
@@ -80,14 +80,14 @@ def read_pool_rows(path: Path, rows: NDArray[np.int64], columns: Iterable[str]) 
         for group in range(file.num_row_groups):
             stop = first + file.metadata.row_group(group).num_rows
             # The requested rows in [first, stop), counted from the start of the row group.
-            inside = rows[np.searchsorted(rows, first) : np.searchsorted(rows, stop)] - first
+            inside = row_numbers[np.searchsorted(row_numbers, first) : np.searchsorted(row_numbers, stop)] - first
             if len(inside):
                 with wrap_read_errors(path):
                     table = file.read_row_group(group, present, use_threads=False)
                 yield table.take(to_arrow(inside))
             first, rows_read = stop, rows_read + len(inside)
-    if rows_read < len(rows):
-        what = f"row {rows[0 if rows[0] < 0 else -1]:,} was scored, but the file has only {first:,} rows"
+    if rows_read < len(row_numbers):
+        what = f"row {row_numbers[0 if row_numbers[0] < 0 else -1]:,} was scored, but the file has only {first:,} rows"
         raise InputError(what, path, "run `corpusmill verify` on its folder")
 
 

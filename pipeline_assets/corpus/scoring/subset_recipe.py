@@ -33,14 +33,14 @@ class SubsetRule(RecipeSection):
 
     @pydantic.field_validator("percentile")
     @classmethod
-    def _check_band(cls, percentile: tuple[str, str]) -> tuple[str, str]:
+    def _check_percentile(cls, percentile: tuple[str, str]) -> tuple[str, str]:
         low, high = map(Fraction, percentile)
         if not low <= high <= 100:
             raise ValueError("write the lower percentile first, and at most 100")
         return percentile
 
     @property
-    def band(self) -> tuple[float, float]:
+    def percentile_range(self) -> tuple[float, float]:
         """Lowest and highest percentile, as floats."""
         return float(self.percentile[0]), float(self.percentile[1])
 
@@ -105,8 +105,8 @@ class SubsetsRecipe(RecipeSection):
             selecting a row, a later rule may select the row.
         seed: Seed of the choice of a rule that selects only some of its candidates.
         tokens: Whether token files are written; see `subset_tokens`.
-        terminators: Whether terminators count in loss masks; see `ControlTokenMask`.
-        headers: Whether headers count in loss masks; see `ControlTokenMask`.
+        terminators: Whether terminators count in loss masks; see `CountedControlTokens`.
+        headers: Whether headers count in loss masks; see `CountedControlTokens`.
     """
 
     rules: Annotated[Mapping[str, SubsetRule], pydantic.Field(default_factory=_default_rules, min_length=1)]

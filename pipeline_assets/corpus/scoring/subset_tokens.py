@@ -41,12 +41,12 @@ ROWS_SCHEMA = pa.schema(
     {"id": pa.string(), "split": pa.string(), "first_token": pa.int64(), "tokens": pa.int64(), "loss_rule": pa.string()}
 )
 _ARRAY_DTYPES = {"tokens.npy": "<i4", "loss_mask.npy": "|b1"}
-_COLUMNS = ["id", "text", "loss_mode", "loss_rule", "template"]
+_READ_COLUMNS = ["id", "text", "loss_mode", "loss_rule", "template"]
 _BATCH_ROWS, _BATCH_CHARACTERS = 64, 4 << 20  # rows that are read together, characters that are encoded together
 _FIX = "run `corpusmill verify` on the scored pools, then build them again"
 
 
-class ControlTokenMask(NamedTuple):
+class CountedControlTokens(NamedTuple):
     """Control tokens that count in a loss mask in addition to message bodies.
 
     Attributes:
@@ -57,9 +57,9 @@ class ControlTokenMask(NamedTuple):
     terminators: bool
     headers: bool
 
-    def rule(self, bodies: encode.LossMode) -> str:
+    def loss_rule(self, body_mode: encode.LossMode) -> str:
         """Return a row's loss rule: the rule for its bodies, then these settings."""
-        return f"{bodies.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
+        return f"{body_mode.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class _Shard:
 
 def write_token_files(
     staging: StagingDir,
-    subsets: Mapping[str, Sequence[OutputFile]],
-    encoder: Tokenizer,
-    control_tokens: ControlTokenMask,
+    subset_files: Mapping[str, Sequence[OutputFile]],
+    tokenizer: Tokenizer,
+    control_tokens: CountedControlTokens,
     settings: RunSettings,
 ) -> list[OutputFile]:
     """Write the token files of subsets from their Parquet files, in row order."""
@@ -88,26 +88,26 @@ def write_token_files(
             _Shard(f"{name}-{number:05d}", file.path.partition("/")[2].rsplit("-", 3)[0], staging.path(file.path))
             for number, file in enumerate(files)
         ]
-        for name, files in subsets.items()
+        for name, files in subset_files.items()
         if files
     }
-    work = functools.partial(encode_rows, encoder=encoder, control_tokens=control_tokens)
-    warm_up = functools.partial(_build_tables, encoder)
+    work = functools.partial(encode_rows, tokenizer=tokenizer, control_tokens=control_tokens)
+    warm_up = functools.partial(_build_encoder_tables, tokenizer)
     receipts = run_stage("token_rows", work, [*itertools.chain(*shards.values())], staging, settings, warm_up)
     encoded = {name: [next(receipts).files for _ in subset_shards] for name, subset_shards in shards.items()}
     return [file for name, parts in encoded.items() for file in _concatenate(staging, f"{TOKENS_FOLDER}/{name}", parts)]
 
 
-def _build_tables(encoder: Tokenizer) -> None:
+def _build_encoder_tables(tokenizer: Tokenizer) -> None:
     """Build the encoder's tables before workers are forked."""
-    if not isinstance(encoder, HarmonyEncoder):
+    if not isinstance(tokenizer, HarmonyEncoder):
         return
-    [encoded] = encoder.encode_controlled([b"the first text builds the tables"], CONTROL_TOKENS)
-    encoder.decode(encoded.ids)
+    [encoded] = tokenizer.encode_controlled([b"the first text builds the tables"], CONTROL_TOKENS)
+    tokenizer.decode(encoded.ids)
 
 
 def encode_rows(
-    shard: _Shard, window: Window, folder: StagingView, encoder: Tokenizer, control_tokens: ControlTokenMask
+    shard: _Shard, window: Window, folder: StagingView, tokenizer: Tokenizer, control_tokens: CountedControlTokens
 ) -> Receipt:
     """Encode a shard's rows; InputError if tokens do not decode to a row's text.
 
@@ -118,7 +118,7 @@ def encode_rows(
     rows: list[dict[str, Any]] = []
     first_token = 0
     with DurableFile(folder.path(names[0])) as ids, DurableFile(folder.path(names[1])) as masks:
-        for row, tokens, mask in _encode_batches(shard, encoder, control_tokens):
+        for row, tokens, mask in _encode_batches(shard, tokenizer, control_tokens):
             ids.write(tokens.data)
             masks.write(mask.data)
             rows.append({**row, "split": shard.split, "first_token": first_token, "tokens": len(tokens)})
@@ -129,31 +129,31 @@ def encode_rows(
 
 
 def _encode_batches(
-    shard: _Shard, encoder: Tokenizer, control_tokens: ControlTokenMask
+    shard: _Shard, tokenizer: Tokenizer, control_tokens: CountedControlTokens
 ) -> Iterator[tuple[dict[str, str], NDArray[np.int32], NDArray[np.bool_]]]:
     """Yield each row's `id` and `loss_rule` (as a dict), token ids and loss mask."""
     for batch in group_by_size(_read_rows(shard.file), lambda row: len(row["text"] or ""), _BATCH_CHARACTERS):
         names = [f"{shard.split} {row['id']}" for row in batch]
         parsed_rows = [_parse_row(row, name) for row, name in zip(batch, names, strict=True)]
-        are_harmony = isinstance(encoder, HarmonyEncoder)
+        are_harmony = isinstance(tokenizer, HarmonyEncoder)
         encoded = list[encode.HarmonyTokens]()
         try:
             if are_harmony:
-                encoded += encode.encode_harmony([parsed for parsed, _ in parsed_rows], encoder)
+                encoded += encode.encode_harmony([parsed for parsed, _ in parsed_rows], tokenizer)
             else:
                 for row, (parsed, mode) in zip(batch, parsed_rows, strict=True):
-                    encoded.append(encode_row(parsed, row["template"], mode, encoder))
+                    encoded.append(encode_row(parsed, row["template"], mode, tokenizer))
         except Refusal as refusal:
             number = refusal.message if are_harmony else len(encoded)
             raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
-            mask = _build_loss_mask(parsed, tokens, mode, control_tokens, encoder, name)
-            yield {"id": row["id"], "loss_rule": control_tokens.rule(mode)}, tokens.ids, mask
+            mask = _build_loss_mask(parsed, tokens, mode, control_tokens, tokenizer, name)
+            yield {"id": row["id"], "loss_rule": control_tokens.loss_rule(mode)}, tokens.ids, mask
 
 
 def _read_rows(file: Path) -> Iterator[dict[str, Any]]:
     with StoredParquet(file) as parquet:
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=_COLUMNS, use_threads=False):
+        for batch in parquet.iter_batches(_BATCH_ROWS, columns=_READ_COLUMNS, use_threads=False):
             yield from batch.to_pylist()
 
 
@@ -169,9 +169,9 @@ def _parse_row(row: Mapping[str, Any], name: str) -> tuple[ParsedText, encode.Lo
 def _build_loss_mask(
     parsed: ParsedText,
     tokens: encode.HarmonyTokens,
-    mode: encode.LossMode,
-    control_tokens: ControlTokenMask,
-    encoder: Tokenizer,
+    loss_mode: encode.LossMode,
+    control_tokens: CountedControlTokens,
+    tokenizer: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
     """Build the loss mask of a row, shape (tokens,); check that tokens decode to text.
@@ -181,50 +181,50 @@ def _build_loss_mask(
     was already compared with its tokens when it was encoded.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
-    if isinstance(mode, MarkedSpans):  # was checked when the row was encoded
-        special = np.flatnonzero(np.isin(tokens.ids, [*encoder.special_ids.values()]))
+    if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded
+        special = np.flatnonzero(np.isin(tokens.ids, [*tokenizer.special_ids.values()]))
         limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
-        for number in mode.messages:
+        for number in loss_mode.messages:
             start, stop = tokens.bodies[number].tolist()
             ends = special[(special >= stop) & (special < limits[number])][: control_tokens.terminators]
             mask[start : stop if not len(ends) else ends[0] + 1] = True
         return mask
-    message_starts = np.flatnonzero(tokens.ids == encoder.special_ids[START])
-    for number in encode.loss_messages(parsed, mode):
+    message_starts = np.flatnonzero(tokens.ids == tokenizer.special_ids[START])
+    for number in encode.loss_messages(parsed, loss_mode):
         message, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
         begin = message.body.start  # in characters; start and stop are in tokens
         if control_tokens.headers:
             author = ":".join(filter(None, (message.message.role, message.message.name)))
-            start = _find_stop(author, tokens.ids, int(message_starts[number]) + 1, start, encoder)
+            start = _find_stop(author, tokens.ids, int(message_starts[number]) + 1, start, tokenizer)
             begin = message.span.start + len(START) + len(author)
         mask[start : stop + control_tokens.terminators] = True  # a terminator is one token
         spans.append(parsed.text[begin : message.span.stop if control_tokens.terminators else message.body.stop])
-    if encoder.decode(tokens.ids) != parsed.text:
+    if tokenizer.decode(tokens.ids) != parsed.text:
         raise InputError("tokens do not decode to the row's text", name, _FIX)
     # Edges of the runs of True values, as (start, stop) pairs; False at both ends completes the outer runs.
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).reshape(-1, 2)
-    if [encoder.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
+    if [tokenizer.decode(tokens.ids[start:stop]) for start, stop in edges.tolist()] != [*filter(None, spans)]:
         raise InputError("tokens in the loss mask do not decode to the text that counts", name, _FIX)
     return mask
 
 
-def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, encoder: Tokenizer) -> int:
+def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
     """Return the index after the tokens from `start` that decode to `text`, or `stop`."""
-    return next((index for index in range(start + 1, stop) if encoder.decode(ids[start:index]) == text), stop)
+    return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 
-def _concatenate(staging: StagingDir, folder: str, parts: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
-    total = sum(part[0].rows for part in parts)
+def _concatenate(staging: StagingDir, folder: str, shard_files: Sequence[Sequence[OutputFile]]) -> Iterator[OutputFile]:
+    total = sum(part[0].rows for part in shard_files)
     for index, (name, kind) in enumerate(_ARRAY_DTYPES.items()):
         with DurableFile(staging.path(f"{folder}/{name}")) as file:
             write_npy_header(file, kind, (total,))
-            for part in parts:
+            for part in shard_files:
                 file.append(staging.path(part[index].path), part[index].bytes, part[index].sha256)
         yield OutputFile.uncompressed(f"{folder}/{name}", total, file)
-    firsts = itertools.accumulate((part[0].rows for part in parts), initial=0)
+    firsts = itertools.accumulate((part[0].rows for part in shard_files), initial=0)
     column = ROWS_SCHEMA.get_field_index("first_token")
     tables = (
         rows.set_column(column, ROWS_SCHEMA[column], to_arrow(to_numpy(rows[column]) + first))
-        for rows, first in zip((read_columns(staging.path(part[2].path)) for part in parts), firsts, strict=False)
+        for rows, first in zip((read_columns(staging.path(part[2].path)) for part in shard_files), firsts, strict=False)
     )
     yield write_table(staging.path(f"{folder}/rows.parquet"), f"{folder}/rows.parquet", tables, ROWS_SCHEMA)

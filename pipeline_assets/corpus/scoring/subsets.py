@@ -26,11 +26,11 @@ from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
 from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import are_near_boundary, choose_rows, selection_ranks
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
 from pipeline_assets.corpus.scoring.scores import SCORES_SCHEMA
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
-from pipeline_assets.corpus.scoring.subset_tokens import ControlTokenMask, write_token_files
+from pipeline_assets.corpus.scoring.subset_tokens import CountedControlTokens, write_token_files
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
@@ -85,7 +85,7 @@ def choose_subsets(
     scored = _ScoredRows(splits, recipe)
     chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered_rules, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored, chosen, settings)
-    control_tokens = ControlTokenMask(recipe.terminators, recipe.headers)
+    control_tokens = CountedControlTokens(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
     is_out, is_candidate = np.any(chosen, axis=1), np.any(scored.candidates, axis=1)
     has_score = ~np.isnan(scored.nll)
@@ -120,7 +120,7 @@ class _ScoredRows:
 
     def __init__(self, splits: Sequence[ScoredSplit], recipe: SubsetsRecipe) -> None:
         self._splits, self.recipe = splits, recipe
-        self._stops = np.cumsum([read_footer(split.scores).num_rows for split in splits]).tolist()
+        self._stops = np.cumsum([read_footer(split.scores_file).num_rows for split in splits]).tolist()
         shape = (self._stops[-1] if splits else 0, len(recipe.order))
         self.nll, self.percentile = np.empty(shape[0]), np.empty(shape[0])
         self.tokens, self.completion_tokens = np.empty(shape[0], np.int64), np.empty(shape[0], np.int64)
@@ -135,7 +135,7 @@ class _ScoredRows:
                 *(name for rule in recipe.ordered_rules for name in rule.strata_columns),
             }
         )
-        for split, rows in self.splits():
+        for split, rows in self.split_ranges():
             first = rows.start
             for table in split.rows(["id", "nll_mean", "percentile_within_split"], columns):
                 self._add(_cast_columns(table, columns, split), slice(first, first + len(table)), split.name)
@@ -145,15 +145,15 @@ class _ScoredRows:
                 order = {name: number for number, name in enumerate(sorted(numbers))}
                 self.strata[:, column] = np.array([order[name] for name in numbers], np.int32)[self.strata[:, column]]
 
-    def splits(self) -> Iterator[tuple[ScoredSplit, slice]]:
+    def split_ranges(self) -> Iterator[tuple[ScoredSplit, slice]]:
         for split, first, stop in zip(self._splits, [0, *self._stops], self._stops, strict=False):
             yield split, slice(first, stop)
 
-    def _add(self, table: pa.Table, rows: slice, split: str) -> None:
-        self.nll[rows] = to_numpy(fill_null(table["nll_mean"], math.nan))
-        self.percentile[rows] = to_numpy(fill_null(table["percentile_within_split"], math.nan))
-        self.tokens[rows] = to_numpy(fill_null(table["stats_tokens"], 0))
-        self.completion_tokens[rows] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
+    def _add(self, table: pa.Table, row_range: slice, split: str) -> None:
+        self.nll[row_range] = to_numpy(fill_null(table["nll_mean"], math.nan))
+        self.percentile[row_range] = to_numpy(fill_null(table["percentile_within_split"], math.nan))
+        self.tokens[row_range] = to_numpy(fill_null(table["stats_tokens"], 0))
+        self.completion_tokens[row_range] = to_numpy(fill_null(table["stats_completion_tokens"], 0))
         self.present_columns |= {name for name in self.recipe.condition_columns if table[name].null_count < len(table)}
         if any(rule.where for rule in self.recipe.ordered_rules):
             import polars as pl  # only in this process and only if needed: its threads do not survive a fork
@@ -161,23 +161,23 @@ class _ScoredRows:
             frame = pl.DataFrame(pl.from_arrow(table))
         for column, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered_rules, strict=True)):
             for condition in rule.where:
-                self.meets_conditions[rows, column] &= matching_rows(frame, condition)
-            low, high = rule.band  # a NaN percentile is in no band
-            in_band = (self.percentile[rows] >= low) & (self.percentile[rows] <= high)
-            candidates = self.meets_conditions[rows, column] & in_band
-            self.candidates[rows, column] = candidates
+                self.meets_conditions[row_range, column] &= matching_rows(frame, condition)
+            low, high = rule.percentile_range  # a NaN percentile is in no band
+            in_band = (self.percentile[row_range] >= low) & (self.percentile[row_range] <= high)
+            candidates = self.meets_conditions[row_range, column] & in_band
+            self.candidates[row_range, column] = candidates
             if rule.strata_columns:
                 values = (
                     ["" if value is None else str(value) for value in table[name].to_pylist()]
                     for name in rule.strata_columns
                 )
                 names, numbers = zip(*values, strict=True), self._stratum_numbers[column]
-                self.strata[rows, column] = [numbers.setdefault(name, len(numbers)) for name in names]
+                self.strata[row_range, column] = [numbers.setdefault(name, len(numbers)) for name in names]
             if rule.max_rows is not None or rule.balance:
                 numbers_in_table = np.flatnonzero(candidates)
                 ids = table["id"].take(to_arrow(numbers_in_table)).to_pylist()
                 ranks = selection_ranks(self.recipe.seed, name, split, ids)
-                self.ranks[rows.start + numbers_in_table, column] = ranks
+                self.ranks[row_range.start + numbers_in_table, column] = ranks
 
 
 def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -> pa.Table:
@@ -198,7 +198,7 @@ def _write_subsets(
     """Run the second pass: write the chosen rows; return the files by rule, in order."""
     shards = []
     for column, rule in enumerate(scored.recipe.order):
-        for number, (split, rows) in enumerate(scored.splits()):
+        for number, (split, rows) in enumerate(scored.split_ranges()):
             name = f"{rule}-{number:05d}"
             shards.append(_Shard(name, rule, split, staging.path(f"{WORK_FOLDER}/chosen/{name}")))
             with CheckedFile(shards[-1].mask_file) as work:
@@ -243,22 +243,22 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
     - `candidates`: number of rows that are in the band and meet all conditions; `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
     - `could_flip`: counts over the splits with an error bar; null without such a split. `rows` is the number of rows
-      that meet the conditions and are near a boundary (`is_near_boundary`); `share` is `rows` divided by the
+      that meet the conditions and are near a boundary (`are_near_boundary`); `share` is `rows` divided by the
       number of rows that are among these rows, among the candidates, or both;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
-    bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.splits()}
+    bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.split_ranges()}
     rules, is_known = dict[str, Any](), set(bars.values()) != {None}
     for column, (name, rule) in enumerate(zip(scored.recipe.order, scored.recipe.ordered_rules, strict=True)):
         flips, could_be, by_split = 0, 0, {}
-        for split, rows in scored.splits():
+        for split, rows in scored.split_ranges():
             nll, percentile, bar = scored.nll[rows], scored.percentile[rows], bars[split.name]
             if (selected := chosen[rows, column]).any():
                 values = {"nll_mean": nll[selected], "percentile": percentile[selected]}
                 ranges = {key: [repr(float(array.min())), repr(float(array.max()))] for key, array in values.items()}
                 by_split[split.name] = {"rows": int(selected.sum()), **ranges}
             if bar is not None:
-                near = is_near_boundary(nll, percentile, rule, float(bar)) & scored.meets_conditions[rows, column]
+                near = are_near_boundary(nll, percentile, rule, float(bar)) & scored.meets_conditions[rows, column]
                 flips += int(near.sum())
                 could_be += int((near | scored.candidates[rows, column]).sum())
         rules[name] = {

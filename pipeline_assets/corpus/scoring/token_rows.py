@@ -15,7 +15,7 @@ NO_TEXT = "no_text"
 NO_COMPLETION = "no_completion"
 NO_COMPLETION_LEFT = "no_completion_left"
 UNKNOWN_LOSS_MODE = "unknown_loss_mode"
-_CUT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+_REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class EncodedRow:
     Attributes:
         completion_bytes: UTF-8 bytes of the tokens that count.
         tokens_lost: Number of tokens that were cut off at the end.
-        losses: Counts of the text that the tokenizer lost, the truncated part included.
+        encoding_losses: Counts of the text that the tokenizer lost, the truncated part included.
         reason: None if a token counts; else `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
             `no_completion_left` (completion cut off), or the reason of the `Refusal` of an invalid text.
     """
@@ -50,7 +50,7 @@ class EncodedRow:
     tokens: TokenRow = _NO_TOKENS
     completion_bytes: int = 0
     tokens_lost: int = 0
-    losses: Losses = NO_LOSSES
+    encoding_losses: Losses = NO_LOSSES
     reason: str | None = None
 
 
@@ -88,7 +88,7 @@ def encode_row(
             completion_bytes += len(text[slice(*parsed.messages[number].body)].encode())
         elif start < max_length:
             # The cut may divide a character, whose first bytes decode to replacement characters.
-            completion = tokenizer.decode(encoded.ids[start:max_length]).rstrip(_CUT_CHARACTER)
+            completion = tokenizer.decode(encoded.ids[start:max_length]).rstrip(_REPLACEMENT_CHARACTER)
             completion_bytes += len(completion.encode())
     kept = TokenRow(encoded.ids[:max_length], in_loss[:max_length])
     reason = None if kept.in_loss.any() else NO_COMPLETION_LEFT if in_loss.any() else NO_COMPLETION

@@ -35,7 +35,7 @@ Saved = Callable[[str], Path]
 def test_what_is_recorded_of_a_model(saved: Saved) -> None:
     model = load_model(saved("GptOss"), CPU)
 
-    assert model.facts == {
+    assert model.metadata == {
         "architecture": "GptOssForCausalLM",
         "attention": f"{ROW_ATTENTION} (scaled_dot_product_attention)",
         "experts": "grouped_mm",
@@ -47,7 +47,7 @@ def test_what_is_recorded_of_a_model(saved: Saved) -> None:
 def test_an_attention_that_is_asked_for_is_taken(saved: Saved) -> None:
     model = load_model(saved("GptOss"), ScoringRecipe(attention="eager"))
 
-    assert (model.facts["attention"], model.is_packed) == ("eager", False)
+    assert (model.metadata["attention"], model.is_packed) == ("eager", False)
 
 
 QUANTISED = {"quantization_config": MXFP4}
@@ -177,7 +177,7 @@ def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
     head = network.get_output_embeddings()
     assert tuple(head.weight.shape) == (201_088, 2_880)
     assert 115e9 < sum(weight.numel() for weight in network.parameters()) < 119e9
-    assert loading._set_row_attention(network)
+    assert loading._try_row_attention(network)
     assert loading._find_head(network, tmp_path).scale == 1.0
     with pytest.raises(InputError, match="mxfp4 weights would become bfloat16"):
         check_quantisation(config, tmp_path, dequantises=False)

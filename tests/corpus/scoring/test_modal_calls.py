@@ -58,7 +58,7 @@ def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder
 
     line = refusal(lambda: list(launcher.run("score", jobs, folder)), RetryableError)
 
-    assert line.startswith(f"{jobs[1].file}: {DIED}, 3 times on shard b; ")
+    assert line.startswith(f"{jobs[1].pool_path}: {DIED}, 3 times on shard b; ")
     assert len(pids_of(jobs[1])) == 3
     assert folder.receipt("score", "a") is not None
     assert calls_written(folder) == []

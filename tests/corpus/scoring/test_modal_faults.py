@@ -61,8 +61,12 @@ def test_what_keeps_a_call_from_starting_is_told(
 @pytest.mark.parametrize(
     ("missing", "settings", "says"),
     [
-        ({"pools": None}, {}, "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish them"),
-        ({"model": None}, {}, "scoring.model: the model is in a local folder"),
+        (
+            {"pool_files": None},
+            {},
+            "mine/train: pools are in a local folder, and Modal reads pools of a hub; publish them",
+        ),
+        ({"model_files": None}, {}, "scoring.model: the model is in a local folder"),
         (
             {},
             {"gpu": "H100!"},

@@ -119,7 +119,7 @@ def test_blocks_of_the_vocabulary_make_no_difference(words: int, monkeypatch: py
     hidden, weight = torch.randn(40, 16, generator=generator), torch.randn(500, 16, generator=generator)
     bias, targets = torch.randn(500, generator=generator), torch.randint(0, 500, (40,), generator=generator)
     asked = torch.nn.functional.cross_entropy(hidden @ weight.T + bias, targets, reduction="none")
-    monkeypatch.setattr(nll, "_CPU_BLOCK", (13, words))
+    monkeypatch.setattr(nll, "_CPU_BLOCK_SHAPE", (13, words))
 
     assert torch.allclose(token_nll(hidden, targets, LmHead(weight, bias)), asked, atol=1e-5)
 
@@ -134,9 +134,13 @@ def test_logits_that_are_minus_infinity_are_words_that_never_come() -> None:
 
 
 def test_the_buffer_of_logits_is_bounded_by_construction() -> None:
-    positions, words = nll._CPU_BLOCK
+    positions, words = nll._CPU_BLOCK_SHAPE
 
-    assert nll._GPU_POSITIONS * (nll.BUFFER_BYTES // 4 // nll._GPU_POSITIONS) * 4 <= nll.BUFFER_BYTES == 1 << 30
+    assert (
+        nll._GPU_BLOCK_POSITIONS * (nll.BUFFER_BYTES // 4 // nll._GPU_BLOCK_POSITIONS) * 4
+        <= nll.BUFFER_BYTES
+        == 1 << 30
+    )
     assert positions * words * 4 <= nll.BUFFER_BYTES
 
 
@@ -163,7 +167,7 @@ def test_a_batch_too_large_for_the_memory_is_halved(name: str, saved: Saved, mon
     whole = LanguageModel.hidden_states
 
     def small(self: LanguageModel, rows: list[np.ndarray]) -> torch.Tensor:
-        if self.batch_tokens([len(row) for row in rows]) > 130:
+        if self.count_batch_tokens([len(row) for row in rows]) > 130:
             raise torch.OutOfMemoryError
         return whole(self, rows)
 

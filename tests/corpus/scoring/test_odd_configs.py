@@ -111,7 +111,7 @@ def test_no_quantisation_and_no_limit_are_no_errors(positions: int, folder: Path
 
     model = load_model(folder, ScoringRecipe())
 
-    assert (model.facts["quantization"], model.max_tokens) == (None, None)
+    assert (model.metadata["quantization"], model.max_tokens) == (None, None)
 
 
 @pytest.mark.parametrize("name", MODELS)

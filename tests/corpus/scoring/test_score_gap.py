@@ -145,7 +145,7 @@ def test_it_is_told_as_aligned_lines(tmp_path: Path) -> None:
 
     found = gap_of(tmp_path, first, second)
 
-    assert [*align(found.rows(), range(1, 8)), *found.warnings()] == [
+    assert [*align(found.table_rows(), range(1, 8)), *found.warnings()] == [
         "              rows  bytes   first  second      gap       95 % interval  second better",
         "all              2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",
         "maths/low        2     40  0.7213  0.5771  -0.1443  -0.4270 to +0.1385         50.0 %",

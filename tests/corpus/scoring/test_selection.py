@@ -27,7 +27,7 @@ def test_all_rows_are_scored(tmp_path: Path) -> None:
     found = selected(tmp_path, {"a.parquet": rows_of(3), "b.parquet": rows_of(2, first=3)})
 
     assert chosen(found) == {"a.parquet": [0, 1, 2], "b.parquet": [0, 1]}
-    assert (found.size, found.counts) == (5, {"rows": 5})
+    assert (found.row_count, found.counts) == (5, {"rows": 5})
 
 
 def test_an_id_is_scored_once_where_it_comes_first(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_sample_is_the_same_rows_however_they_lie_in_files(tmp_path: Path) -> 
     together = selected(tmp_path / "one", {"a.parquet": rows}, 6)
     apart = selected(tmp_path / "two", {"a.parquet": rows[:7], "b.parquet": rows[7:]}, 6)
 
-    assert together.size == apart.size == 6
+    assert together.row_count == apart.row_count == 6
     assert chosen(together)["a.parquet"] == [
         *chosen(apart)["a.parquet"],
         *(7 + row for row in chosen(apart)["b.parquet"]),
@@ -113,7 +113,7 @@ def test_text_of_few_values_is_text_too(tmp_path: Path) -> None:
     modes = table["loss_mode"].combine_chunks().dictionary_encode()
     pq.write_table(table.set_column(2, "loss_mode", modes), tmp_path / "a.parquet")
 
-    assert select_rows({"a.parquet": tmp_path / "a.parquet"}, None).size == 3
+    assert select_rows({"a.parquet": tmp_path / "a.parquet"}, None).row_count == 3
 
 
 def write_lines(path: Path) -> None:

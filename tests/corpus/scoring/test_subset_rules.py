@@ -16,7 +16,7 @@ def test_the_default_rules_take_in_this_order() -> None:
     unverified = ("anchor_unverified", "challenge_unverified", "learning_unverified")
     assert recipe.order == ("anchor", "restoration", "challenge", "learning", *unverified)
     bands = [(0, 25), (40, 60), (90, 100), (75, 100), (0, 25), (90, 100), (75, 100)]
-    assert [rule.band for rule in recipe.ordered_rules] == bands
+    assert [rule.percentile_range for rule in recipe.ordered_rules] == bands
 
 
 def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:

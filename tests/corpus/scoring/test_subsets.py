@@ -18,7 +18,7 @@ from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
-from pipeline_assets.corpus.scoring.row_choice import choose_rows, is_near_boundary, select_candidates, selection_ranks
+from pipeline_assets.corpus.scoring.row_choice import are_near_boundary, choose_rows, select_candidates, selection_ranks
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import COLUMN_DESCRIPTIONS, SUBSET_SCHEMA
@@ -303,7 +303,7 @@ def test_rows_within_the_error_bar_of_a_boundary_are_near_it(
 ) -> None:
     values = np.array(nll)
 
-    assert is_near_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
+    assert are_near_boundary(values, percentiles(values), SubsetRule(percentile=band), error_bar).tolist() == near
 
 
 LIMITED = st.builds(
@@ -336,9 +336,9 @@ def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
 
 def test_scores_of_rows_that_their_pools_do_not_have_stop_it(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
-    scores = pq.read_table(split.scores)
+    scores = pq.read_table(split.scores_file)
     rows = pa.array([-1, *scores["pool_row"].to_pylist()[1:]], pa.int64())
-    pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores)
+    pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores_file)
 
     with pytest.raises(InputError, match="row -1 was scored, but the file has only 3 rows"):
         subsets_of(tmp_path, [split], {"all": {}})
