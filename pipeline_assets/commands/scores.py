@@ -19,7 +19,7 @@ from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
 from pipeline_assets.commands.options import Content, SectionOptions
 from pipeline_assets.commands.terminal import align, as_command, pluralize, print_lines
-from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, pooled_split
+from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import has_files, list_files
@@ -205,7 +205,7 @@ def _score_lines(artifact: Artifact) -> Iterator[str]:
 def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
     """Return the recipe section of sealed pools, with the splits that have rows."""
     files = open_artifact(pools.folder).manifest.identity.files
-    splits = list(dict.fromkeys(pooled_split(file.path) for file in files))
+    splits = list(dict.fromkeys(source_split(file.path) for file in files))
     return {"folder": pools.folder.relative_to(root).as_posix(), "dataset": str(pools.partition), "splits": splits}
 
 
@@ -228,7 +228,7 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     for name in names:
         is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
         if is_in_folder and name.endswith(".parquet") and name not in token_tables:
-            stored = pooled_split(name)
+            stored = source_split(name)
             split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
             if (other := stored_names.setdefault(split, stored)) != stored:
                 what = f"the files of {other!r} and of {stored!r} would be one split, {split}"

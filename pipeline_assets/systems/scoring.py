@@ -14,7 +14,7 @@ from pipeline_assets.build.pins.raw_pin import preview_inputs
 from pipeline_assets.build.rows.conversations import SubsetRows
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
-from pipeline_assets.corpus.nemotron.pools import pooled_split
+from pipeline_assets.corpus.nemotron.pools import source_split
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
@@ -165,7 +165,7 @@ def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Ite
             yield {file.name: file.path for file in files}
         return
     artifact = open_artifact(run.root / pools.folder)
-    names = [file.path for file in artifact.manifest.identity.files if pooled_split(file.path) == split]
+    names = [file.path for file in artifact.manifest.identity.files if source_split(file.path) == split]
     if not names:
         raise InputError(f"no pool has a row of the split {split}", artifact.folder, "omit the split in the recipe")
     yield {name: artifact.path(name) for name in names}

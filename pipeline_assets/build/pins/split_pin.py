@@ -19,7 +19,7 @@ from pipeline_assets.build.pins import raw_pin
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.formats.codecs import detect_codec
-from pipeline_assets.corpus.nemotron.source_rows import is_blank, plan_sample, read_piece
+from pipeline_assets.corpus.nemotron.source_rows import is_blank_line, plan_sample, read_piece
 from pipeline_assets.corpus.nemotron.splits import SplitFiles, detect_format, find_split, find_splits
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -184,7 +184,7 @@ class SampledSplit:
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
         for shard in plan_sample(local_files, rows):
             missing = 0  # rows that the pieces so far should have contributed but did not contain
-            for piece, limit in zip(shard.pieces, shard.limits or (), strict=True):
+            for piece, limit in zip(shard.pieces, shard.row_limits or (), strict=True):
                 missing += limit  # a later piece makes up for them, as in `read_shard`
                 if isinstance(piece, ByteRange) and piece.file.path.parent == self.folder:
                     missing -= self._copy_rows(piece, missing, listed[piece.file.path])
@@ -213,7 +213,7 @@ class SampledSplit:
         first = max(piece.start - 1, 0)
         with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = split_lines(regroup_by_lines(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
-            offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank(line))
+            offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank_line(line))
             return sum(1 for _ in itertools.islice(offsets, limit))
 
     def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.store import (
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row, uses_chat_template
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.parquet_rows import find_row, read_row
-from pipeline_assets.corpus.harmony.encode import loss_messages
+from pipeline_assets.corpus.harmony.encode import loss_message_indexes
 from pipeline_assets.corpus.harmony.message import MESSAGE, START, Refusal, Role
 from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.corpus.nemotron.schema import DROPPED_FILE, SCHEMA
@@ -92,7 +92,7 @@ class ConversationRows(FileRows):
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
         try:
             parsed, mode = parse_row(part.text, part.record["template"], "", part.record["loss_rule"])
-            counting = frozenset(loss_messages(parsed, mode))
+            counting = frozenset(loss_message_indexes(parsed, mode))
         except Refusal:
             return []
         except ValueError:  # an unknown rule

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
 from pipeline_assets.spine.errors import InputError
 
 TEMPLATE_PREFIX, SPAN_RULE_VERSION = "chat/", "spans/1"
-_MARK = re.compile(
+_ENTRY = re.compile(
     r"(system|user|assistant|tool)(?:/(analysis|commentary|final))?(?:=([^\s<]+?))?@(\d+)-(\d+)"
     r'(?::(?:(\d+)-(\d+)|("\S*")))?(\*?)'
 )
@@ -60,7 +60,7 @@ def uses_chat_template(template: str | None) -> bool:
     return template is not None and template.startswith(TEMPLATE_PREFIX)
 
 
-def format_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
+def format_loss_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
     """Format the `loss_rule` of a text.
 
     `counted_messages` has the indices of the messages that count in the loss.
@@ -88,24 +88,24 @@ def parse_row(
         ValueError: The loss rule is unknown, or does not fit the text.
     """
     if uses_chat_template(template):
-        return _parse_rule(text, loss_rule or "")
+        return _parse_marked_text(text, loss_rule or "")
     mode, parsed = encode.row_loss_mode(loss_mode, loss_rule), parse_harmony(text)
-    encode.loss_messages(parsed, mode)  # raises if the mode does not fit the text
+    encode.loss_message_indexes(parsed, mode)  # raises if the mode does not fit the text
     return parsed, mode
 
 
 def parse_text(text: str, template: str | None, loss_rule: str | None) -> ParsedText:
     """Parse a row's text like `parse_row`; for a Harmony text, `loss_rule` is ignored."""
-    return _parse_rule(text, loss_rule or "")[0] if uses_chat_template(template) else parse_harmony(text)
+    return _parse_marked_text(text, loss_rule or "")[0] if uses_chat_template(template) else parse_harmony(text)
 
 
-def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
-    version, *marks = rule.split(" ")
+def _parse_marked_text(text: str, loss_rule: str) -> tuple[ParsedText, encode.LossMode]:
+    version, *marks = loss_rule.split(" ")
     if version != SPAN_RULE_VERSION or not marks:
-        raise ValueError(f"loss_rule is {rule!r:.80}, expected {SPAN_RULE_VERSION} and messages")
+        raise ValueError(f"loss_rule is {loss_rule!r:.80}, expected {SPAN_RULE_VERSION} and messages")
     messages, in_loss, last = list[ParsedMessage](), list[int](), 0
     for number, mark in enumerate(marks):
-        match = _MARK.fullmatch(mark)
+        match = _ENTRY.fullmatch(mark)
         role, channel, name, start, stop, first, end, content, star = match.groups() if match else ("",) * 9
         body = Span(int(start or 0), int(stop or 0))
         if not role or not last <= body.start <= body.stop <= len(text) or (star and role != Role.ASSISTANT):
@@ -116,11 +116,11 @@ def _parse_rule(text: str, rule: str) -> tuple[ParsedText, encode.LossMode]:
         messages.append(ParsedMessage(message, None, Span(last, body.stop), body))
         in_loss += [number] * bool(star)
         last = body.stop
-    return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(in_loss), rule)
+    return ParsedText(text, tuple(messages), None, text.encode()), MarkedSpans(tuple(in_loss), loss_rule)
 
 
 def encode_row(
-    parsed: ParsedText, template: str | None, mode: encode.LossMode, tokenizer: Tokenizer
+    parsed: ParsedText, template: str | None, loss_mode: encode.LossMode, tokenizer: Tokenizer
 ) -> encode.HarmonyTokens:
     """Encode the text of a row, with `locate_bodies` if `template` is a chat template.
 
@@ -140,18 +140,19 @@ def encode_row(
             f"rows of this template need the tokenizer.json {expected}, but the scoring model's tokenizer is {actual}"
         )
         raise InputError(what, template, "score them with a model that has the template's tokenizer")
-    return locate_bodies(parsed, encode.loss_messages(parsed, mode), tokenizer)[1]
+    return locate_bodies(parsed, encode.loss_message_indexes(parsed, loss_mode), tokenizer)[1]
 
 
 def locate_bodies(
-    parsed: ParsedText, counted_messages: Sequence[int], tokenizer: HfTokenizer, moves_blanks: bool = False
+    parsed: ParsedText, counted_messages: Sequence[int], tokenizer: HfTokenizer, adjusts_bodies: bool = False
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `counted_messages` has the indices of the messages that count in the loss; other bodies are located only
-    approximately. If `moves_blanks`, the bodies that count are adjusted to the borders of tokens: a body loses leading
-    whitespace that shares a token with markup, and gains adjacent whitespace that shares a token with the body. The
-    returned text has the adjusted bodies.
+    `counted_messages` has the indexes of the messages that count in the loss. Other bodies are located only
+    approximately.
+
+    If `adjusts_bodies`, the returned text has changed spans: a body that counts loses leading whitespace that shares a
+    token with markup, and gains adjacent whitespace that shares a token with the body.
 
     Raises:
         Refusal: The tokens of a body that counts do not decode to exactly that body, or all tokens together do not
@@ -162,7 +163,7 @@ def locate_bodies(
     bodies, messages = np.zeros((len(parsed.messages), 2), np.int64), [*parsed.messages]
     for number, (_, _, _, (start, stop)) in enumerate(parsed.messages):
         first, last = int(np.searchsorted(ends, start, "right")), int(np.searchsorted(starts, stop))
-        if moves_blanks and first < last and start < stop:
+        if adjusts_bodies and first < last and start < stop:
             if text[start : ends[first]].isspace() and starts[first] < start:
                 start, first = int(ends[first]), first + 1
             elif text[starts[first] : start].isspace():

@@ -16,7 +16,7 @@ import jinja2
 from pipeline_assets.corpus.chat_templates.marked_text import ChatReason, locate_bodies
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
 from pipeline_assets.corpus.harmony.chats import extract_instructions, to_chat_messages
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import JsonValue, Message, Reason, Refusal, Role, render_header
 from pipeline_assets.corpus.harmony.parse import ParsedMessage, ParsedText, Span
 from pipeline_assets.spine.errors import one_line
@@ -29,22 +29,22 @@ _MARK = re.compile(
     re.DOTALL,
 )
 
-FindLoss = Callable[[ParsedText, Sequence[int]], LossMode]
+LossModeChooser = Callable[[ParsedText, Sequence[int]], LossMode]
 
 
 def render_chat(
     messages: Sequence[Message],
     tools: JsonValue,
     template: ChatTemplate,
-    find_loss: FindLoss,
+    choose_loss_mode: LossModeChooser,
     answered_calls: Sequence[int | None],
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
     """Render a conversation with a chat template, and prove its loss mask.
 
-    `find_loss(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages` of each
-    message of the text. `answered_calls` has a number for each reply of a tool: 0 if it answers the first call of the
-    conversation, 1 for the second, None for no call. A template that cannot write several calls at once gets them one
-    by one, each before its reply.
+    `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages`
+    of each message of the text. `answered_calls` has a number for each reply of a tool: 0 if the reply answers the
+    first call of the conversation, 1 for the second, None for no call. A template that cannot write several calls at
+    once gets them one by one, each before its reply.
 
     Returns:
         The text with its messages, its tokens, and the indices of the messages in it that count in the loss.
@@ -59,7 +59,7 @@ def render_chat(
         else message
         for message in messages
     ]
-    _check_controls(plain, tools, template)
+    _check_control_tokens(plain, tools, template)
     orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     calls = [number for number, message in enumerate(plain) if message.is_call]
     replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
@@ -75,8 +75,8 @@ def render_chat(
             located, order = _render_and_locate(
                 [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks, answers
             )
-            in_loss = loss_messages(located, find_loss(located, [numbers[place] for place in order]))
-            return *locate_bodies(located, in_loss, template.tokenizer, moves_blanks=True), in_loss
+            in_loss = loss_message_indexes(located, choose_loss_mode(located, [numbers[place] for place in order]))
+            return *locate_bodies(located, in_loss, template.tokenizer, adjusts_bodies=True), in_loss
         except jinja2.TemplateError as error:
             failures.append(Refusal(ChatReason.TEMPLATE_FAILED, one_line(error)))
         except Refusal as refusal:
@@ -84,27 +84,27 @@ def render_chat(
     raise failures[0]
 
 
-def _check_controls(messages: Sequence[Message], tools: JsonValue, template: ChatTemplate) -> None:
+def _check_control_tokens(messages: Sequence[Message], tools: JsonValue, template: ChatTemplate) -> None:
     for number, message in enumerate(messages):
         render_header(message.role, *message[2:])  # refuses odd names
         # A template writes the decoded arguments of a call, in which `\u003c` is `<`.
         decoded = json.dumps(_decode_arguments(message.content), ensure_ascii=False) if message.is_call else ""
         for text in (message.content, message.name or "", message.recipient or "", decoded):
-            if token := template.controls.search(text):
+            if token := template.control_pattern.search(text):
                 raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start(), number)
-    if tools is not None and (token := template.controls.search(json.dumps(tools, ensure_ascii=False))):
+    if tools is not None and (token := template.control_pattern.search(json.dumps(tools, ensure_ascii=False))):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, f"{token.group()} in the tools")
 
 
 def _move_replies_behind_calls(
-    numbers: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
+    indexes: Sequence[int], messages: Sequence[Message], calls_by_reply: Mapping[int, int]
 ) -> list[int]:
-    """Reorder `numbers` so that the first reply to a call directly follows the call.
+    """Reorder `indexes` so that the first reply to a call directly follows the call.
 
-    `numbers` are indices in `messages`. `calls_by_reply` has the index of the call that a reply answers, by the index
+    `indexes` are indices in `messages`. `calls_by_reply` has the index of the call that a reply answers, by the index
     of the reply.
     """
-    ordered, rest = list[int](), list(numbers)
+    ordered, rest = list[int](), list(indexes)
     while rest:
         ordered.append(rest.pop(0))
         call = messages[ordered[-1]]
@@ -139,13 +139,13 @@ def _render_and_locate(
         utf8 = text.encode()
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
-    found = _find_messages(text, render(marks), messages, values, template.controls.pattern)
+    found = _find_messages(text, render(marks), messages, values, template.control_pattern.pattern)
     order = [*found]
     for number, message in enumerate(messages):
         if number in found or (message.channel == "analysis" and message.role is Role.ASSISTANT):
             continue
         if marks[number] != values[number]:
-            raise Refusal(ChatReason.MASK_UNPROVED, "the template drops the text", message=number)
+            raise Refusal(ChatReason.MASK_UNPROVED, "the template drops the text", index=number)
         # An empty body leaves no trace: it stands after the message before it.
         place = 1 + max((place for place, known in enumerate(order) if known < number), default=-1)
         empty = Span(*[found[order[place - 1]].body.stop if place else 0] * 2)
@@ -155,15 +155,15 @@ def _render_and_locate(
     return ParsedText(text, tuple(found[number] for number in order), None, utf8), order
 
 
-def _extend_to_markup(text: str, first: int, body: Span, limit: int, controls: str) -> Span:
-    """Extend a call's body to the markup around it, between `first` and `limit`.
+def _extend_to_markup(text: str, start: int, body: Span, stop: int, control_pattern: str) -> Span:
+    """Extend a call's body to the markup around it, between `start` and `stop`.
 
     The extended body starts after the last line end or control token before the body, and stops at the next whitespace
     or control token.
     """
-    begins = [first, *(edge.end() for edge in re.compile(f"\n|{controls}").finditer(text, first, body.start))]
-    end = re.compile(rf"\s|{controls}").search(text, body.stop, limit)
-    return Span(begins[-1], limit if end is None else end.start())
+    begins = [start, *(edge.end() for edge in re.compile(f"\n|{control_pattern}").finditer(text, start, body.start))]
+    end = re.compile(rf"\s|{control_pattern}").search(text, body.stop, stop)
+    return Span(begins[-1], stop if end is None else end.start())
 
 
 def _decode_arguments(content: str) -> JsonValue:
@@ -187,7 +187,7 @@ def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 
 
 def _find_messages(
-    text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], controls: str
+    text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], control_pattern: str
 ) -> dict[int, ParsedMessage]:
     """Return the messages whose marks are in `marked`, by index, in text order.
 
@@ -210,7 +210,7 @@ def _find_messages(
         if not match[4]:  # else in markup of the template, and the message keeps its JSON
             message = message._replace(content=content)
         if message.is_call:
-            body = _extend_to_markup(text, last, body, position, controls)
+            body = _extend_to_markup(text, last, body, position, control_pattern)
         found[number], last = ParsedMessage(message, None, Span(last, body.stop), body), body.stop
     if not is_equal or position != len(text):
         raise Refusal(ChatReason.MASK_UNPROVED, "the template changes or repeats a message")

@@ -14,7 +14,7 @@ import jinja2
 
 from pipeline_assets.corpus.chat_templates.marked_text import TEMPLATE_PREFIX
 from pipeline_assets.corpus.chat_templates.sandbox import TemplateSandbox
-from pipeline_assets.corpus.harmony.chats import Chat
+from pipeline_assets.corpus.harmony.chats import ChatMessage
 from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.tokens.hf_tokenizer import TOKENIZER_FILE, HfTokenizer, load_model_tokenizer
 from pipeline_assets.spine.errors import InputError, one_line
@@ -40,7 +40,7 @@ class ChatFiles:
     folder: Path = field(compare=False)  # the name stands for the files
     name: str  # in the column `template`
     date: str | None  # YYYY-MM-DD, for `strftime_now`
-    variables: str = "{}"  # as JSON
+    variables_json: str = "{}"  # as JSON
 
 
 @dataclass(frozen=True)
@@ -48,26 +48,26 @@ class ChatTemplate:
     """Chat templates of a model, and its tokenizer.
 
     Attributes:
-        column: Value of the column `template`: `chat/`, the name, a space, and the sha256 of the tokenizer's file.
+        column_value: Value of the column `template`: `chat/`, name, space, sha256 of the tokenizer's file.
         sources: Sources by name: `default`, and possibly `tool_use` for rows with tools.
         constants: Texts of special tokens by name, such as `bos_token`, and the recipe's `variables`.
         date: Day that `strftime_now` formats; None only if no source calls it.
     """
 
-    column: str
+    column_value: str
     sources: Mapping[str, str]
     constants: Mapping[str, Any]
     date: datetime.date | None
     tokenizer: HfTokenizer
 
-    def render(self, chats: Sequence[Chat], tools: JsonValue) -> str:
+    def render(self, chat_messages: Sequence[ChatMessage], tools: JsonValue) -> str:
         name = "tool_use" if tools is not None and "tool_use" in self.sources else "default"
         sandbox, compiled = self.compiled[name]
-        values = {"messages": chats, "tools": tools, "documents": None, "add_generation_prompt": False}
+        values = {"messages": chat_messages, "tools": tools, "documents": None, "add_generation_prompt": False}
         return sandbox.render(compiled, {**self.constants, **values})
 
     @cached_property
-    def controls(self) -> re.Pattern[str]:
+    def control_pattern(self) -> re.Pattern[str]:
         """Pattern of texts that no message may contain.
 
         They are special tokens, other added tokens that a template writes, and texts such as `<|user|>` in a template.
@@ -106,7 +106,7 @@ def load_template(files: ChatFiles) -> ChatTemplate:
     if date is None and any("strftime_now" in source for source in sources.values()):
         fix = "set `rows.template.date` to the day that texts shall name, such as 2026-01-31"
         raise InputError("the chat template writes the current date", place, fix)
-    constants = special | json.loads(files.variables)
+    constants = special | json.loads(files.variables_json)
     template = ChatTemplate(f"{TEMPLATE_PREFIX}{name} {tokenizer.sha256}", sources, constants, date, tokenizer)
     try:
         template.render([{"role": "user", "content": "question"}], None)

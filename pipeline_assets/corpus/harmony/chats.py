@@ -11,7 +11,7 @@ from typing import Any
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.harmony.prompt import FUNCTIONS_NAMESPACE
 
-Chat = dict[str, Any]
+ChatMessage = dict[str, Any]
 _TOOLS_HEADING = f"# Tools\n\n## {FUNCTIONS_NAMESPACE}\n\n"
 
 
@@ -20,7 +20,7 @@ def to_chat_messages(
     omits_tools: bool,
     splits_parts: bool = False,
     calls_by_reply: Mapping[int, int] | None = None,
-) -> tuple[list[Chat], list[dict[str, int]]]:
+) -> tuple[list[ChatMessage], list[dict[str, int]]]:
     """Convert Harmony messages to chat messages, and list the source of each part.
 
     Args:
@@ -31,16 +31,20 @@ def to_chat_messages(
             each reply to the first unanswered call of its tool.
 
     Returns:
-        Chat messages, and a dict for each chat message. For the assistant, the dict maps parts (`content`, `thinking`)
-        to their indexes in `messages`, and `tool_calls` to the index of the last call. For other roles, it is empty. A
-        developer message whose text is empty becomes no chat message.
+        Chat messages, and a dict for each of them. For the assistant, the dict maps `content` and `thinking` to the
+        indexes of their messages, and `tool_calls` to the index of the last call. For other roles, the dict is empty.
+        A developer message with empty text becomes no chat message.
     """
-    chats, parts, calls = list[Chat](), list[dict[str, int]](), 0
+    chats, parts, calls = list[ChatMessage](), list[dict[str, int]](), 0
     # Name (or number, with `calls_by_reply`) and id of calls without a reply.
     open_calls: list[tuple[str | int, str]] = []
     for number, message in enumerate(messages):
         if message.role is not Role.ASSISTANT:
-            chat: Chat = {"role": str(message.role), "content": message.content, "name": _tool_name(message.name)}
+            chat: ChatMessage = {
+                "role": str(message.role),
+                "content": message.content,
+                "name": _tool_name(message.name),
+            }
             if message.role is Role.DEVELOPER:
                 chat |= {"role": str(Role.SYSTEM), "content": extract_instructions(message.content, omits_tools)}
                 if not chat["content"]:
@@ -69,7 +73,7 @@ def to_chat_messages(
     return chats, parts
 
 
-def _tool_call(message: Message, call_id: str) -> Chat:
+def _tool_call(message: Message, call_id: str) -> dict[str, Any]:
     function = {"name": _tool_name(message.recipient), "arguments": message.content}
     return {"id": call_id, "type": "function", "function": function}
 

@@ -42,7 +42,7 @@ def render_harmony(messages: Sequence[Message], *, analysis: AnalysisMode, endin
     `completion`. The text equals openai-harmony's rendering of the same messages with the same ending.
 
     Raises:
-        Refusal: A message has an invalid header, or content with special tokens or a lone surrogate. `Refusal.message`
+        Refusal: A message has an invalid header, or content with special tokens or a lone surrogate. `Refusal.index`
             is its index in `messages`.
     """
     kept = rendered_indexes(messages, analysis)
@@ -139,25 +139,25 @@ class AssistantTurns:
     """Loss mode in which the bodies of chosen assistant messages count.
 
     Attributes:
-        messages: Indices of the chosen messages in the text, ascending; may be empty.
+        message_indexes: Indexes of the chosen messages in the text, ascending; may be empty.
     """
 
     name: ClassVar = "assistant_turns"
-    prefix: ClassVar = "assistant_turns/1 messages="
-    messages: tuple[int, ...]
+    rule_prefix: ClassVar = "assistant_turns/1 messages="
+    message_indexes: tuple[int, ...]
 
     @property
     def rule(self) -> str:
         """Name and version of the loss mode, and chosen indices; see `AssistantAll.rule`."""
-        return f"{self.prefix}{','.join(map(str, self.messages))}"
+        return f"{self.rule_prefix}{','.join(map(str, self.message_indexes))}"
 
     @classmethod
     def from_rule(cls, rule: str) -> "AssistantTurns":
         """Parse a `rule` of this class; raise `ValueError` for any other text."""
-        numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.prefix), re.ASCII)
+        numbers = re.findall(r"\d{1,9}", rule.removeprefix(cls.rule_prefix), re.ASCII)
         mode = cls(tuple(sorted(set(map(int, numbers)))))
         if mode.rule != rule:
-            raise ValueError(f"loss_rule is {rule!r}, expected ascending numbers, such as `{cls.prefix}3,5`")
+            raise ValueError(f"loss_rule is {rule!r}, expected ascending numbers, such as `{cls.rule_prefix}3,5`")
         return mode
 
 
@@ -177,7 +177,7 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
         ValueError: `loss_rule` is neither in `LOSS_MODES` nor an `AssistantTurns` rule; or it is None, and `loss_mode`
             is unknown.
     """
-    if loss_rule is not None and loss_rule.startswith(AssistantTurns.prefix):
+    if loss_rule is not None and loss_rule.startswith(AssistantTurns.rule_prefix):
         return AssistantTurns.from_rule(loss_rule)
     column, stored, known = "loss_rule", loss_rule, LOSS_MODES
     if loss_rule is None:
@@ -187,7 +187,7 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     return known[stored]
 
 
-def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
+def loss_message_indexes(parsed: ParsedText, loss_mode: LossMode) -> list[int]:
     """Return the indices of the messages whose bodies count in the loss, ascending.
 
     Raises:
@@ -195,22 +195,25 @@ def loss_messages(parsed: ParsedText, mode: LossMode) -> list[int]:
     """
     messages = parsed.conversation
     assistant = [number for number, message in enumerate(messages) if message.role is Role.ASSISTANT]
-    if isinstance(mode, AssistantTurns):
-        if unknown := sorted({*mode.messages}.difference(assistant)):
-            raise ValueError(f"{mode.rule!r} names message {unknown[0]}, which is not an assistant message of the text")
-        return [*mode.messages]
-    if isinstance(mode, AssistantLast):
+    if isinstance(loss_mode, AssistantTurns):
+        if unknown := sorted({*loss_mode.message_indexes}.difference(assistant)):
+            raise ValueError(
+                f"{loss_mode.rule!r} names message {unknown[0]}, which is not an assistant message of the text"
+            )
+        return [*loss_mode.message_indexes]
+    if isinstance(loss_mode, AssistantLast):
         return [number for number in assistant[-1:] if not messages[number].is_call]
     return [
         number
         for number in assistant
-        if (mode.analysis or messages[number].channel != "analysis") and (mode.calls or not messages[number].is_call)
+        if (loss_mode.analysis or messages[number].channel != "analysis")
+        and (loss_mode.calls or not messages[number].is_call)
     ]
 
 
-def loss_spans(parsed: ParsedText, mode: LossMode) -> list[Span]:
+def loss_spans(parsed: ParsedText, loss_mode: LossMode) -> list[Span]:
     """Return the character spans of the bodies that count in the loss, ascending."""
-    return [parsed.messages[number].body for number in loss_messages(parsed, mode)]
+    return [parsed.messages[number].body for number in loss_message_indexes(parsed, loss_mode)]
 
 
 @dataclass(frozen=True)
@@ -232,12 +235,12 @@ class HarmonyTokens:
 def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[HarmonyTokens]:
     """Encode texts in order, with special ids for `CONTROL_TOKENS`.
 
-    Raise Refusal if the tokenizer cannot encode a text; `Refusal.message` is the index of the text.
+    Raise Refusal if the tokenizer cannot encode a text; `Refusal.index` is the index of the text.
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
         if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_OR_TEXT.split(text))):
-            raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", message=number)
+            raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", index=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], CONTROL_TOKENS)
     message_token_id = tokenizer.special_ids[MESSAGE]
     return [HarmonyTokens(tokens.ids, _find_bodies(tokens, message_token_id), tokens.losses) for tokens in encoded]

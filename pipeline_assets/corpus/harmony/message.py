@@ -82,18 +82,18 @@ class Refusal(Exception):
     Attributes:
         detail: Short description of the fault, such as the text at fault.
         position: Character position of the fault, in the parsed text or in the rendered content; None if unknown.
-        message: Index of the message that cannot be rendered, or of the text that cannot be encoded; else None.
+        index: Index of the message that cannot be rendered, or of the text that cannot be encoded; else None.
     """
 
-    def __init__(self, reason: StrEnum, detail: str, position: int | None = None, message: int | None = None) -> None:
-        super().__init__(reason, detail, position, message)
+    def __init__(self, reason: StrEnum, detail: str, position: int | None = None, index: int | None = None) -> None:
+        super().__init__(reason, detail, position, index)
         self.reason = reason
         self.detail = detail
         self.position = position
-        self.message = message
+        self.index = index
 
     def __str__(self) -> str:
-        where = "" if self.message is None else f" in message {self.message}"
+        where = "" if self.index is None else f" in message {self.index}"
         return f"{self.reason}: {self.detail}{where}" + ("" if self.position is None else f" at {self.position}")
 
 
@@ -101,7 +101,7 @@ class Template(StrEnum):
     """Format of a conversation as text, with a version number.
 
     The number changes whenever the text of any conversation changes. `harmony/1`: the rendering of openai-harmony
-    0.0.8, with missing object types of tool schemas filled in (`with_object_types`). `plain/1`: only
+    0.0.8, with missing object types of tool schemas filled in (`add_object_types`). `plain/1`: only
     `<|start|>author<|message|>…<|end|>`, as in datasets without channels; it is parsed, but not rendered.
     """
 

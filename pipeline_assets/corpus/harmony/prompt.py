@@ -2,7 +2,7 @@
 
 The source is openai/harmony, docs/format.md, "Function calling". The JSON Schema of a tool's arguments is rendered as
 types similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many
-tools of real datasets have such schemas, and `with_object_types` completes them.
+tools of real datasets have such schemas, and `add_object_types` completes them.
 
 Apart from that, the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type
 becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone,
@@ -20,7 +20,7 @@ from typing import Literal, TypeAlias
 from pipeline_assets.corpus.harmony.message import MAX_DEPTH, JsonValue, Message, Reason, Refusal, Role, compact_json
 
 
-def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
+def add_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
     """Return a schema with `"type": "object"` added to objects that lack a type.
 
     A schema with `properties` lacks a type if its type is missing or null. Schemas in properties, in items and in the
@@ -36,15 +36,15 @@ def with_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
     completed = dict(schema)
     properties = schema.get("properties")
     if isinstance(properties, dict):
-        completed["properties"] = {name: with_object_types(nested, depth + 1) for name, nested in properties.items()}
+        completed["properties"] = {name: add_object_types(nested, depth + 1) for name, nested in properties.items()}
         if schema.get("type") is None:
             completed.pop("type", None)
             completed = {"type": "object", **completed}
     if "items" in schema:
-        completed["items"] = with_object_types(schema["items"], depth + 1)
+        completed["items"] = add_object_types(schema["items"], depth + 1)
     variants = schema.get("oneOf")
     if isinstance(variants, list):
-        completed["oneOf"] = [with_object_types(variant, depth + 1) for variant in variants]
+        completed["oneOf"] = [add_object_types(variant, depth + 1) for variant in variants]
     return completed
 
 
@@ -124,8 +124,8 @@ def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], inde
     yield f"{indent},"
 
 
-def _render_variant(schema: _Schema, indent: str, with_description: bool, quotes_enums: bool = True) -> str:
-    description = _get_text(schema, "description") if with_description else None
+def _render_variant(schema: _Schema, indent: str, shows_description: bool, quotes_enums: bool = True) -> str:
+    description = _get_text(schema, "description") if shows_description else None
     default = _render_default(schema, quotes_enums) or None
     comments = [comment for comment in (description, default) if comment is not None]
     return _render_nullable_type(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
@@ -201,8 +201,8 @@ def function_namespace(tools: Sequence[FunctionTool]) -> ToolNamespace:
 def tool_section(namespaces: Sequence[ToolNamespace]) -> str:
     """Render the tools section: namespaces sorted by name, tools in their own order.
 
-    The text equals openai-harmony's for the schemas that `with_object_types` returns. Raise Refusal if two namespaces
-    have the same name, or if `with_object_types` or `compact_json` refuses a schema.
+    The text equals openai-harmony's for the schemas that `add_object_types` returns. Raise Refusal if two namespaces
+    have the same name, or if `add_object_types` or `compact_json` refuses a schema.
     """
     names = [namespace.name for namespace in namespaces]
     if repeated := sorted(name for name in set(names) if names.count(name) > 1):
@@ -220,7 +220,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
     yield f"namespace {namespace.name} {{\n"
     for tool in namespace.tools:
         yield from (f"// {line}" for line in _split_lines(tool.description))
-        schema = with_object_types(tool.parameters)
+        schema = add_object_types(tool.parameters)
         argument = "" if schema is None else f"_: {typescript_type(schema)}"
         yield f"type {tool.name} = ({argument}) => any;\n"
     yield f"}} // namespace {namespace.name}"

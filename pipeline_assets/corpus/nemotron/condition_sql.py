@@ -40,7 +40,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "Sub": operator.sub,
 }
 # Conversions of a quoted pattern to a regular expression.
-_PATTERNS: dict[str, Callable[[str], str]] = {
+_PATTERN_CONVERTERS: dict[str, Callable[[str], str]] = {
     "ILike": lambda pattern: f"(?i){_like_to_regex(pattern)}",
     "Like": lambda pattern: _like_to_regex(pattern),
     "RegexpILike": "(?i){}".format,
@@ -142,12 +142,14 @@ def _dialect() -> "Dialect":
     return dialect
 
 
-def _raise_if_too_deep(tokens: Iterable[str]) -> None:
+def _raise_if_too_deep(token_types: Iterable[str]) -> None:
     """Raise ValueError if brackets or prefix operators nest too deep for the parser."""
     depth = prefixes = 0
-    for token in tokens:
-        prefixes = prefixes + 1 if token in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
-        depth += (token in ("L_PAREN", "L_BRACKET", "L_BRACE")) - (token in ("R_PAREN", "R_BRACKET", "R_BRACE"))
+    for token_type in token_types:
+        prefixes = prefixes + 1 if token_type in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
+        depth += (token_type in ("L_PAREN", "L_BRACKET", "L_BRACE")) - (
+            token_type in ("R_PAREN", "R_BRACKET", "R_BRACE")
+        )
         if depth + prefixes > _MAX_DEPTH:
             raise ValueError(_DEPTH_ERROR)
 
@@ -207,15 +209,15 @@ def _to_expression(node: "exp.Expr", frame: "pl.DataFrame", depth: int) -> Any:
             return pl.any_horizontal(*(value == read(item) for item in node.expressions))
         case exp.Anonymous():
             return _function_call(node, [read(argument) for argument in node.expressions])
-        case _ if kind in _PATTERNS:
+        case _ if kind in _PATTERN_CONVERTERS:
             if not node.expression.is_string:
                 rule = "a pattern of LIKE, ILIKE, ~ or ~* must be a text in quotes"
                 raise ValueError(f"the condition is invalid ({rule})")
-            expression = read(node.this).str.contains(_PATTERNS[kind](_literal_text(node.expression)))
+            expression = read(node.this).str.contains(_PATTERN_CONVERTERS[kind](_literal_text(node.expression)))
         case _ if kind in _OPERATORS:
             return _OPERATORS[kind](read(node.this), read(node.expression))
         case _:
-            raise _not_supported(node)
+            raise _unsupported_error(node)
     return ~expression if node.args.get("negate") else expression
 
 
@@ -227,7 +229,7 @@ def _check_form(node: "exp.Expr") -> None:
         raise ValueError("the condition is invalid (CAST and AS are not supported; see docs/nemotron.md)")
     arguments = [name for name, value in node.args.items() if value not in (None, False, [])]
     if unsupported := [name for name in arguments if name not in _NODE_ARGUMENTS]:
-        raise _not_supported(node, unsupported[0])
+        raise _unsupported_error(node, unsupported[0])
     kind, operands = type(node).__name__, {type(operand).__name__ for operand in node.iter_expressions()}
     if kind != "Not" and kind in _COMPARISONS | _ARITHMETIC and operands & _COMPARISONS:
         raise ValueError("the condition is invalid (put parentheses around each operand that has its own operator)")
@@ -240,7 +242,7 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
     if name.upper() in _CLOCK_NAMES:
         raise ValueError(_CLOCK_ERROR)
     if name not in columns:
-        raise ValueError(f"unknown column {name[:60]}{_suggest_name(name, columns, 'columns')}")
+        raise ValueError(f"unknown column {name[:60]}{_describe_alternatives(name, columns, 'columns')}")
     # Products of 32-bit columns would wrap around.
     return pl.col(name).cast(pl.Int64) if frame.schema[name] == pl.Int32 else pl.col(name)
 
@@ -268,7 +270,7 @@ def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
     if issubclass(exp.FUNCTION_BY_NAME.get(name, exp.Expr), exp.AggFunc):
         raise ValueError(SINGLE_ROW_RULE)
     if name not in known:
-        suggested = _suggest_name(name, known, "functions")
+        suggested = _describe_alternatives(name, known, "functions")
         raise ValueError(f"the condition is invalid (unknown function {name[:60]}{suggested})")
     try:
         return known[name](*arguments)
@@ -276,15 +278,15 @@ def _function_call(node: "exp.Expr", arguments: list["pl.Expr"]) -> Any:
         raise ValueError(f"the condition is invalid (wrong number of arguments for {name})") from None
 
 
-def _suggest_name(name: str, known: Collection[str], what: str) -> str:
-    nearest = difflib.get_close_matches(name[:60], known, n=1)
-    return f", did you mean {nearest[0]}?" if nearest else f"; {what}: {', '.join(sorted(known))}"
+def _describe_alternatives(name: str, known_names: Collection[str], plural_noun: str) -> str:
+    nearest = difflib.get_close_matches(name[:60], known_names, n=1)
+    return f", did you mean {nearest[0]}?" if nearest else f"; {plural_noun}: {', '.join(sorted(known_names))}"
 
 
-def _not_supported(node: "exp.Expr", part: str = "") -> ValueError:
+def _unsupported_error(node: "exp.Expr", argument: str = "") -> ValueError:
     from sqlglot import exp
 
     if isinstance(node, exp.Window | exp.Filter | exp.AggFunc | exp.Star):
         return ValueError(SINGLE_ROW_RULE)
-    name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {part}" if part else "")
+    name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper() + (f" with {argument}" if argument else "")
     return ValueError(f"the condition is invalid ({name} is not supported; see docs/nemotron.md)")

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, format_rule
+from pipeline_assets.corpus.chat_templates.marked_text import MarkedSpans, format_loss_rule
 from pipeline_assets.corpus.chat_templates.render import render_chat
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate
 from pipeline_assets.corpus.harmony import encode
@@ -21,7 +21,7 @@ from pipeline_assets.corpus.nemotron.message_text import (
     read_text,
     split_think_blocks,
     sum_think_tags,
-    unread_key,
+    unread_count_key,
 )
 from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.proofs import PROOF_COLUMNS, read_formalisation
@@ -35,7 +35,7 @@ from pipeline_assets.corpus.nemotron.tools import DeclaredTools, read_tools
 
 _SYSTEM_ROLES = ("system", "developer")
 _ROLES_WITH_CONTENT = ("user", "assistant")  # a system prompt may be empty, and so may a tool's result
-_REQUEST_CHARACTERS = 500  # at the end of a prompt, where a request for `<think>` and `<solution>` blocks is expected
+_PROMPT_END_CHARACTERS = 500  # where a request for `<think>` and `<solution>` blocks is expected
 _READ_KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
@@ -89,13 +89,13 @@ class _MessageReader:
         if not has_value(raw_messages):
             if domain != "proof" or not any(has_value(row.get(column)) for column in PROOF_COLUMNS):
                 raise RowFault(RowReason.NO_MESSAGES, "the row has neither messages nor a text")
-            return [*_render_prompt(None, tools, self._rules), *read_formalisation(row)]
+            return [*_opening_messages(None, tools, self._rules), *read_formalisation(row)]
         if not isinstance(raw_messages, list):
             raise RowFault(RowReason.WRONG_TYPE, f"messages is {type(raw_messages).__name__}")
         first = raw_messages[0]
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._read_content(first) if isinstance(first, dict) and has_instructions else ""
-        messages = _render_prompt(instructions or None, tools, self._rules)
+        messages = _opening_messages(instructions or None, tools, self._rules)
         self.owners = [0] * len(messages)
         for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
@@ -105,7 +105,9 @@ class _MessageReader:
             if read_keys is None:
                 raise RowFault(RowReason.UNKNOWN_ROLE, f"message {number} is by {role!r:.80}")
             if not read_keys.issuperset(message) and (
-                unread := [unread_key(str(role), key) for key in message.keys() - read_keys if has_value(message[key])]
+                unread := [
+                    unread_count_key(str(role), key) for key in message.keys() - read_keys if has_value(message[key])
+                ]
             ):
                 self.counts["message_fields_unread"] += len(unread)
                 self.counts.update(unread)
@@ -127,18 +129,18 @@ class _MessageReader:
         content = self._read_content(message)
         match role:
             case "user":
-                end = content[-_REQUEST_CHARACTERS:]
+                end = content[-_PROMPT_END_CHARACTERS:]
                 self._requests_tags = "<think>" in end and "<solution>" in end
                 return [Message(Role.USER, content)]
             case "assistant":
-                return self._read_answer(message, content)
+                return self._read_assistant_message(message, content)
             case "tool":
                 reply, matched = self.calls.add_reply(content, message.get("tool_call_id"), message.get("name"))
                 self.counts[f"replies_matched_by_{matched}"] += 1
                 return [reply]
         return prompt_messages(None, DeveloperContent(content, ())) if content else []
 
-    def _read_answer(self, message: Row, content: str) -> list[Message]:
+    def _read_assistant_message(self, message: Row, content: str) -> list[Message]:
         reasoning, tool_calls = read_reasoning(message, self._reasoning_keys, self.counts), message.get("tool_calls")
         messages = []
         if reasoning is not None:
@@ -194,7 +196,7 @@ def _following_replies(raw_messages: Sequence[JsonValue], start: int) -> Iterato
             yield message
 
 
-def _render_prompt(instructions: str | None, tools: DeclaredTools | None, rules: RowsRecipe) -> list[Message]:
+def _opening_messages(instructions: str | None, tools: DeclaredTools | None, rules: RowsRecipe) -> list[Message]:
     """Return the messages that begin a conversation: system and developer, if set."""
     namespaces = () if tools is None else (tools.namespace,)
     has_developer = instructions is not None or tools is not None
@@ -206,12 +208,12 @@ class RowText(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss: Loss mode of the row. It counts the messages that the recipe's mode counts, unless
+        loss_mode: Loss mode of the row. It counts the messages that the recipe's mode counts, unless
             `read_train_turns` excludes them. For a chat template, it is a `MarkedSpans` of these messages.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
-        is_own_text: Whether the conversation comes from the row's column `text`, not from its `messages`.
+        is_from_text_column: Whether the conversation comes from the row's column `text`, not from its `messages`.
         counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
             the counts of `_MessageReader` (for a column `text`, only `think_tags`), `restore_latex` and
             `read_train_turns`. Empty if the text is not valid Harmony.
@@ -223,11 +225,11 @@ class RowText(NamedTuple):
             together, later.
     """
 
-    loss: encode.LossMode
+    loss_mode: encode.LossMode
     parsed: ParsedText
     messages: list[Message]
     template: str | None
-    is_own_text: bool
+    is_from_text_column: bool
     counts: Mapping[str, int]
     refusal: Refusal | None = None
     has_own_mask: bool = False
@@ -237,17 +239,17 @@ class RowText(NamedTuple):
 
 
 def row_text(
-    row: Row, tools: DeclaredTools | None, rules: RowsRecipe, domain: Domain, chat: ChatTemplate | None = None
+    row: Row, tools: DeclaredTools | None, rules: RowsRecipe, domain: Domain, chat_template: ChatTemplate | None = None
 ) -> RowText:
     """Return the text of a row: its column `text`, or else its rendered messages.
 
-    With `chat`, that template renders the messages in both cases, without Harmony's system message. Without `chat`, a
-    column `text` that is not valid Harmony is returned as it is, and `RowText.refusal` has the reason. Raise Refusal,
-    such as RowFault, if the row cannot be used.
+    If set, `chat_template` renders the messages in both cases, without Harmony's system message. Otherwise, a column
+    `text` that is not valid Harmony is returned as it is, and `RowText.refusal` has the reason. Raise Refusal if the
+    row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameters
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template
-    if is_own_text := has_value(text):
+    if is_from_text_column := has_value(text):
         if not isinstance(text, str):
             raise RowFault(RowReason.WRONG_TYPE, f"text is {type(text).__name__}")
         if text.endswith(("|>\n", "|>\r\n")):  # the line end of a file, which is not part of a message
@@ -255,13 +257,13 @@ def row_text(
         try:
             parsed = parse_harmony(text)
         except Refusal as refusal:
-            if chat is not None or refusal.reason is Reason.LONE_SURROGATE:
+            if chat_template is not None or refusal.reason is Reason.LONE_SURROGATE:
                 raise
             unread = ParsedText(text, (), None, text.encode("utf-8"))
             return RowText(rules.loss_mode, unread, [], None, True, {}, refusal)
         messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
         counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
-        has_system = chat is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
+        has_system = chat_template is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
         owners = [*range(len(messages))]
         kept = owners[int(has_system) :]
     else:
@@ -274,27 +276,32 @@ def row_text(
         owners, declared = reader.owners, declared or {}
     turns, tokens, loss = read_train_turns(row, roles, counts), None, rules.loss_mode
 
-    def find_loss(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
+    def choose_loss_mode(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
         if not turns:
             return rules.loss_mode
-        counting = encode.loss_messages(parsed, rules.loss_mode)
+        counting = encode.loss_message_indexes(parsed, rules.loss_mode)
         return encode.AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
 
-    if chat is not None:
-        declared_tools = None if is_own_text else read_tools(row)
+    if chat_template is not None:
+        declared_tools = None if is_from_text_column else read_tools(row)
         conversation = [messages[number] for number in kept]
-        parsed, tokens, counting = render_chat(conversation, declared_tools, chat, find_loss, log.answered)
-        template, loss = chat.column, MarkedSpans(tuple(counting), format_rule(parsed, counting))
+        parsed, tokens, counting = render_chat(
+            conversation, declared_tools, chat_template, choose_loss_mode, log.answered_calls
+        )
+        template, loss = chat_template.column_value, MarkedSpans(tuple(counting), format_loss_rule(parsed, counting))
     else:
-        if not is_own_text:
+        if not is_from_text_column:
             parsed = encode.render_harmony(messages, analysis=rules.analysis, ending=Ending.TRAINING)
-        loss = find_loss(parsed, range(len(kept)))
-    counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
+        loss = choose_loss_mode(parsed, range(len(kept)))
+    counts.update(
+        analysis_given=_count_analysis_messages(messages),
+        analysis_rendered=_count_analysis_messages(parsed.conversation),
+    )
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
     return RowText(
-        loss, parsed, messages, template, is_own_text, counts, None, bool(turns), stalled, failed_checks, tokens
+        loss, parsed, messages, template, is_from_text_column, counts, None, bool(turns), stalled, failed_checks, tokens
     )
 
 
-def _count_analysis(messages: Sequence[Message]) -> int:
+def _count_analysis_messages(messages: Sequence[Message]) -> int:
     return [message.channel for message in messages].count("analysis")

@@ -36,7 +36,7 @@ EFFORTS: dict[str, dict[str, Effort]] = {
 }
 
 
-FindPrompt = Callable[[str], str | None]
+PromptLookup = Callable[[str], str | None]
 """Function that returns the prompt with a sha256 (hex digits), or None if unknown."""
 
 
@@ -57,10 +57,10 @@ class RowOrigin:
     domain: Domain
     file: str
     revision: str | None
-    find_prompt: FindPrompt | None = None
+    find_prompt: PromptLookup | None = None
 
 
-_EFFORT = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name
+_EFFORT_IN_NAME = re.compile("(?<![a-z])(low|medium|high)(?![a-z])")  # as a word in a split's name
 OneOrMoreTexts = Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
@@ -146,14 +146,14 @@ class DatasetSection(SplitSource):
     prompts: Annotated[tuple[SeedSet, ...], pydantic.Field(strict=False)] = ()
 
     @property
-    def rows_domain(self) -> Domain | None:
+    def effective_domain(self) -> Domain | None:
         return self.domain or known_domain(self.dataset)
 
     def output_content(self, split: str) -> dict[str, Any]:
         """Return the settings of the section that affect the rows of a split."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
-        content = {"subset": self.subset, "domain": self.rows_domain, "reasoning_effort": effort}
+        content = {"subset": self.subset, "domain": self.effective_domain, "reasoning_effort": effort}
         return content | {name: value for name, value in known.items() if value not in (None, [])}
 
     def seed_splits(self) -> list[tuple[SeedSet, str]]:
@@ -172,7 +172,9 @@ class DatasetSection(SplitSource):
         if its name contains a different effort, or if its name contains none and other splits have a
         `reasoning_effort`.
         """
-        names = {split: _EFFORT.search(split.lower()) for split in self.splits if split not in self.reasoning_effort}
+        names = {
+            split: _EFFORT_IN_NAME.search(split.lower()) for split in self.splits if split not in self.reasoning_effort
+        }
         unset = [
             split for split, name in names.items() if (name[0] != default_effort if name else self.reasoning_effort)
         ]

@@ -40,7 +40,7 @@ from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, Stag
 
 _encoder = msgspec.json.Encoder()
 _NEAR = "near_duplicate"
-_SUMS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
+_SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ class _Shard:
 
     Attributes:
         path: Path of the file in the artifact, and of its kept rows in the output.
-        dropped: Work file of rows that the prompts stage dropped.
-        refused: Work file of prompts that decontamination removed.
-        decided: Work file of decisions on duplicates among the remaining prompts.
+        dropped_file: Work file of rows that the prompts stage dropped.
+        contaminated_file: Work file of prompts that decontamination removed.
+        decisions_file: Work file of decisions on duplicates among the remaining prompts.
     """
 
     name: str
     path: str
     file: Path
-    dropped: Path
-    refused: Path
-    decided: Path
+    dropped_file: Path
+    contaminated_file: Path
+    decisions_file: Path
     rows: int = 0
 
 
@@ -70,16 +70,16 @@ def deduplicate_split(
     rows: Artifact,
     prompts: Artifact,
     decontaminated: Artifact | None,
-    near: Artifact | None,
+    near_duplicates: Artifact | None,
     split: str,
-    drops: bool,
+    drops_near_duplicates: bool,
     settings: RunSettings,
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `rows` has the split's normalised rows, `prompts` its prompts. `decontaminated` and `near` are the results of
-    decontamination and of the search for near duplicates, None if skipped; decisions of `near` on sources other than
-    `split` are ignored. If `drops`, near duplicates are dropped instead of tagged.
+    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` are the
+    results of decontamination and of the search for near duplicates; None if that stage was skipped. Decisions on
+    duplicates in other splits are ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
@@ -87,7 +87,9 @@ def deduplicate_split(
     refused = _write_by_shard(
         staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
     )
-    decisions = () if near is None else (row for row in read_decisions(near) if row.source == split)
+    decisions = (
+        () if near_duplicates is None else (row for row in read_decisions(near_duplicates) if row.source == split)
+    )
     duplicates = ((_shard_number(row.shard), row) for row in decisions if row.decision != "kept")
     decided = _write_by_shard(staging, "decided", names, duplicates)
     shards = [
@@ -95,11 +97,11 @@ def deduplicate_split(
         for path, name in names.items()
     ]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
-    work = functools.partial(deduplicate_rows, drops=drops)
+    work = functools.partial(deduplicate_rows, drops_near_duplicates=drops_near_duplicates)
     receipts = list(run_stage("deduplicate", work, shards, staging, settings))
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(receipts)
-    totals = {name: counts[name] for name in ("documents", *_SUMS, _NEAR)}
+    totals = {name: counts[name] for name in ("documents", *_SUMMED_COLUMNS, _NEAR)}
     files = [*(receipt.files[0] for receipt in receipts), dropped]
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **totals}, {})
 
@@ -137,13 +139,13 @@ def _write_by_shard(
     return paths
 
 
-def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: bool) -> Receipt:
+def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_near_duplicates: bool) -> Receipt:
     """Write two files: the kept rows of a shard, and its dropped rows.
 
-    Near duplicates are tagged and kept, or dropped if `drops`.
+    Near duplicates are tagged and kept, or dropped if `drops_near_duplicates`.
     """
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
-    counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMS, 0))
+    counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
     findings, first = _earlier_decisions(shard), 0
     with (
         StoredParquet(shard.file) as file,
@@ -157,7 +159,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
             for row in range(table.num_rows):
                 finding = next(findings)
                 counts[_NEAR] += isinstance(finding, Decision)  # tagged rows too
-                if finding is None or (isinstance(finding, Decision) and not drops):
+                if finding is None or (isinstance(finding, Decision) and not drops_near_duplicates):
                     tags.append(finding)
                 else:
                     dropped_row = _to_dropped_row(finding, table, row, shard.path, first + row)
@@ -166,7 +168,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops: 
                     dropped.write_lines(_encoder.encode_lines([dropped_row]), 1)
             kept = _tag_duplicates(table.filter(bool_column(is_kept)), tags)
             counts.update(rows=table.num_rows, documents=kept.num_rows)
-            counts.update({name: int(to_numpy(kept[column]).sum()) for name, column in _SUMS.items()})
+            counts.update({name: int(to_numpy(kept[column]).sum()) for name, column in _SUMMED_COLUMNS.items()})
             if kept.num_rows:  # `datasets` cannot read an empty row group
                 output.write(kept)
             first += table.num_rows
@@ -179,31 +181,31 @@ def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision
     After the last row, None is yielded without end. The three inputs number rows differently: `dropped` counts all rows
     of the file, `refused` only rows that are not in `dropped`, and `decided` only rows that are in neither.
     """
-    dropped = {row.shard_row: row for row in read_structs(shard.dropped, DropRecord)}
-    refused = {row.row: row for row in read_structs(shard.refused, Reject)}
-    decided = {row.row: row for row in read_structs(shard.decided, Decision)}
+    dropped = {row.shard_row: row for row in read_structs(shard.dropped_file, DropRecord)}
+    refused = {row.row: row for row in read_structs(shard.contaminated_file, Reject)}
+    decided = {row.row: row for row in read_structs(shard.decisions_file, Decision)}
     prompts, compared = itertools.count(), itertools.count()
     for row in itertools.count():
         yield dropped.get(row) or refused.get(next(prompts)) or decided.get(next(compared))
 
 
 def _to_dropped_row(
-    finding: DropRecord | Reject | Decision, table: pa.Table, row: int, shard: str, shard_row: int
+    finding: DropRecord | Reject | Decision, table: pa.Table, table_row: int, shard_path: str, shard_row: int
 ) -> DropRecord:
     if isinstance(finding, DropRecord):
         return finding
     if isinstance(finding, Decision):
-        finding = Reject(shard, shard_row, _NEAR, f"{finding.duplicate_of}, similarity {finding.similarity}")
-    file, position, row_id = (table[name][row].as_py() for name in ("source_file", "source_row", "id"))
-    return DropRecord(file, position, finding.reason, finding.detail, row_id, shard, shard_row)
+        finding = Reject(shard_path, shard_row, _NEAR, f"{finding.duplicate_of}, similarity {finding.similarity}")
+    file, position, row_id = (table[name][table_row].as_py() for name in ("source_file", "source_row", "id"))
+    return DropRecord(file, position, finding.reason, finding.detail, row_id, shard_path, shard_row)
 
 
-def _tag_duplicates(table: pa.Table, tags: Sequence[Decision | None]) -> pa.Table:
-    """Fill the columns on near duplicates; `tags` has a decision or None for each row."""
+def _tag_duplicates(table: pa.Table, decisions: Sequence[Decision | None]) -> pa.Table:
+    """Fill the columns on near duplicates; `decisions` has a decision or None for each row."""
     values: dict[str, list[Any]] = {
-        "quality_is_duplicate": [tag is not None for tag in tags],
-        "quality_duplicate_of": [None if tag is None else tag.duplicate_of for tag in tags],
-        "quality_similarity": [None if tag is None else tag.similarity for tag in tags],
+        "quality_is_duplicate": [decision is not None for decision in decisions],
+        "quality_duplicate_of": [None if decision is None else decision.duplicate_of for decision in decisions],
+        "quality_similarity": [None if decision is None else decision.similarity for decision in decisions],
     }
     columns = [
         to_column(values[field.name], field.type) if field.name in values else table[field.name] for field in SCHEMA

@@ -21,7 +21,7 @@ from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 HF_LAYOUT_STAGE = StageVersion("nemotron_hf_layout", 2)
-_SUMS = ("documents", "tokens", "completion_tokens", "tool_calls")
+_SUMMED_COUNTS = ("documents", "tokens", "completion_tokens", "tool_calls")
 
 
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
@@ -31,7 +31,7 @@ def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -
     """
     files = [file for split in splits for file in _link_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD_FILE, card)]  # a label, because it states stored sizes
-    counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMS}
+    counts = {name: sum(split.manifest.identity.counts[name] for split in splits) for name in _SUMMED_COUNTS}
     return BuildResult(files, {"splits": len(splits), **counts}, {}, labels=labels)
 
 

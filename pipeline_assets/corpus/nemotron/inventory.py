@@ -27,15 +27,15 @@ from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
 
-_SHORT_NAMES = {
+_SHORT_HEADINGS = {
     "difficulty_stated": "stated difficulty",
     "reasoning_label": "label",
     "reasoning_content": "reasoning text",
 }
 _ALWAYS_SHOWN = frozenset({"uuid", "correctness", "solved", "tools", "reasoning_label", "reasoning_content", "licence"})
-_MAX_TAGS = 8
+_MAX_SHOWN_TAGS = 8
 _SIZE_HEADINGS = ["split", "files", "bytes", "format", "rows", "scan", "rejected", "optional columns"]
-_ROLE_PARTS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
+_ROLE_TALLY_KEYS = ("keys", "calls", "arguments", "types")  # parts of the tally of a role's messages
 
 
 def render_coverage(inventory: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
     split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE_CONDITIONS if name in _ALWAYS_SHOWN or coverage[name]["rows"]]
-    headings = [_SHORT_NAMES.get(name, name.replace("_", " ")) for name in names]
+    headings = [_SHORT_HEADINGS.get(name, name.replace("_", " ")) for name in names]
     shares = [_format_percent(coverage[name]["share"]) for name in names]
     size = [
         split,
@@ -55,7 +55,7 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
         f"{sum(inventory['rejected'].values()):,}",
         ", ".join(map(code, inventory["optional_columns"])) or "none",
     ]
-    tags = [[split, column, _most_frequent(values)] for column, values in inventory["tags"].items()]
+    tags = [[split, column, _format_most_frequent(values)] for column, values in inventory["tags"].items()]
     notes = []
     if inventory["left_out"]:
         paths = ", ".join(map(code, inventory["left_out"]))
@@ -77,10 +77,10 @@ def render_coverage(inventory: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _most_frequent(values: Mapping[str, int]) -> str:
+def _format_most_frequent(values: Mapping[str, int]) -> str:
     counts = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{code(value)} {count:,}" for value, count in counts[:_MAX_TAGS])
-    return listed + (f", and {len(counts) - _MAX_TAGS:,} more" if len(counts) > _MAX_TAGS else "")
+    listed = ", ".join(f"{code(value)} {count:,}" for value, count in counts[:_MAX_SHOWN_TAGS])
+    return listed + (f", and {len(counts) - _MAX_SHOWN_TAGS:,} more" if len(counts) > _MAX_SHOWN_TAGS else "")
 
 
 def _format_percent(fraction: str) -> str:
@@ -100,12 +100,16 @@ _REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 
 
 def take_inventory(
-    staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
+    staging: StagingDir,
+    files: Sequence[SourceFile],
+    pin_identity: Identity,
+    max_rows: int | None,
+    settings: RunSettings,
 ) -> BuildResult:
     """Build the inventory of a split's rows, or of a sample of `max_rows`.
 
-    `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row although
-    the files are not empty.
+    `pin_identity` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row
+    although the files are not empty.
     """
     shards = (
         source_rows.plan_shards(files, source_rows.SCAN_SHARD_BYTES)
@@ -120,7 +124,7 @@ def take_inventory(
     tally: Tally = {}
     for receipt in receipts:
         add_tally(tally, receipt.notes["tally"])
-    inventory = _describe_split(files, pin, max_rows, counts, tally)
+    inventory = _describe_split(files, pin_identity, max_rows, counts, tally)
     rejects = concatenate_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(staging, INVENTORY_JSON, _encode_inventory(inventory)),
@@ -151,7 +155,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
 
 
 def _describe_split(
-    files: Sequence[SourceFile], pin: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
+    files: Sequence[SourceFile], pin_identity: Identity, max_rows: int | None, counts: Mapping[str, int], tally: Tally
 ) -> dict[str, Any]:
     """Return the inventory of a split; all shares are shares of its readable rows."""
     rows = counts.get("rows", 0)
@@ -167,12 +171,12 @@ def _describe_split(
         all_rows = sum(footer["rows"] for footer in footers)
     columns, messages, coverage, tags = (tally.get(part, {}) for part in ("columns", "messages", "coverage", "tags"))
     return {
-        "dataset": pin.recipe["dataset"],
-        "split": pin.recipe["split"],
-        "revision": pin.recipe.get("revision"),
+        "dataset": pin_identity.recipe["dataset"],
+        "split": pin_identity.recipe["split"],
+        "revision": pin_identity.recipe.get("revision"),
         "format": detect_format(files[0].name),
-        "found_by": pin.decisions["found_by"],
-        "left_out": list(pin.decisions["left_out"]),
+        "found_by": pin_identity.decisions["found_by"],
+        "left_out": list(pin_identity.decisions["left_out"]),
         "scan": {"kind": "full" if max_rows is None else "sample", "max_rows": max_rows, "rows_read": read},
         "files": [{"path": file.name, "bytes": file.bytes} for file in files],
         "bytes": sum(file.bytes for file in files),
@@ -183,7 +187,7 @@ def _describe_split(
         "optional_columns": sorted(name for name, types in columns.items() if _count_non_null(types) < rows),
         "metadata": _describe_columns(tally.get("metadata", {}), rows),
         "messages": {
-            role: {part: _sort_names(messages[role][part]) for part in _ROLE_PARTS if part in messages[role]}
+            role: {part: _sort_names(messages[role][part]) for part in _ROLE_TALLY_KEYS if part in messages[role]}
             for role in sorted(messages)
         },
         "coverage": {

@@ -18,11 +18,11 @@ AS_JSON_COUNT_KEY: Final = "messages_as_json"
 UNREAD_KEYS_COUNT_KEY: Final = "unread_message_keys"
 THINK_TAGS_COUNT_KEY: Final = "think_tags"
 UNPAIRED_TAGS: Final = "unpaired"
-_KEY_CHARACTERS = 80
+_MAX_KEY_CHARACTERS = 80
 _MEDIA_TYPE = r"(?:image|audio|video|file|document|media)"
 _MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIA_TYPE}|{_MEDIA_TYPE}(?:_(?:url|file|data|embeds))?|inline_data")
 # Results of tools have entries of these types too, such as the files of a folder.
-_COMMON_WORD = re.compile(_MEDIA_TYPE)
+_AMBIGUOUS_TYPE = re.compile(_MEDIA_TYPE)
 _TAG = re.compile("</?think>")
 
 
@@ -39,20 +39,20 @@ class ThinkTags(StrEnum):
     DROP = "drop"
 
 
-def unread_key(owner: str, key: str) -> str:
+def unread_count_key(owner: str, key: str) -> str:
     """Return the name of the count for an unread key.
 
     `owner` has the key: a role such as `assistant`, or a part of its content.
     """
-    short = key[:_KEY_CHARACTERS]
+    short = key[:_MAX_KEY_CHARACTERS]
     return f"{UNREAD_KEYS_COUNT_KEY}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
 
 
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a message's content or reasoning; raise RowFault for media.
 
-    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. `counts` is increased:
-    `messages_as_json` if the value is returned as JSON, and the key of `unread_key` for each unread key of a text part.
+    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. In `counts`, the function
+    counts a value that is returned as JSON (`messages_as_json`), and each unread key of a text part.
     """
     if isinstance(value, str):
         return value
@@ -62,13 +62,13 @@ def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
         parts = [part for part in value if isinstance(part, dict) and _is_text(part)]
         if len(parts) == len(value):
             unread = (key for part in parts for key in part if key not in ("type", "text") and has_value(part[key]))
-            counts.update(unread_key(f"{role}.content[]", key) for key in unread)
+            counts.update(unread_count_key(f"{role}.content[]", key) for key in unread)
             return "".join(str(part["text"]) for part in parts)
     counts[AS_JSON_COUNT_KEY] += 1
     return content_text(value)
 
 
-def is_blank(content: JsonValue) -> bool:
+def is_blank_content(content: JsonValue) -> bool:
     """Check whether content is missing or blank: whitespace, or a list of blank parts."""
     if isinstance(content, list):
         return all(isinstance(part, dict) and _is_blank_part(part) for part in content)
@@ -76,7 +76,9 @@ def is_blank(content: JsonValue) -> bool:
 
 
 def _is_blank_part(part: Row) -> bool:
-    return part.get("type") == "text" and is_blank(part.get("text")) and _media_type(part, is_reply=False) is None
+    return (
+        part.get("type") == "text" and is_blank_content(part.get("text")) and _media_type(part, is_reply=False) is None
+    )
 
 
 def _is_text(part: Row) -> bool:
@@ -100,20 +102,20 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
     """Return the type or key that makes a part media, such as `image_url`, or None."""
     kind, keys = part.get("type"), [key for key in part if has_value(part[key])]
     if kind == "text":
-        return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _COMMON_WORD.fullmatch(key)), None)
+        return next((key for key in keys if _MEDIA_PART.fullmatch(key) and not _AMBIGUOUS_TYPE.fullmatch(key)), None)
     if isinstance(kind, str):
-        is_entry = is_reply and _COMMON_WORD.fullmatch(kind) and not _has_payload(part, kind)
+        is_entry = is_reply and _AMBIGUOUS_TYPE.fullmatch(kind) and not _has_payload(part, kind)
         return kind if _MEDIA_PART.fullmatch(kind) and not is_entry else None
     is_alone = len(keys) == 1 and not is_reply and keys[0] not in ("file", "document", "media")
     return keys[0] if is_alone and _MEDIA_PART.fullmatch(keys[0]) else None
 
 
-def _has_payload(part: Row, kind: str) -> bool:
+def _has_payload(part: Row, media_type: str) -> bool:
     """Check whether a part has a payload, which makes it media.
 
-    A payload is the key `mimeType`, or an object under the key `source` or under the key that `kind` names.
+    A payload is the key `mimeType`, or an object under the key `source` or under the key that `media_type` names.
     """
-    return any(isinstance(part.get(key), dict) for key in (kind, "source")) or "mimeType" in part
+    return any(isinstance(part.get(key), dict) for key in (media_type, "source")) or "mimeType" in part
 
 
 def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> str | None:
@@ -126,7 +128,7 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
     for key in keys:
         value = message.get(key)
         if isinstance(value, bool):
-            counts[unread_key("assistant", key)] += 1
+            counts[unread_count_key("assistant", key)] += 1
         elif has_value(value) and (text := read_text(value, "assistant", counts)).strip():
             texts[key] = text
     if len(set(texts.values())) > 1:
@@ -156,15 +158,15 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     return None if depth else [(is_thought, text.strip("\r\n") if is_thought else text) for is_thought, text in parts]
 
 
-def count_think_tags(owner: str, text: str, counts: Counter[str]) -> None:
+def count_think_tags(category: str, text: str, counts: Counter[str]) -> None:
     """Increase the count of texts with `<think>` tags if `text` has such tags.
 
-    Texts are counted by `owner`, a role or `analysis`. A text of the assistant whose tags do not pair up also counts as
-    `unpaired`.
+    `category` is the text's role, or `analysis`. A text of the category `assistant` whose tags do not pair up also
+    counts as `unpaired`.
     """
     if "<think>" in text or "</think>" in text:
-        counts[f"{THINK_TAGS_COUNT_KEY}/{owner}"] += 1
-        if owner == "assistant" and split_think_blocks(text) is None:
+        counts[f"{THINK_TAGS_COUNT_KEY}/{category}"] += 1
+        if category == "assistant" and split_think_blocks(text) is None:
             counts[f"{THINK_TAGS_COUNT_KEY}/{UNPAIRED_TAGS}"] += 1
 
 

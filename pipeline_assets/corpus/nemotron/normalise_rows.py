@@ -41,23 +41,23 @@ class NormalisedRows:
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
         counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`. For kept rows: the
-            counts of `RowText`, the sums of `_SUMS`, and `unknown_channels`, rows with an unknown channel. For kept
-            rows and for rows dropped as `invalid_harmony`: `invalid_harmony/REASON`, rows whose column `text` is not
+            counts of `RowText`, the sums of `_SUMMED_COLUMNS`, and `unknown_channels`, rows with an unknown channel.
+            `invalid_harmony/<reason>`: kept rows, and rows dropped as `invalid_harmony`, whose column `text` is not
             Harmony.
-        tools: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
+        tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 
     batch: pa.RecordBatch
     rejects: list[Reject]
     dropped: list[Reject]
     counts: Counter[str]
-    tools: dict[str, str]
+    tool_lists: dict[str, str]
 
 
 class _Draft(NamedTuple):
-    """Row at position `number` of its file, before its text is encoded."""
+    """Row at `position` of its file, before its text is encoded."""
 
-    number: int
+    position: int
     id: str
     text: RowText
     tools: DeclaredTools | None
@@ -82,8 +82,8 @@ def normalise_rows(
     drafts, encoded, refused = _encode_drafts(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
-    counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMS.items()})
-    counts["unknown_channels"] = sum(known is False for known in batch.column(_KNOWN_CHANNELS).to_pylist())
+    counts = Counter({name: int(to_numpy(batch.column(column)).sum()) for name, column in _SUMMED_COLUMNS.items()})
+    counts["unknown_channels"] = sum(known is False for known in batch.column(_KNOWN_CHANNELS_COLUMN).to_pylist())
     counts.update(rows=len(rows), documents=len(drafts), analysis_given=0, analysis_rendered=0)
     counts.update(rejected_key(reject.reason) for reject in rejects)
     counts.update(dropped_key(row.reason) for row in dropped)
@@ -94,7 +94,7 @@ def normalise_rows(
     counts.update(
         f"{INVALID_HARMONY}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID_HARMONY
     )
-    tools = {draft.tools.tools_id: draft.tools.canonical for draft in drafts if draft.tools is not None}
+    tools = {draft.tools.tools_id: draft.tools.canonical_json for draft in drafts if draft.tools is not None}
     return NormalisedRows(batch, rejects, dropped, counts, tools)
 
 
@@ -106,27 +106,27 @@ def _read_drafts(
     removals: Removals,
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
-    for number, row in rows:
+    for position, row in rows:
         if isinstance(row, Fault):
-            rejects.append(Reject(origin.file, number, row.reason, row.detail))
+            rejects.append(Reject(origin.file, position, row.reason, row.detail))
             continue
         try:
-            draft = _read_draft(number, row, rules, origin, template)
+            draft = _read_draft(position, row, rules, origin, template)
             reason = _drop_reason(draft, rules)
             if reason is None and removals.matches(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
             if reason is None:
                 drafts.append(draft)
             else:
-                dropped.append(Reject(origin.file, number, *reason))
+                dropped.append(Reject(origin.file, position, *reason))
         except Refusal as refusal:
             unused = dropped if refusal.reason == RowReason.PROMPT_WITHHELD else rejects
-            unused.append(_to_reject(origin, number, refusal))
+            unused.append(_to_reject(origin, position, refusal))
         except UnicodeEncodeError as error:
             detail = f"U+{ord(error.object[error.start]):04X} beside the text"
-            rejects.append(Reject(origin.file, number, RowReason.LONE_SURROGATE.value, detail))
+            rejects.append(Reject(origin.file, position, RowReason.LONE_SURROGATE.value, detail))
         except RecursionError:
-            rejects.append(Reject(origin.file, number, RowReason.NESTED_TOO_DEEP.value, "a value of the row"))
+            rejects.append(Reject(origin.file, position, RowReason.NESTED_TOO_DEEP.value, "a value of the row"))
     return drafts, rejects, dropped
 
 
@@ -139,7 +139,7 @@ def _drop_reason(draft: _Draft, rules: RowsRecipe) -> tuple[str, str] | None:
     return None
 
 
-def _read_draft(number: int, row: Row, rules: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None) -> _Draft:
+def _read_draft(position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
@@ -154,7 +154,7 @@ def _read_draft(number: int, row: Row, rules: RowsRecipe, origin: RowOrigin, tem
         for value in column if isinstance(column, list) else (column,):
             if type(value) is str and not value.isascii():
                 value.encode("utf-8")  # raises UnicodeEncodeError, which becomes a reject
-    return _Draft(number, identifier, text, tools, metadata)
+    return _Draft(position, identifier, text, tools, metadata)
 
 
 def _encode_drafts(
@@ -168,16 +168,16 @@ def _encode_drafts(
         try:
             return remaining, encode_harmony([draft.text.parsed for draft in remaining], encoder), rejects
         except Refusal as refusal:
-            if refusal.message is None:
+            if refusal.index is None:
                 raise
-            draft = remaining.pop(refusal.message)
-            rejects.append(_to_reject(origin, draft.number, refusal))
+            draft = remaining.pop(refusal.index)
+            rejects.append(_to_reject(origin, draft.position, refusal))
             logger.warning("%s: row %r is rejected", rejects[-1], draft.id)
 
 
-def _to_reject(origin: RowOrigin, number: int, refusal: Refusal) -> Reject:
+def _to_reject(origin: RowOrigin, position: int, refusal: Refusal) -> Reject:
     detail = str(refusal).removeprefix(f"{refusal.reason}: ")
-    return Reject(origin.file, number, str(refusal.reason), detail)
+    return Reject(origin.file, position, str(refusal.reason), detail)
 
 
 def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin: RowOrigin) -> pa.RecordBatch:
@@ -205,19 +205,19 @@ def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
     return {
         "id": draft.id,
         "text_sha1": hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
-        "loss_mode": text.loss.name,
-        "loss_rule": text.loss.rule,
+        "loss_mode": text.loss_mode.name,
+        "loss_rule": text.loss_mode.rule,
         "template": None if text.template is None else str(text.template),
         **draft.metadata,
         **row_quality(text, tokens, tools),
-        **row_stats(text.parsed, tokens, text.loss),
-        "source_row": draft.number,
+        **row_stats(text.parsed, tokens, text.loss_mode),
+        "source_row": draft.position,
         "source_tools_id": None if tools is None else tools.tools_id,
         "source_tools_count": 0 if tools is None else len(tools.namespace.tools),
     }
 
 
-_SUMS = {
+_SUMMED_COLUMNS = {
     "tokens": "stats_tokens",
     "completion_tokens": "stats_completion_tokens",
     "tool_calls": "stats_tool_calls",
@@ -225,4 +225,4 @@ _SUMS = {
     "control_characters": "quality_control_characters",
     "stalled_calls": "quality_stalled_calls",
 }
-_KNOWN_CHANNELS = "quality_known_channels"
+_KNOWN_CHANNELS_COLUMN = "quality_known_channels"

@@ -41,8 +41,8 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView
 
 # Counts that are nested by name, as `COUNT/NAME`.
-NESTED_COUNTS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT_KEY, THINK_TAGS_COUNT_KEY)
-_MAX_NAMES = 64
+NESTED_COUNT_KEYS: Final = (INVALID_HARMONY, UNREAD_KEYS_COUNT_KEY, THINK_TAGS_COUNT_KEY)
+_MAX_UNREAD_KEYS = 64
 _BLOCK_CHARACTERS = 8 << 20
 _BLOCK_ROWS = 4096
 
@@ -57,23 +57,23 @@ def normalise_shard(
     zstd_level: int,
     vocabulary: Path | None = None,
     removals: Removals = NO_REMOVALS,
-    prompts: Path | None = None,
-    template: ChatFiles | None = None,
+    seed_prompts: Path | None = None,
+    chat_files: ChatFiles | None = None,
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    `prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt` are
-    ignored, because `shard` and `prompts` determine them. One row in a thousand, chosen by id, is encoded again with
-    tiktoken for comparison; a difference raises `OracleMismatchError`. If `template` is a chat template, its tokenizer
-    encodes all rows, and nothing is compared.
+    `seed_prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt`
+    are ignored, because `shard` and `seed_prompts` determine them. With `chat_files`, the tokenizer of the chat
+    template encodes all rows. Otherwise, one row in a thousand, chosen by id, is encoded again with tiktoken, and a
+    difference raises `OracleMismatchError`.
 
     Files, in order: kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects; lists of
     tools, a line `[id, canonical JSON]` for each, sorted by id; dropped rows in the format of rejects. Counts:
     `spot_checked` rows, and the counts of `NormalisedRows`.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
-    if template is not None:
-        encoder = load_template(template)
+    if chat_files is not None:
+        encoder = load_template(chat_files)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []
@@ -84,7 +84,7 @@ def normalise_shard(
     tools_name = f"{WORK_FOLDER}/tools/{stem}{SUFFIX}"
     with (
         pause_gc(),
-        open_seed_prompts(prompts) as find_prompt,
+        open_seed_prompts(seed_prompts) as find_prompt,
         ParquetOutput(folder.path(rows_name), SCHEMA, _BLOCK_ROWS) as output,
         IdsWriter(folder.path(ids_name)) as ids,
     ):
@@ -99,7 +99,7 @@ def normalise_shard(
             ids.add(block.batch.column("id").to_pylist())
             rejects += block.rejects
             dropped += block.dropped
-            tools |= block.tools
+            tools |= block.tool_lists
             if block.batch.num_rows:
                 output.write(pa.Table.from_batches([block.batch], SCHEMA))
     with JsonlZstWriter(folder.path(tools_name), zstd_level) as writer:
@@ -111,17 +111,17 @@ def normalise_shard(
         writer.output(tools_name),
         write_rows(folder.path(dropped_name), dropped_name, [row.to_json() for row in dropped], zstd_level),
     ]
-    return Receipt(files, sum_rare_keys(counts))
+    return Receipt(files, merge_rare_keys(counts))
 
 
-def sum_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
+def merge_rare_keys(counts: Mapping[str, int]) -> dict[str, int]:
     """Merge the counts of all but the 64 most frequent unread keys into one count."""
     rest = f"{UNREAD_KEYS_COUNT_KEY}/{OTHERS}"
     names = sorted(
         (name for name in counts if name.startswith(f"{UNREAD_KEYS_COUNT_KEY}/") and name != rest),
         key=lambda name: (-counts[name], name),
     )
-    rare = frozenset(names[_MAX_NAMES:])
+    rare = frozenset(names[_MAX_UNREAD_KEYS:])
     kept = {name: count for name, count in counts.items() if name not in rare}
     return kept | ({rest: kept.get(rest, 0) + sum(counts[name] for name in rare)} if rare else {})
 

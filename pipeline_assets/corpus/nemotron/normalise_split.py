@@ -29,7 +29,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.nemotron.dataset_section import Domain, RowOrigin
-from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNTS, normalise_shard, sum_rare_keys
+from pipeline_assets.corpus.nemotron.normalise_shard import NESTED_COUNT_KEYS, merge_rare_keys, normalise_shard
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.schema import DATA_FOLDER, DROPPED_FILE, SCHEMA
 from pipeline_assets.corpus.nemotron.seed_prompts import write_seed_prompts
@@ -56,12 +56,12 @@ logger = logging.getLogger("corpusmill")
 _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 
 
-def row_origin(pin: Identity, subset: str | None, domain: Domain) -> RowOrigin:
+def row_origin(pin_identity: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Return the origin of a split's rows, with an empty `file`.
 
     If `subset` is None, it is the config to which the dataset card assigns the split, or else `default`.
     """
-    subset, split = subset or pin.decisions.get("config") or DEFAULT_CONFIG, pin.recipe
+    subset, split = subset or pin_identity.decisions.get("config") or DEFAULT_CONFIG, pin_identity.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
 
 
@@ -72,19 +72,19 @@ def normalise_split(
     rules: RowsRecipe,
     settings: RunSettings,
     removals: Removals = NO_REMOVALS,
-    seeds: Sequence[tuple[str, Sequence[SourceFile]]] = (),
-    template: ChatFiles | None = None,
+    seed_sets: Sequence[tuple[str, Sequence[SourceFile]]] = (),
+    chat_files: ChatFiles | None = None,
     driver: Driver = "gigatoken",
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
-    Withheld prompts are restored from `seeds`, see `write_seed_prompts`. If gigatoken and tiktoken disagree on a
-    sampled row, tiktoken encodes all rows again. `template` has the files of the chat template that `rules` name; None
-    if `rules` name a template of Harmony. Raise InputError for too many rejects, an empty sample or no kept row.
+    Withheld prompts are restored from `seed_sets`, see `write_seed_prompts`. `chat_files` has the files of the chat
+    template that `rules` name; None if `rules` name a template of Harmony. If gigatoken and tiktoken disagree on a
+    sampled row, tiktoken encodes all rows again. Raise InputError for too many rejects, an empty sample or no kept row.
     """
-    prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seeds else None
-    if prompts is not None:
-        write_seed_prompts(prompts, seeds)
+    seed_prompts = staging.path(f"{WORK_FOLDER}/seed_prompts.sqlite") if seed_sets else None
+    if seed_prompts is not None:
+        write_seed_prompts(seed_prompts, seed_sets)
     shards = plan_shards(files, rules.shard_bytes) if rules.max_rows is None else plan_sample(files, rules.max_rows)
     work = functools.partial(
         normalise_shard,
@@ -93,14 +93,14 @@ def normalise_split(
         driver=driver,
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,
-        prompts=prompts,
-        template=template,
+        seed_prompts=seed_prompts,
+        chat_files=chat_files,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
     warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
-    if template is not None:
-        warm_up = functools.partial(load_template, template)
+    if chat_files is not None:
+        warm_up = functools.partial(load_template, chat_files)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     try:
         receipts = _normalise_shards(f"normalise-{driver}", shards, work, staging, settings, warm_up, removals)
@@ -108,8 +108,8 @@ def normalise_split(
         if driver == "tiktoken":
             raise
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        return normalise_split(staging, files, origin, rules, settings, removals, seeds, template, "tiktoken")
-    counts = sum_rare_keys(total_counts(receipts))
+        return normalise_split(staging, files, origin, rules, settings, removals, seed_sets, chat_files, "tiktoken")
+    counts = merge_rare_keys(total_counts(receipts))
     _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
         *_store_rows(staging, receipts, origin.split, settings),
@@ -119,14 +119,14 @@ def normalise_split(
     ]
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
-    by_name = {kind: nested for kind in NESTED_COUNTS if (nested := _nested_counts(counts, kind))}
-    rendered_by = str(rules.template) if template is None else template.name
+    by_name = {kind: nested for kind in NESTED_COUNT_KEYS if (nested := _nested_counts(counts, kind))}
+    rendered_by = str(rules.template) if chat_files is None else chat_files.name
     decisions = {"template": rendered_by, "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
         counts={"ledger": Ledger.from_counts(counts).to_json(), **totals, **by_name},
         decisions=decisions,
-        provenance={"tokenizer_driver": driver if template is None else "tokenizers"},
+        provenance={"tokenizer_driver": driver if chat_files is None else "tokenizers"},
     )
 
 
@@ -166,9 +166,9 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
         return any(map(removals.matches, rows))
 
 
-def _nested_counts(counts: Mapping[str, int], kind: str) -> dict[str, int]:
+def _nested_counts(counts: Mapping[str, int], key: str) -> dict[str, int]:
     """Return the counts with names `KIND/NAME` for one kind, by NAME."""
-    return {name.removeprefix(f"{kind}/"): count for name, count in counts.items() if name.startswith(f"{kind}/")}
+    return {name.removeprefix(f"{key}/"): count for name, count in counts.items() if name.startswith(f"{key}/")}
 
 
 def _check_counts(
@@ -211,10 +211,10 @@ def _store_rows(
     return [outputs.get(final) or file.link_as(final, staging) for file, final in zip(files, finals, strict=True)]
 
 
-def number_ids(path: Path, final_path: str, repeats: Path, window: Window, folder: StagingView) -> Receipt:
+def number_ids(path: Path, final_path: str, repeats_file: Path, window: Window, folder: StagingView) -> Receipt:
     """Append `#2`, `#3`, … to the repeated ids of a shard; keep its row groups."""
     with StoredParquet(path) as file, ParquetOutput(folder.path(final_path), SCHEMA, file.metadata.num_rows) as output:
-        times = read_occurrences(repeats, file.metadata.num_rows)
+        times = read_occurrences(repeats_file, file.metadata.num_rows)
         for group in range(file.num_row_groups):
             table: pa.Table = file.read_row_group(group)
             numbered = zip(table["id"].to_pylist(), itertools.islice(times, table.num_rows), strict=True)

@@ -11,7 +11,7 @@ from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, RowReason,
 from pipeline_assets.corpus.nemotron.stalled_calls import CallLog
 
 # Maximum calls to scan per unnamed reply: real rows have far fewer, and a bad row of 1 MB would take minutes.
-_MAX_SCANNED = 256
+_MAX_SCANNED_CALLS = 256
 _CallKey = tuple[Literal["id", "name"], str]
 MatchedBy = Literal["id", "name", "order", "nothing"]  # nothing: no open call has the name of the reply
 
@@ -112,7 +112,7 @@ class OpenCalls:
         it is the first open call; None if no call is open.
         """
         start = bisect_left(self._waiting[None], self._latest)
-        for index in self._waiting[None][start : start + _MAX_SCANNED] if self._claims else ():
+        for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():
             call_id, name = self._calls[index]
             same_name = self._waiting["name", name]
             # Spare: the tool has more open calls since `_latest` than later replies that name it.
@@ -135,17 +135,17 @@ class OpenCalls:
     def _open(self, call_id: str | None, name: str, arguments: str) -> None:
         index = self.log.add_call(name, arguments)
         self._calls.append((call_id, name))
-        for key in self._keys(index):
+        for key in self._call_keys(index):
             self._waiting[key].append(index)
         if call_id is not None:
             self._tool_by_id[call_id] = name
 
     def _close(self, index: int, content: str) -> str:
         self.log.add_reply(index, content)
-        for key in self._keys(index):
+        for key in self._call_keys(index):
             del self._waiting[key][bisect_left(self._waiting[key], index)]
         return self._calls[index][1]
 
-    def _keys(self, index: int) -> list[_CallKey | None]:
+    def _call_keys(self, index: int) -> list[_CallKey | None]:
         call_id, name = self._calls[index]
         return [None, ("name", name)] if call_id is None else [None, ("name", name), ("id", call_id)]

@@ -19,14 +19,14 @@ from pipeline_assets.corpus.readers.local_parquet import RowGroupRun
 from pipeline_assets.corpus.readers.source_folder import open_source
 
 # Message keys whose value may become JSON text, where null would not count as absent.
-_MESSAGE_TEXTS = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
+_MESSAGE_TEXT_KEYS = frozenset({"content", "reasoning_content", "thinking", "reasoning", "arguments"})
 _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, which need no call
 
 
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
     """List the columns that are or contain structs, by name of the Parquet file.
 
-    `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXTS`)
+    `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXT_KEYS`)
     contains structs. Pieces that are not Parquet are skipped.
     """
     files = {piece.file.name: piece.file for piece in pieces if isinstance(piece, RowGroupRun)}
@@ -88,7 +88,7 @@ def _has_objects(data_type: pa.DataType) -> bool:
 
 def _has_objects_in_texts(data_type: pa.DataType) -> bool:
     return any(
-        _has_objects(field.type) if field.name in _MESSAGE_TEXTS else _has_objects_in_texts(field.type)
+        _has_objects(field.type) if field.name in _MESSAGE_TEXT_KEYS else _has_objects_in_texts(field.type)
         for field in _fields(data_type)
     )
 

@@ -23,20 +23,20 @@ RankLimits = Mapping[str, Mapping[str, int]]
 
 
 def find_rank_limits(
-    spilled: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
+    candidate_files: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
 ) -> tuple[RankLimits, dict[str, Any]]:
     """Return the limits of pools with quotas, and counts of their candidates and rows.
 
-    The counts are by pool, in total and by stratum; `rows` counts selected candidates. `spilled` maps splits to files
-    of candidates. `flags_column` names the column that states the pools of a row: for each of `pools`, a character
-    U+0001 or U+0000. Memory: some tens of bytes per row and pool.
+    `candidate_files` lists files of candidates by split. In them, the column `flags_column` states the pools of a row:
+    for each of `pools`, a character U+0001 (in the pool) or U+0000. The counts are by pool, in total and by stratum;
+    `rows` counts selected candidates. Memory: some tens of bytes per row and pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
         if (quota := recipe.quota(pool)) is None:
             continue
         ranks, names = [np.empty(0, np.uint64)], list[str]()
-        for split, path in ((split, path) for split, paths in spilled.items() for path in paths):
+        for split, path in ((split, path) for split, paths in candidate_files.items() for path in paths):
             table = read_columns(path, [flags_column, "id", *quota.stratify])
             is_candidate = np.array([flag[number] == "\x01" for flag in table[flags_column].to_pylist()], bool)
             table = table.filter(bool_column(is_candidate))

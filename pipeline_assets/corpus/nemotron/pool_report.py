@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.formats.parquet import read_columns
 from pipeline_assets.corpus.licences import UNKNOWN
-from pipeline_assets.corpus.nemotron.pools import pool_purpose
+from pipeline_assets.corpus.nemotron.pools import pool_from_path
 from pipeline_assets.corpus.nemotron.row_census import add_tally
 from pipeline_assets.corpus.pages import REPORT_JSON, write_page, write_report
 from pipeline_assets.corpus.plots import length_bars, text_bars, text_plot
@@ -39,9 +39,9 @@ CORRECTNESS_RANGES = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)
 _UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
-def correctness_range(share: float | None) -> str:
+def correctness_range(correctness: float | None) -> str:
     """Return the range in `CORRECTNESS_RANGES` that contains a share; `null` for None."""
-    return "null" if share is None else CORRECTNESS_RANGES[bisect_left(_UPPER_BOUNDS, share)]
+    return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_UPPER_BOUNDS, correctness)]
 
 
 def length_bucket(tokens: int | None) -> str:
@@ -169,17 +169,17 @@ def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, 
     for dataset, pools in datasets.items():
         files: dict[str, dict[str, Path]] = {}
         for file in pools.manifest.identity.files:
-            files.setdefault(Path(file.path).name, {})[pool_purpose(file.path)] = pools.path(file.path)
+            files.setdefault(Path(file.path).name, {})[pool_from_path(file.path)] = pools.path(file.path)
         yield from ((dataset, name, files[name]) for name in sorted(files))
 
 
-def count_bucket(files: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
+def count_bucket(paths_by_pool: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
     """Count the rows of a bucket by pool; the notes are a tally for `PoolsSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()
     pools: dict[str, dict[str, Any]] = {}
-    for pool, path in files.items():
+    for pool, path in paths_by_pool.items():
         rows = read_columns(path, _COLUMNS)
         ids: list[str] = rows["id"].to_pylist()
         distinct.update(_sum_sizes(rows.filter(bool_column(np.array([row_id not in seen for row_id in ids])))))

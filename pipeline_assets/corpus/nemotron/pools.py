@@ -27,7 +27,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet,
 from pipeline_assets.corpus.licences import tag_or_unknown
 from pipeline_assets.corpus.nemotron.pool_card import write_pool_card
 from pipeline_assets.corpus.nemotron.pool_quotas import RankLimits, find_rank_limits, quota_mask
-from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, matching_rows, parse_condition
+from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe, capability_pool, condition_mask, parse_condition
 from pipeline_assets.corpus.nemotron.schema import SCHEMA, data_files, select_columns
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
@@ -74,7 +74,7 @@ def build_pools(
     spilled: dict[str, list[Path]] = {split: [] for split in splits}
     for (split, _), receipt in zip(files, receipts, strict=True):
         spilled[split] += [staging.path(file.path) for file in receipt.files]
-    counts, gap = Counter(total_counts(receipts)), _merge_gaps(receipt.notes for receipt in receipts)
+    counts, gap = Counter(total_counts(receipts)), _merge_correctness_gaps(receipt.notes for receipt in receipts)
     limits, quotas = find_rank_limits(spilled, pools, recipe, _FLAGS_COLUMN)
     write = functools.partial(write_pools, pools=pools, recipe=recipe, limits=limits)
     tasks = [
@@ -88,7 +88,7 @@ def build_pools(
     counts.update(documents=-counts["lost_documents"], tokens=-counts["lost_tokens"])
     rows: Counter[str] = Counter()
     for file in written:
-        rows[pool_purpose(file.path)] += file.rows
+        rows[pool_from_path(file.path)] += file.rows
     empty = {name: _explain_empty(name, recipe, counts) for name in recipe.rules if not rows[name]}
     return BuildResult(
         files=written,
@@ -108,12 +108,12 @@ def build_pools(
     )
 
 
-def pool_purpose(path: str) -> str:
+def pool_from_path(path: str) -> str:
     """Return the name of the pool that a file belongs to, without `candidates_`."""
     return path.partition("/")[0].removeprefix(POOL_PREFIX)
 
 
-def pooled_split(path: str) -> str:
+def source_split(path: str) -> str:
     """Return the split that a file of a pool comes from."""
     return re.sub(r"-\d{5}-of-\d{5}$", "", path.rpartition("/")[2].removesuffix(".parquet"))
 
@@ -127,15 +127,15 @@ def _choose_bucket_count(rows: Artifact) -> int:
     return 1 << (uncompressed // _BUCKET_BYTES).bit_length()  # the first power of two above the quotient
 
 
-def _explain_empty(name: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
+def _explain_empty(pool: str, recipe: PoolsRecipe, counts: Mapping[str, int]) -> str | dict[str, int]:
     """Explain an empty pool by a message, or by the number of rows per condition.
 
     The result is a message if no row with an accepted licence has a value in any column of the conditions.
     """
-    columns = {column for condition in recipe.rules[name] for column in parse_condition(condition).meta.root_names()}
+    columns = {column for condition in recipe.rules[pool] for column in parse_condition(condition).meta.root_names()}
     if not any(counts.get(f"said/{column}", 0) for column in columns):
         return f"no row says anything in {', '.join(sorted(columns))}"
-    return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[name]}
+    return {condition: counts.get(f"holds/{condition}", 0) for condition in recipe.rules[pool]}
 
 
 def _capability_pools(files: Sequence[Path]) -> list[str]:
@@ -166,7 +166,7 @@ def spill_rows(
             for end, size in zip(np.cumsum(sizes).tolist(), sizes.tolist(), strict=True):
                 output.write(table.slice(end - size, size))
         files.append(output.output(name))
-    return Receipt(files, counts, _merge_gaps(gaps))
+    return Receipt(files, counts, _merge_correctness_gaps(gaps))
 
 
 def _read_pool_rows(
@@ -175,7 +175,7 @@ def _read_pool_rows(
     """Yield a file's rows that are in a pool, by row group, with their pools.
 
     The column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000. All
-    rows are added to `counts`; for each row group, the result of `_describe_gap` is added to `gaps`.
+    rows are added to `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -185,11 +185,11 @@ def _read_pool_rows(
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group, use_threads=False))
             frame = pl.DataFrame(pl.from_arrow(table.select(columns)))
-            is_allowed = _has_allowed_licence(frame, recipe)
-            chosen = _find_memberships(frame, pools, recipe, is_allowed, counts)
+            is_accepted = _accepted_licence_mask(frame, recipe)
+            chosen = _find_memberships(frame, pools, recipe, is_accepted, counts)
             is_in_any = np.asarray(chosen.any(axis=1))
             is_known = frame["meta_correctness"].is_not_null().to_numpy()
-            gaps.append(_describe_gap(split, frame.filter(is_known & is_allowed & ~is_in_any)))
+            gaps.append(_describe_correctness_gap(split, frame.filter(is_known & is_accepted & ~is_in_any)))
             if is_in_any.any():
                 flags = string_column([row.tobytes() for row in chosen])
                 yield table.append_column(_FLAGS_COLUMN, flags).filter(bool_column(is_in_any))
@@ -199,14 +199,14 @@ def _find_memberships(
     frame: "pl.DataFrame",
     pools: Sequence[str],
     recipe: PoolsRecipe,
-    is_allowed: NDArray[np.bool_],
+    is_accepted: NDArray[np.bool_],
     counts: Counter[str],
 ) -> NDArray[np.bool_]:
     """Return a mask of the pools of each row, shape (rows, pools).
 
-    `is_allowed` marks rows with an accepted licence. The counts that `spill_rows` explains are added to `counts`.
+    `is_accepted` marks rows with an accepted licence. The counts that `spill_rows` explains are added to `counts`.
     """
-    holds = {name: matching_rows(frame, name) for conditions in recipe.rules.values() for name in conditions}
+    holds = {name: condition_mask(frame, name) for conditions in recipe.rules.values() for name in conditions}
     targets = [None if name is None else capability_pool(name) for name in frame["meta_capability_target"].to_list()]
     chosen = np.zeros((frame.height, len(pools)), bool)
     for number, pool in enumerate(pools):
@@ -215,11 +215,11 @@ def _find_memberships(
         chosen[:, number] = (
             np.logical_and.reduce([holds[name] for name in conditions]) if conditions else has_capability
         )
-    counts[dropped_key("in_no_pool")] += int((is_allowed & ~chosen.any(axis=1)).sum())
-    counts[dropped_key("refused_licence")] += int((~is_allowed).sum())
-    chosen &= is_allowed[:, None]
-    counts.update({f"holds/{name}": int((rows & is_allowed).sum()) for name, rows in holds.items()})
-    present = {column: frame[column].is_not_null().to_numpy() & is_allowed for column in recipe.columns}
+    counts[dropped_key("in_no_pool")] += int((is_accepted & ~chosen.any(axis=1)).sum())
+    counts[dropped_key("refused_licence")] += int((~is_accepted).sum())
+    chosen &= is_accepted[:, None]
+    counts.update({f"holds/{name}": int((rows & is_accepted).sum()) for name, rows in holds.items()})
+    present = {column: frame[column].is_not_null().to_numpy() & is_accepted for column in recipe.columns}
     counts.update({f"said/{column}": int(rows.sum()) for column, rows in present.items()})
     is_in_any = chosen.any(axis=1)
     tokens = int(frame["stats_tokens"].to_numpy()[is_in_any].sum())
@@ -227,13 +227,13 @@ def _find_memberships(
     return chosen
 
 
-def _has_allowed_licence(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
+def _accepted_licence_mask(frame: "pl.DataFrame", recipe: PoolsRecipe) -> NDArray[np.bool_]:
     licences = frame["meta_license"].to_list()
     refused = {licence for licence in set(licences) if tag_or_unknown(licence) in recipe.refuse_licences}
     return np.array([licence not in refused for licence in licences], bool)
 
 
-def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
+def _describe_correctness_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
     """Summarize `rows`, which have a correctness but are in no pool; {} without rows."""
     if not rows.height:
         return {}
@@ -242,8 +242,8 @@ def _describe_gap(split: str, rows: "pl.DataFrame") -> dict[str, Any]:
     return {"rows": rows.height, **bounds, "examples": examples}
 
 
-def _merge_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge results of `_describe_gap`, in order; empty if all are empty."""
+def _merge_correctness_gaps(gaps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge results of `_describe_correctness_gap`, in order; empty if all are empty."""
     nonempty = [gap for gap in gaps if gap]
     if not nonempty:
         return {}
@@ -280,7 +280,7 @@ def write_pools(
     order of the flags in `_FLAGS_COLUMN`. Counts of rows that quotas drop from all their pools: `lost_documents`,
     `lost_tokens`, `dropped/over_quota`.
     """
-    table = pa.concat_tables(map(functools.partial(_read_row_group, number=bucket), paths))
+    table = pa.concat_tables(map(functools.partial(_read_row_group, group=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")
     # U+0000 and U+0001 are one byte each in UTF-8: the joined flags are a matrix of bools, shape (rows, pools).
     flags = "".join(table[_FLAGS_COLUMN].to_pylist()).encode()
@@ -303,6 +303,6 @@ def write_pools(
     return Receipt(files, dropped if count else {})
 
 
-def _read_row_group(path: Path, number: int) -> pa.Table:
+def _read_row_group(path: Path, group: int) -> pa.Table:
     with StoredParquet(path) as file:
-        return file.read_row_group(number, use_threads=False)
+        return file.read_row_group(group, use_threads=False)

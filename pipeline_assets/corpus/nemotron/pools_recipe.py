@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 POOLS_STAGE = StageVersion("nemotron_candidate_pools", 3)
 CAPABILITY_PREFIX = "capability"
 EVERY_POOL = "every_pool"  # key of `quotas`
-_PURPOSE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
+_VALID_NAME = re.compile(r"[a-z0-9]+(_[a-z0-9]+)*")
 _INVALID_CHARACTERS = re.compile(r"[^a-z0-9]+")
-_PLAIN_TARGET = re.compile(r"[a-z0-9]+([ _-]+[a-z0-9]+)*")
+_PLAIN_CAPABILITY_TARGET = re.compile(r"[a-z0-9]+([ _-]+[a-z0-9]+)*")
 
 
 def _check_condition(condition: str) -> str:
@@ -133,11 +133,11 @@ class PoolsRecipe(RecipeSection):
     @pydantic.field_validator("rules")
     @classmethod
     def _check_pool_names(cls, rules: Mapping[str, Conditions]) -> Mapping[str, Conditions]:
-        for purpose in rules:
-            raise_if_invalid_name(purpose)
-            if purpose.startswith(f"{CAPABILITY_PREFIX}_") or purpose == EVERY_POOL:
-                use = "all pools" if purpose == EVERY_POOL else "a pool by capability"
-                raise ValueError(f"{purpose!r} is reserved for {use}; choose another name")
+        for pool in rules:
+            raise_if_invalid_name(pool)
+            if pool.startswith(f"{CAPABILITY_PREFIX}_") or pool == EVERY_POOL:
+                use = "all pools" if pool == EVERY_POOL else "a pool by capability"
+                raise ValueError(f"{pool!r} is reserved for {use}; choose another name")
         return rules
 
     @pydantic.field_validator("refuse_licences")
@@ -162,10 +162,10 @@ def describe_quotas(recipe: Mapping[str, Any]) -> str:
     return f"rows of a dataset, at most: {', '.join(parts)}" if parts else ""
 
 
-def raise_if_invalid_name(purpose: str) -> None:
+def raise_if_invalid_name(name: str) -> None:
     """Raise ValueError if a pool's name cannot name a folder and a hub's config."""
-    if not _PURPOSE.fullmatch(purpose):
-        raise ValueError(f"{purpose!r} must be lower-case words joined by `_`, since it names a folder and a config")
+    if not _VALID_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
 
 @functools.cache
@@ -180,7 +180,7 @@ def parse_condition(condition: str) -> "pl.Expr":
     import polars as pl
 
     try:
-        expression = read_condition(condition, _one_row())
+        expression = read_condition(condition, _example_row())
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).partition("\n\n")[0].split())  # without the query plan after an empty line
         raise ValueError(f"the condition is invalid ({reason})") from None
@@ -190,7 +190,7 @@ def parse_condition(condition: str) -> "pl.Expr":
 
 
 @functools.cache
-def _one_row() -> "pl.DataFrame":
+def _example_row() -> "pl.DataFrame":
     """Return a row on which the types of conditions are checked."""
     import polars as pl
 
@@ -199,7 +199,7 @@ def _one_row() -> "pl.DataFrame":
     return pl.DataFrame(pl.from_arrow(pa.Table.from_arrays(values, schema=SCHEMA)))
 
 
-def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
+def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
     """Return a mask of the rows that meet a condition, shape (rows,); null is false."""
     expression = parse_condition(condition).fill_null(False).alias("holds")
     holds: NDArray[np.bool_] = frame.select(expression)["holds"].to_numpy()
@@ -208,17 +208,18 @@ def matching_rows(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
     """Return the columns of all conditions that a row of nulls fails."""
-    unmet = (parse_condition(condition) for condition in conditions if not matching_rows(_one_row(), condition)[0])
+    unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
 
-def capability_pool(target: str) -> str:
+def capability_pool(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
-    The name has the words of `target`. Case, blanks, and `_` or `-` between words make no difference. A target with
-    other characters, such as `C++`, gets a hash in its name, because its words may equal the words of another target.
+    The name consists of `capability` and the words of `capability_target`. Case, blanks, and `_` or `-` between words
+    make no difference. For a target with other characters, such as `C++`, a hash is added, because its words may equal
+    the words of another target.
     """
-    text = " ".join(target.lower().split())
+    text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")
-    code = "" if _PLAIN_TARGET.fullmatch(text) else hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
+    code = "" if _PLAIN_CAPABILITY_TARGET.fullmatch(text) else hashlib.sha256(text.encode("utf-8")).hexdigest()[:8]
     return "_".join(filter(None, (CAPABILITY_PREFIX, words, code)))

@@ -74,17 +74,17 @@ class _PromptShard:
     `rows` is 0, so that the engine does not search the file for a poison row.
 
     Attributes:
-        passing: Number of rows that pass the rules; 0 until it is known.
-        repeats: Result of `write_repeats` for the texts of the rows that pass; None until it is known, or if no text is
-            a repeat.
+        passing_rows: Number of rows that pass the rules; 0 until it is known.
+        repeats_file: Result of `write_repeats` for the texts of the rows that pass; None until it is known, or if no
+            text is a repeat.
     """
 
     name: str
     path: str
     file: Path
     rows: int = 0
-    passing: int = 0
-    repeats: Path | None = None
+    passing_rows: int = 0
+    repeats_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -102,19 +102,19 @@ class PromptRules:
 
 
 def gather_prompts(
-    staging: StagingDir, rows: Artifact, earlier: Sequence[Artifact], rules: PromptRules, settings: RunSettings
+    staging: StagingDir, rows: Artifact, earlier_prompts: Sequence[Artifact], rules: PromptRules, settings: RunSettings
 ) -> BuildResult:
     """Build the prompts of a split's kept rows.
 
     A row is dropped if `drop_reason` returns a reason, or if an earlier row has the same text: a row of the same split,
-    or of a split whose prompts are in `earlier`.
+    or of a split whose prompts are in `earlier_prompts`.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     hashed = list(run_stage("judge", functools.partial(hash_texts, rules=rules), shards, staging, settings))
     earlier_texts = [
         prompts.path(file.path)
-        for prompts in earlier
+        for prompts in earlier_prompts
         for file in prompts.manifest.identity.files
         if file.path.startswith(f"{TEXTS_FOLDER}/")
     ]
@@ -122,7 +122,8 @@ def gather_prompts(
     repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
     passing = [receipt.counts["passing"] for receipt in hashed]
     shards = [
-        replace(shard, passing=count, repeats=path) for shard, count, path in zip(shards, passing, repeats, strict=True)
+        replace(shard, passing_rows=count, repeats_file=path)
+        for shard, count, path in zip(shards, passing, repeats, strict=True)
     ]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
@@ -153,7 +154,7 @@ def write_prompts(
     """Write two files: Documents of a shard's kept rows, and its dropped rows."""
     name, dropped_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
     counts: Counter[str] = Counter(rows=0, documents=0)
-    occurrences, shard_row = read_occurrences(shard.repeats, shard.passing), 0
+    occurrences, shard_row = read_occurrences(shard.repeats_file, shard.passing_rows), 0
     with (
         JsonlZstWriter(folder.path(name), zstd_level) as documents,
         JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,

@@ -41,8 +41,8 @@ def _bounded_name(tally: Tally, name: str) -> str:
     return name if name in tally or len(tally) < MAX_NAMES else OTHERS
 
 
-def add_tally(tally: Tally, other: Mapping[str, Any]) -> None:
-    for name, value in other.items():
+def add_tally(tally: Tally, added: Mapping[str, Any]) -> None:
+    for name, value in added.items():
         if isinstance(value, int):
             tally[name] = tally.get(name, 0) + value
         else:
@@ -81,12 +81,12 @@ _MESSAGE_KEYS: Final = ("tool_calls", "reasoning_content")
 _ROWS_RECIPE = RowsRecipe.model_validate({"system": None})
 _MAX_UNFOLDED_COUNTS = 4096  # distinct shapes and paths in memory
 NamePath = tuple[str, ...]
-Types = tuple[type, ...]
+ValueTypes = tuple[type, ...]
 
 
-def type_name(kind: type) -> str:
+def type_name(value_type: type) -> str:
     """Return the name of a type in the inventory: `null`, or its Python name."""
-    return "null" if kind is type(None) else kind.__name__
+    return "null" if value_type is type(None) else value_type.__name__
 
 
 class RowCensus:
@@ -99,11 +99,11 @@ class RowCensus:
     def __init__(self) -> None:
         self.rows = 0
         self._tally: Tally = {}
-        self._shapes: Counter[tuple[NamePath, tuple[str, ...], Types]] = Counter()
+        self._shapes: Counter[tuple[NamePath, tuple[str, ...], ValueTypes]] = Counter()
         self._paths: Counter[NamePath] = Counter()
 
-    def add_row(self, row: Mapping[str, Any], values: Row | None = None) -> None:
-        """Count a row; `values` has a row of Parquet as JSON values, None for JSON lines."""
+    def add_row(self, row: Mapping[str, Any], json_row: Row | None = None) -> None:
+        """Count a row; `json_row` has a row of Parquet as JSON values, None for JSON lines."""
         self.rows += 1
         self._count_shape(("columns",), row)
         standard = _standard_row(row)
@@ -113,11 +113,11 @@ class RowCensus:
         if isinstance(messages, list):
             for message in messages:
                 self._add_message(message)
-        values = standard if values is None else _standard_row(values)
-        for name in _coverage_names(values):
+        json_row = standard if json_row is None else _standard_row(json_row)
+        for name in _coverage_names(json_row):
             self._paths["coverage", name] += 1
         for column in TAG_COLUMNS:
-            value = values.get(column)
+            value = json_row.get(column)
             for tag in value if isinstance(value, list) else (value,):
                 if tag and isinstance(tag, str):
                     self._paths["tags", column, tag] += 1

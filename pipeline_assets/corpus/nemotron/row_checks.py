@@ -66,7 +66,7 @@ def encoding_faults(
         try:
             mode = encode.row_loss_mode(None, values["loss_rule"])
             mode = mode if isinstance(mode, encode.AssistantTurns) else loss_mode
-            counting = encode.loss_messages(parsed, mode)
+            counting = encode.loss_message_indexes(parsed, mode)
         except ValueError as error:
             yield row, str(error)
             continue
@@ -92,8 +92,8 @@ def span_faults(
         yield f"{len(parsed.messages)} messages have {len(starts)} starts, {len(opened)} bodies, {len(closed)} ends"
         return
     headers = [encoder.decode(encoded.ids[start + 1 : stop]) for start, stop in zip(starts, opened, strict=True)]
-    expected = _loss_message_numbers(headers, loss_mode)
-    counting = encode.loss_messages(parsed, loss_mode)
+    expected = _loss_message_indexes(headers, loss_mode)
+    counting = encode.loss_message_indexes(parsed, loss_mode)
     if counting != expected:
         yield f"messages {counting} count in the loss, expected {expected} by their headers"
     for number, span in zip(counting, encode.loss_spans(parsed, loss_mode), strict=True):
@@ -104,10 +104,10 @@ def span_faults(
             yield f"the body of message {number} is not the text of its span"
 
 
-def _loss_message_numbers(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
+def _loss_message_indexes(headers: Sequence[str], loss_mode: encode.LossMode) -> list[int]:
     assistant = [number for number, header in enumerate(headers) if _ASSISTANT_HEADER.match(header)]
     if isinstance(loss_mode, encode.AssistantTurns):
-        return [number for number in assistant if number in loss_mode.messages]
+        return [number for number in assistant if number in loss_mode.message_indexes]
     if isinstance(loss_mode, encode.AssistantLast):
         return [number for number in assistant[-1:] if " to=" not in headers[number]]
     return [

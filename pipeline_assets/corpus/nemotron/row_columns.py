@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
-from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_messages
+from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron.conversation import RowText
@@ -79,7 +79,7 @@ EVALUATION_CONDITIONS = (
 )
 
 
-class _Attempts(NamedTuple):
+class _Evaluation(NamedTuple):
     accuracy: float
     attempts: int | None
     passed: int | None
@@ -99,7 +99,7 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     valid = {}
     for condition in EVALUATION_CONDITIONS:
         evaluation = evaluations.get(f"reason_{condition}")
-        if isinstance(evaluation, dict) and (attempts := _read_attempts(evaluation)) is not None:
+        if isinstance(evaluation, dict) and (attempts := _read_evaluation(evaluation)) is not None:
             valid[condition] = attempts
     best = max(valid, key=lambda condition: valid[condition].accuracy, default=None)  # the first of equals
     accuracy, count, passed = (None, None, None) if best is None else valid[best]
@@ -114,10 +114,10 @@ def read_correctness(evaluations: Mapping[str, JsonValue]) -> dict[str, object]:
     }
 
 
-def _solved_bin(attempts: list[_Attempts]) -> str | None:
+def _solved_bin(evaluations: list[_Evaluation]) -> str | None:
     """Return the bin of the share of correct attempts; None without attempts."""
-    count = sum(condition.attempts or 0 for condition in attempts)
-    passed = sum(condition.passed or 0 for condition in attempts)
+    count = sum(evaluation.attempts or 0 for evaluation in evaluations)
+    passed = sum(evaluation.passed or 0 for evaluation in evaluations)
     if not count:
         return None
     if not passed:
@@ -127,14 +127,14 @@ def _solved_bin(attempts: list[_Attempts]) -> str | None:
     return "medium" if 4 * passed <= 3 * count else "easy"
 
 
-def _read_attempts(condition: Mapping[str, JsonValue]) -> _Attempts | None:
-    count, passed = _to_int(condition.get("count")), _to_int(condition.get("pass"))
+def _read_evaluation(evaluation: Mapping[str, JsonValue]) -> _Evaluation | None:
+    count, passed = _to_int(evaluation.get("count")), _to_int(evaluation.get("pass"))
     if count is not None and passed is not None:
-        return _Attempts(round(passed / count, 4), count, passed) if 0 <= passed <= count and count else None
-    accuracy = _to_float(condition.get("accuracy"))
+        return _Evaluation(round(passed / count, 4), count, passed) if 0 <= passed <= count and count else None
+    accuracy = _to_float(evaluation.get("accuracy"))
     if count == 0 or accuracy is None or not 0 <= accuracy <= 1:
         return None
-    return _Attempts(round(accuracy, 4), None, None)
+    return _Evaluation(round(accuracy, 4), None, None)
 
 
 def _to_int(value: JsonValue) -> int | None:
@@ -263,14 +263,16 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     return round(float(np.count_nonzero(hashes[1:] == hashes[:-1])) / runs, 4)
 
 
-def row_stats(parsed: ParsedText, encoded: HarmonyTokens, mode: LossMode) -> dict[str, object]:
+def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss_mode: LossMode) -> dict[str, object]:
     """Return the columns `stats_…` of a text; invalid Harmony counts as no messages."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
     return {
         "stats_char_len": len(parsed.text),
         "stats_approx_tokens": tokens,  # an estimate in existing datasets, exact here
         "stats_tokens": tokens,
-        "stats_completion_tokens": sum(bodies[number][1] - bodies[number][0] for number in loss_messages(parsed, mode)),
+        "stats_completion_tokens": sum(
+            bodies[number][1] - bodies[number][0] for number in loss_message_indexes(parsed, loss_mode)
+        ),
         "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
         "stats_tool_calls": len(parsed.calls),
     }
@@ -282,7 +284,7 @@ def has_completion(text: RowText) -> bool:
     If the row has its own mask, check instead whether any message that counts is non-blank.
     """
     conversation = text.parsed.conversation
-    counting, last = loss_messages(text.parsed, text.loss), len(conversation) - 1
+    counting, last = loss_message_indexes(text.parsed, text.loss_mode), len(conversation) - 1
     if text.has_own_mask:
         return any(conversation[number].content.strip() for number in counting)
     return counting[-1:] == [last] and bool(conversation[last].content.strip())
@@ -292,7 +294,7 @@ def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | No
     """Return the columns `quality_…` of a text, before the search for duplicates."""
     is_valid, calls = bool(text.parsed.messages), text.parsed.calls
     # A row that came as Harmony text may declare its tools only in the text.
-    knows_tools = is_valid and not (text.is_own_text and calls and tools is None)
+    knows_tools = is_valid and not (text.is_from_text_column and calls and tools is None)
     return {
         "quality_valid_harmony": None if uses_chat_template(text.template) else is_valid,
         "quality_completion_nonempty": has_completion(text),

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from pipeline_assets.corpus.harmony.message import JsonValue
-from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
-from pipeline_assets.corpus.nemotron.message_text import is_blank, unread_key
+from pipeline_assets.corpus.nemotron.dataset_section import PromptLookup
+from pipeline_assets.corpus.nemotron.message_text import is_blank_content, unread_count_key
 from pipeline_assets.corpus.nemotron.row_values import (
     Row,
     RowFault,
@@ -50,15 +50,15 @@ def standard_row(row: Row, counts: Counter[str]) -> Row:
     if label is not None and labels == {label}:
         rest = {key: value for key, value in kwargs.items() if key not in switches}
         return {**row, "messages": messages, "reasoning": label, "chat_template_kwargs": rest or None}
-    counts.update(unread_key("chat_template_kwargs", key) for key in switches)
+    counts.update(unread_count_key("chat_template_kwargs", key) for key in switches)
     return {**row, "messages": messages}
 
 
-def _read_message(number: int, message: JsonValue) -> JsonValue:
+def _read_message(index: int, message: JsonValue) -> JsonValue:
     if isinstance(message, str):
-        message = decode_text(message, RowReason.MALFORMED_MESSAGE, f"message {number}")
+        message = decode_text(message, RowReason.MALFORMED_MESSAGE, f"message {index}")
     if isinstance(message, dict) and isinstance(calls := message.get("tool_calls"), str) and calls:
-        calls = decode_text(calls, RowReason.MALFORMED_TOOL_CALL, f"tool_calls of message {number}")
+        calls = decode_text(calls, RowReason.MALFORMED_TOOL_CALL, f"tool_calls of message {index}")
         return {**message, "tool_calls": calls}
     return message
 
@@ -79,14 +79,14 @@ def withheld_prompt(row: Row) -> tuple[int, str] | None:
     messages = row.get("messages")
     for number, message in enumerate(messages if isinstance(messages, list) else ()):
         if isinstance(message, dict) and message.get("role") == "user":
-            if not is_blank(message.get("content")) or has_value(row.get("text")):
+            if not is_blank_content(message.get("content")) or has_value(row.get("text")):
                 return None
             digest = to_text(read_object(row.get("metadata")).get("seed_prompt_sha256"))
             return None if digest is None else (number, digest.lower())
     return None
 
 
-def restore_prompt(row: Row, find_prompt: FindPrompt | None, counts: Counter[str]) -> Row:
+def restore_prompt(row: Row, find_prompt: PromptLookup | None, counts: Counter[str]) -> Row:
     """Restore and count a withheld prompt of a row in standard form; return the row.
 
     A row without a withheld prompt is returned as it is. A prompt that `find_prompt` does not find raises RowFault with
@@ -117,5 +117,5 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
         detail = f"expected a boolean for each of {len(roles)} messages, got {canonical_text(turns):.80}"
         raise RowFault(RowReason.MALFORMED_TRAIN_TURNS, detail)
     unread = [role for role, turn in zip(roles, turns, strict=True) if turn and role != "assistant"]
-    counts.update(["train_turns", *(unread_key(role, "train_turns") for role in unread)])
+    counts.update(["train_turns", *(unread_count_key(role, "train_turns") for role in unread)])
     return [bool(turn) for turn in turns]

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from pipeline_assets.corpus.harmony.message import JsonValue
-from pipeline_assets.corpus.nemotron.dataset_section import FindPrompt
+from pipeline_assets.corpus.nemotron.dataset_section import PromptLookup
 from pipeline_assets.corpus.nemotron.message_text import read_text
 from pipeline_assets.corpus.nemotron.row_forms import standard_row
 from pipeline_assets.corpus.nemotron.row_values import RowFault
@@ -21,18 +21,18 @@ from pipeline_assets.spine.damage import errors_as_damage
 from pipeline_assets.spine.errors import InputError
 
 
-def write_seed_prompts(path: Path, seeds: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
+def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[SourceFile]]]) -> None:
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
-    Each entry of `seeds` has the prompt column and the files of a set. A prompt is text, or the first user message of a
-    list, in the forms that `standard_row` and `read_text` read. If a list is stored as JSON text, that text is a
-    prompt, too. Unreadable rows and other values are skipped. Raise `InputError` if a set adds no prompt.
+    Each entry of `seed_sets` has the prompt column and the files of a set. A text in that column is a prompt. If the
+    value, or the text as JSON, is a list of messages, its first user message is a prompt. Unreadable rows and other
+    values are skipped. Raise `InputError` if a set adds no new prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = OFF")  # a journal of an interrupted build would be applied to this file
         database.execute("CREATE TABLE prompts (sha256 TEXT PRIMARY KEY, prompt TEXT) WITHOUT ROWID")
-        for column, files in seeds:
+        for column, files in seed_sets:
             rows = database.executemany("INSERT OR IGNORE INTO prompts VALUES (?, ?)", _read_prompts(column, files))
             database.commit()
             if not rows.rowcount:
@@ -62,7 +62,7 @@ def _read_first_prompt(messages: JsonValue) -> list[str]:
 
 
 @contextmanager
-def open_seed_prompts(path: Path | None) -> Iterator[FindPrompt | None]:
+def open_seed_prompts(path: Path | None) -> Iterator[PromptLookup | None]:
     """Yield a function that finds prompts in the file at `path`; None without a path.
 
     Calling the function raises InputError if the file is damaged.

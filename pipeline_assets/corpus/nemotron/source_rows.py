@@ -30,7 +30,7 @@ SCAN_SHARD_BYTES = 1 << 26
 MAX_SAMPLE_PIECES = 16  # pieces per file: a sample covers the whole file, since its first rows are often alike
 _SAMPLE_PIECE_BYTES = 1 << 23
 _BATCH_ROWS = 64  # rows of 2 MB are common
-_SHOWN_BYTES = 80
+_MAX_SHOWN_BYTES = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class RowShard:
     """Shard of pieces of a split's files, in file order; its name is a number.
 
     Attributes:
-        limits: Maximum number of rows to read from the start of each piece; if a piece has fewer rows, the difference
-            is added to the limit of the next piece. None for all rows.
+        row_limits: Maximum number of rows to read from the start of each piece; None for all rows. If a piece has fewer
+            rows, the difference is added to the limit of the next piece.
         rows: Always 0, because the number of rows is unknown before they are read.
     """
 
     name: str
     pieces: tuple[SourcePiece, ...]
-    limits: tuple[int, ...] | None
+    row_limits: tuple[int, ...] | None
     rows: int = 0
 
 
@@ -68,8 +68,8 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
     return [RowShard(name, tuple(group), None) for name, group in number_shards(groups)]
 
 
-def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
-    """Plan one shard with at most `rows` rows, spread evenly over every file.
+def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
+    """Plan one shard with at most `max_rows` rows, spread evenly over every file.
 
     Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
     rows of every piece are read, the same number from each, or one more from the first pieces if the division has a
@@ -78,7 +78,7 @@ def plan_sample(files: Sequence[SourceFile], rows: int) -> list[RowShard]:
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]
-    limits = [rows // len(pieces) + (number < rows % len(pieces)) for number in range(len(pieces))]
+    limits = [max_rows // len(pieces) + (number < max_rows % len(pieces)) for number in range(len(pieces))]
     return [RowShard("00000", tuple(pieces), tuple(limits))]
 
 
@@ -90,12 +90,12 @@ def empty_sample_error(max_rows: int, where: object) -> InputError:
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
     """Yield the shard's rows in order, up to its limits; unreadable rows as rejects."""
-    if shard.limits is None:
+    if shard.row_limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)
         return
     missing = 0
-    for piece, limit in zip(shard.pieces, shard.limits, strict=True):
+    for piece, limit in zip(shard.pieces, shard.row_limits, strict=True):
         missing += limit
         for row in read_piece(piece, missing):
             missing -= 1
@@ -119,19 +119,19 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
             yield SourceRow(file, position, row)
 
 
-def _read_lines(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
-    for position, line in numbered:
+def _read_lines(positioned_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+    for position, line in positioned_lines:
         row = parse_row(line)
         if isinstance(row, Fault):
-            if is_blank(line):
+            if is_blank_line(line):
                 continue
             if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
-                end = ascii(line[-_SHOWN_BYTES:].decode("utf-8", "replace"))
+                end = ascii(line[-_MAX_SHOWN_BYTES:].decode("utf-8", "replace"))
                 row = Fault("cut_off", f"{row.detail}, after {end}")
         yield position, row
 
 
-def is_blank(line: bytes) -> bool:
+def is_blank_line(line: bytes) -> bool:
     return not line.strip()
 
 

@@ -44,7 +44,7 @@ def dataset_of_partition(partition: str) -> str:
 Format = Literal["jsonl", "parquet"]
 _SUFFIXES: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _SHARD_NUMBER = re.compile(r"-\d{5}-of-\d{5}$")
-_PART = re.compile(r"part_(\d+)$")
+_PART_SUFFIX = re.compile(r"part_(\d+)$")
 _INVALID_CHARACTERS = re.compile(r"[^\w-]+")
 DEFAULT_CONFIG = "default"  # name that a hub gives to an only config
 
@@ -74,7 +74,7 @@ def detect_format(path: str) -> Format | None:
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
-def split_from_name(path: str) -> str:
+def split_from_file_name(path: str) -> str:
     return _split_name(_remove_suffixes(path))
 
 
@@ -122,15 +122,15 @@ def unknown_split_error(split: str, known: Sequence[str], where: object) -> Usag
     return UsageError(f"split {split!r} not found", where, fix)
 
 
-def files_matching(paths: Iterable[str], patterns: Sequence[str], owner: str, where: str) -> list[str]:
+def files_matching(paths: Iterable[str], patterns: Sequence[str], patterns_owner: str, where: str) -> list[str]:
     """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    If no file matches, raise `InputError`. Errors name `owner`, the split or config that has the patterns, and `where`,
-    the dataset.
+    If no file matches, raise `InputError`. Errors name the dataset `where`, and the split or config `patterns_owner`
+    that has the patterns.
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:
-        what = f"{owner}: no JSON lines or Parquet file matches {', '.join(patterns)}"
+        what = f"{patterns_owner}: no JSON lines or Parquet file matches {', '.join(patterns)}"
         raise InputError(what, where, "pin another commit, or set `files` of the split in the recipe")
     return files
 
@@ -143,7 +143,7 @@ def _group_by_name(paths: Iterable[str], where: str) -> dict[str, list[str]]:
         kind = detect_format(path)
         if kind is None:
             continue
-        split = split_from_name(path)
+        split = split_from_file_name(path)
         other = first.setdefault((split, kind), path)
         if _remove_suffixes(other) != _remove_suffixes(path):
             raise _name_clash_error(f"the files {other} and {path}", split, where)
@@ -155,7 +155,7 @@ def _find_card_splits(configs: Sequence[Config], paths: Sequence[str], where: st
     """Return the splits of all configs of a card, with names by rule 1 of this module."""
     same_name: dict[str, list[str]] = {}
     for path in filter(detect_format, paths):
-        same_name.setdefault(split_from_name(path), []).append(path)
+        same_name.setdefault(split_from_file_name(path), []).append(path)
     config_files = [(config, _config_files(config, paths, where)) for config in configs]
     config_counts = Counter(split for _, files in config_files for split in files)
     splits: dict[str, SplitFiles] = {}
@@ -193,15 +193,15 @@ def _name_clash_error(clashing: str, split: str, where: str) -> InputError:
 
 
 def _prefer_json_lines(
-    split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name: Sequence[str]
+    split: str, files: Sequence[str], found_by: Literal["recipe", "card", "file name"], same_name_files: Sequence[str]
 ) -> SplitFiles:
     """Choose the JSON lines of a split, or its Parquet files if it has no JSON lines.
 
-    `same_name` are all files whose names contain the split; files that are not chosen are `left_out`.
+    `same_name_files` are all files whose names contain the split; files that are not chosen are `left_out`.
     """
     lines = [path for path in files if detect_format(path) == "jsonl"]
     chosen = lines or list(files)
-    left_out = tuple(sorted({*files, *same_name} - set(chosen)))
+    left_out = tuple(sorted({*files, *same_name_files} - set(chosen)))
     return SplitFiles(split, tuple(chosen), "jsonl" if lines else "parquet", found_by, left_out)
 
 
@@ -212,4 +212,4 @@ def _remove_suffixes(path: str) -> str:
 
 
 def _split_name(stem: str) -> str:
-    return _PART.sub(r"part\1", _INVALID_CHARACTERS.sub("_", stem))
+    return _PART_SUFFIX.sub(r"part\1", _INVALID_CHARACTERS.sub("_", stem))

@@ -18,12 +18,12 @@ class CallLog:
         calls: (tool's name, arguments) of each call.
         events: (index in `calls`, text) of each call, and of each reply that answers a call. The text is the content of
             the reply; None for a call.
-        answered: For each reply, the index of the call that it answers; None for a reply that is not in `events`.
+        answered_calls: For each reply, the index of the call that it answers; None for a reply that is not in `events`.
     """
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
-        self.answered: list[int | None] = []
+        self.answered_calls: list[int | None] = []
         self.events: list[tuple[int, str | None]] = []
 
     def add_call(self, name: str, arguments: str) -> int:
@@ -32,11 +32,11 @@ class CallLog:
         self.calls.append((name, arguments))
         return len(self.calls) - 1
 
-    def add_reply(self, call: int | None, content: str) -> None:
-        """Add a reply; `call` is the index of its call, or None if it answers none."""
-        self.answered.append(call)
-        if call is not None:
-            self.events.append((call, content))
+    def add_reply(self, call_index: int | None, content: str) -> None:
+        """Add a reply; `call_index` is the index of its call, or None if it answers none."""
+        self.answered_calls.append(call_index)
+        if call_index is not None:
+            self.events.append((call_index, content))
 
     def count_stalled(self) -> int:
         """Count calls that are made again after two equal replies.

@@ -31,7 +31,7 @@ MAX_STEPS = 200_000_000
 _PATTERN_WEIGHT = 500
 _STEPS_PER_PART = 1000  # cost of building the part's validator
 _PATTERN_OPTIONS = jsonschema_rs.RegexOptions(size_limit=4 << 20)
-_PYTHON_NAMES = {
+_JSON_TYPES_BY_PYTHON_NAME = {
     "str": "string",
     "int": "integer",
     "float": "number",
@@ -41,7 +41,7 @@ _PYTHON_NAMES = {
     "dict": "object",
     "None": "null",
 }
-_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
+_JSON_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
 class Schema:
@@ -124,7 +124,9 @@ class _SchemaRewriter:
         self._spend_budget(1)
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else True
-        keywords = {name: _READERS[name](self, value) for name, value in schema.items() if name in _READERS}
+        keywords = {
+            name: _KEYWORD_READERS[name](self, value) for name, value in schema.items() if name in _KEYWORD_READERS
+        }
         read: dict[str, JsonValue] = {name: value for name, value in keywords.items() if value is not None}
         for side in ("minimum", "maximum"):
             exclusive = f"exclusive{side.capitalize()}"
@@ -183,12 +185,12 @@ _ReadKeyword: TypeAlias = Callable[[_SchemaRewriter, Any], JsonValue]
 
 def _read_types(_: _SchemaRewriter, types: JsonValue) -> JsonValue:
     names = types if isinstance(types, list) else [types]
-    known = {_PYTHON_NAMES.get(name, name) for name in names if isinstance(name, str)}
-    is_valid = known and known <= _TYPES and all(isinstance(name, str) for name in names)
+    known = {_JSON_TYPES_BY_PYTHON_NAME.get(name, name) for name in names if isinstance(name, str)}
+    is_valid = known and known <= _JSON_TYPES and all(isinstance(name, str) for name in names)
     return cast(JsonValue, sorted(known)) if is_valid else None
 
 
-def _read_names(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
+def _read_required(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
     known = sorted({name for name in names if isinstance(name, str)}) if isinstance(names, list) else None
     return cast(JsonValue, known)
 
@@ -201,9 +203,9 @@ def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_READERS: Mapping[str, _ReadKeyword] = {
+_KEYWORD_READERS: Mapping[str, _ReadKeyword] = {
     "type": _read_types,
-    "required": _read_names,
+    "required": _read_required,
     "$ref": _SchemaRewriter._redirect_reference,
     "pattern": _SchemaRewriter._read_pattern,
     "patternProperties": _SchemaRewriter._rewrite_pattern_properties,
@@ -232,15 +234,15 @@ class DeclaredTools:
     """Tools that a row declares.
 
     Attributes:
-        tools_id: Hex sha256 of `canonical`, the key of the tool list in the catalogue.
-        canonical: Tool list as JSON with sorted keys; the tools keep their order.
+        tools_id: Hex sha256 of `canonical_json`, the key of the tool list in the catalogue.
+        canonical_json: Tool list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
         parameters: JSON Schema of a tool's arguments, by the tool's name. If tools share a name, the last one counts.
         schemas: Schemas compiled so far, by the tool's name.
     """
 
     tools_id: str
-    canonical: str
+    canonical_json: str
     namespace: ToolNamespace
     parameters: Mapping[str, JsonValue]
     schemas: dict[str, Schema] = field(default_factory=dict)

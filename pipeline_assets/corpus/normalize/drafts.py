@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pipeline_assets.corpus.nemotron.splits import split_from_name
+from pipeline_assets.corpus.nemotron.splits import split_from_file_name
 from pipeline_assets.corpus.normalize.left_out import (
     LeftOut,
     describe_left_out,
@@ -243,7 +243,7 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     if column is not None:
         return column
     if turns is not None:
-        options = ["--dataset", str(file.path.parent), "--split", split_from_name(file.name)]
+        options = ["--dataset", str(file.path.parent), "--split", split_from_file_name(file.name)]
         command = shlex.join(["corpusmill", "nemotron", "normalize", *options])
         what = f"conversations in `{turns}`; read them with: {command} --domain chat_if --out-dir data"
         raise InputError(what, file.path, "")

@@ -144,7 +144,7 @@ def _encode_batches(
                 for row, (parsed, mode) in zip(batch, parsed_rows, strict=True):
                     encoded.append(encode_row(parsed, row["template"], mode, tokenizer))
         except Refusal as refusal:
-            number = refusal.message if are_harmony else len(encoded)
+            number = refusal.index if are_harmony else len(encoded)
             raise InputError(str(refusal), names[number or 0], _FIX) from None
         for row, (parsed, mode), tokens, name in zip(batch, parsed_rows, encoded, names, strict=True):
             mask = _build_loss_mask(parsed, tokens, mode, control_tokens, tokenizer, name)
@@ -184,13 +184,13 @@ def _build_loss_mask(
     if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded
         special = np.flatnonzero(np.isin(tokens.ids, [*tokenizer.special_ids.values()]))
         limits = [*tokens.bodies[1:, 0].tolist(), len(mask)]
-        for number in loss_mode.messages:
+        for number in loss_mode.message_indexes:
             start, stop = tokens.bodies[number].tolist()
             ends = special[(special >= stop) & (special < limits[number])][: control_tokens.terminators]
             mask[start : stop if not len(ends) else ends[0] + 1] = True
         return mask
     message_starts = np.flatnonzero(tokens.ids == tokenizer.special_ids[START])
-    for number in encode.loss_messages(parsed, loss_mode):
+    for number in encode.loss_message_indexes(parsed, loss_mode):
         message, (start, stop) = parsed.messages[number], tokens.bodies[number].tolist()
         begin = message.body.start  # in characters; start and stop are in tokens
         if control_tokens.headers:

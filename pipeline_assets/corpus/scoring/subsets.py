@@ -23,7 +23,7 @@ from pipeline_assets.corpus.formats.checked_file import CheckedFile, map_values
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, read_footer
 from pipeline_assets.corpus.formats.python_columns import fill_null
 from pipeline_assets.corpus.nemotron.pools import PARQUET_OPTIONS
-from pipeline_assets.corpus.nemotron.pools_recipe import matching_rows
+from pipeline_assets.corpus.nemotron.pools_recipe import condition_mask
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import scores
 from pipeline_assets.corpus.scoring.row_choice import are_near_boundary, choose_rows, selection_ranks
@@ -161,7 +161,7 @@ class _ScoredRows:
             frame = pl.DataFrame(pl.from_arrow(table))
         for column, (name, rule) in enumerate(zip(self.recipe.order, self.recipe.ordered_rules, strict=True)):
             for condition in rule.where:
-                self.meets_conditions[row_range, column] &= matching_rows(frame, condition)
+                self.meets_conditions[row_range, column] &= condition_mask(frame, condition)
             low, high = rule.percentile_range  # a NaN percentile is in no band
             in_band = (self.percentile[row_range] >= low) & (self.percentile[row_range] <= high)
             candidates = self.meets_conditions[row_range, column] & in_band

@@ -81,7 +81,7 @@ def encode_row(
     except Refusal as refusal:
         return EncodedRow(reason=refusal.reason)
     in_loss, completion_bytes = np.zeros(len(encoded.ids), bool), 0
-    for number in encode.loss_messages(parsed, mode):
+    for number in encode.loss_message_indexes(parsed, mode):
         start, stop = encoded.bodies[number].tolist()
         in_loss[start:stop] = True
         if stop <= max_length:

@@ -19,8 +19,8 @@ from pipeline_assets.corpus.chat_templates.marked_text import parse_row
 from pipeline_assets.corpus.formats.parquet import ParquetOutput, StoredParquet
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows
 from pipeline_assets.corpus.formats.python_columns import rows_to_table
-from pipeline_assets.corpus.harmony.chats import Chat, to_chat_messages
-from pipeline_assets.corpus.harmony.encode import loss_messages
+from pipeline_assets.corpus.harmony.chats import ChatMessage, to_chat_messages
+from pipeline_assets.corpus.harmony.encode import loss_message_indexes
 from pipeline_assets.corpus.harmony.message import Refusal, Role, Template
 from pipeline_assets.corpus.harmony.parse import ParsedText
 from pipeline_assets.corpus.nemotron import schema
@@ -112,14 +112,14 @@ def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
         yield rows_to_table(chats, _SCHEMA)
 
 
-def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], source: ChatFile) -> Chat | None:
+def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], source: ChatFile) -> dict[str, Any] | None:
     try:
         parsed, mode = parse_row(row["text"] or "", row["template"], row["loss_mode"], row["loss_rule"])
     except Refusal:
         return None
     except ValueError as error:
         raise InputError(str(error), f"{source.path} row {row['id']}", "normalise the rows again") from None
-    in_loss = frozenset(loss_messages(parsed, mode))
+    in_loss = frozenset(loss_message_indexes(parsed, mode))
     declared = tools.get(row["source_tools_id"] or "")
     if declared is None and row["source_tools_id"] is not None and not source.has_all_tools:
         fix = "pull the normalised rows with --upstream, or pass their data root with --data"
@@ -136,7 +136,7 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
 
 def chat_messages(
     parsed: ParsedText, in_loss: frozenset[int], omits_tools: bool, skips_system: bool
-) -> tuple[list[Chat], list[Chat]]:
+) -> tuple[list[ChatMessage], list[dict[str, bool]]]:
     """Return a text's chat messages, and for each the parts that count in the loss.
 
     `in_loss` has the numbers of the Harmony messages that count. If `omits_tools`, developer messages omit their tools;

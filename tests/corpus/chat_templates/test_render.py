@@ -13,9 +13,9 @@ from made_chats import TOOLS, made_row
 from nemotron_rows import ORIGIN
 from real_samples import sample, some
 
-from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_rule, parse_row
+from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_loss_rule, parse_row
 from pipeline_assets.corpus.chat_templates.template import ChatFiles, ChatTemplate, load_template
-from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_messages
+from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import Refusal, Role
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
@@ -43,12 +43,12 @@ def chat(*messages: dict[str, Any], **columns: Any) -> dict[str, Any]:
 def masked(row: dict[str, Any], template: ChatTemplate, **settings: Any) -> list[str]:
     """Return the runs of text that count in the loss, as the stored row gives them."""
     text = rendered(row, template, **settings)
-    mode = loss_messages(text.parsed, ALL)
-    parsed, stored = parse_row(text.parsed.text, text.template, None, format_rule(text.parsed, mode))
+    mode = loss_message_indexes(text.parsed, ALL)
+    parsed, stored = parse_row(text.parsed.text, text.template, None, format_loss_rule(text.parsed, mode))
     tokens = encode_row(parsed, text.template, stored, template.tokenizer)
     return [
         template.tokenizer.decode(tokens.ids[start:stop])
-        for start, stop in tokens.bodies[loss_messages(parsed, stored)].tolist()
+        for start, stop in tokens.bodies[loss_message_indexes(parsed, stored)].tolist()
     ]
 
 
@@ -92,7 +92,7 @@ def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
     turns = [number == turn for number in range(len(TALK))]
     text = rendered(chat(*TALK, tools=TOOLS, metadata={"train_turns": turns}), family("qwen"))
 
-    bodies = [text.parsed.messages[number].body for number in loss_messages(text.parsed, text.loss)]
+    bodies = [text.parsed.messages[number].body for number in loss_message_indexes(text.parsed, text.loss_mode)]
 
     assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [one.strip() for one in TRAINED[turn]]
 
@@ -421,11 +421,11 @@ def check(name: str, seeds: range, folder: Path) -> Counter[str]:
         row = made_row(seed)
         text = rendered(json.loads(json.dumps(row)), template)
         counting = [number for number, one in enumerate(text.parsed.conversation) if one.role is Role.ASSISTANT]
-        parsed, stored = parse_row(text.parsed.text, text.template, None, format_rule(text.parsed, counting))
+        parsed, stored = parse_row(text.parsed.text, text.template, None, format_loss_rule(text.parsed, counting))
         assert parsed.conversation == [one._replace(content_type=None) for one in _roles(text.parsed.conversation)]
         assert _contents(row) - Counter(_words(one.content) for one in parsed.conversation) <= _reasoning(row)
         assert text.tokens is not None
-        for number in loss_messages(parsed, stored):
+        for number in loss_message_indexes(parsed, stored):
             start, stop = text.tokens.bodies[number].tolist()
             body = parsed.messages[number].body
             assert template.tokenizer.decode(text.tokens.ids[start:stop]) == parsed.text[slice(*body)]
@@ -489,7 +489,7 @@ def test_masks_of_all_real_rows_are_proved(name: str, tmp_path: Path) -> None:
     for file in some(sorted(sample("nemotron/rows").rglob("*.jsonl"))):
         for line in file.read_text().splitlines():
             text = rendered(json.loads(line), template, "proof" if "Proofs" in str(file) else "chat_if")
-            assert loss_messages(text.parsed, ALL)
+            assert loss_message_indexes(text.parsed, ALL)
             rows += 1
 
     assert rows == 36

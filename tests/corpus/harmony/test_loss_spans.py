@@ -13,7 +13,7 @@ from pipeline_assets.corpus.harmony.encode import (
     AssistantTurns,
     LossMode,
     encode_harmony,
-    loss_messages,
+    loss_message_indexes,
     loss_spans,
     render_harmony,
     row_loss_mode,
@@ -102,7 +102,7 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
     mode = AssistantAll(analysis=True, calls=True)
     assert [
         library().decode_utf8(tokens.ids[slice(*tokens.bodies[number])].tolist())
-        for number in loss_messages(parsed, mode)
+        for number in loss_message_indexes(parsed, mode)
     ] == [message.content for message in messages if message.role is Role.ASSISTANT]
 
 

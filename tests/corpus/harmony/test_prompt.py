@@ -15,15 +15,15 @@ from pipeline_assets.corpus.harmony.prompt import (
     FunctionTool,
     SystemContent,
     ToolNamespace,
+    add_object_types,
     function_namespace,
     prompt_messages,
     tool_section,
-    with_object_types,
 )
 
 LINES = st.text(st.sampled_from("ab\n\r\v 漢"), max_size=6)
 TOOLS = st.builds(FunctionTool, WORDS, LINES, st.none() | SCHEMAS.filter(lambda schema: isinstance(schema, dict)))
-COMPLETE_TOOLS = TOOLS.map(lambda tool: FunctionTool(tool.name, tool.description, with_object_types(tool.parameters)))
+COMPLETE_TOOLS = TOOLS.map(lambda tool: FunctionTool(tool.name, tool.description, add_object_types(tool.parameters)))
 NAMESPACES = st.lists(
     st.builds(
         ToolNamespace,

@@ -14,9 +14,9 @@ from pipeline_assets.corpus.harmony.prompt import (
     GPT_OSS_SYSTEM,
     DeveloperContent,
     FunctionTool,
+    add_object_types,
     function_namespace,
     prompt_messages,
-    with_object_types,
 )
 
 
@@ -28,7 +28,7 @@ def functions(tools: list[dict[str, dict[str, object]]]) -> list[FunctionTool]:
 
 
 def completed(tools: list[FunctionTool]) -> list[FunctionTool]:
-    return [FunctionTool(tool.name, tool.description, with_object_types(tool.parameters)) for tool in tools]
+    return [FunctionTool(tool.name, tool.description, add_object_types(tool.parameters)) for tool in tools]
 
 
 def developer_text(tools: list[FunctionTool]) -> str:

@@ -55,7 +55,7 @@ def test_content_with_control_tokens_is_refused_with_its_place(token: str) -> No
     with pytest.raises(Refusal) as caught:
         text_of(USER, Message(Role.USER, f"F# pipes: x <| f, then {token}"))
 
-    assert (caught.value.reason, caught.value.message, caught.value.position) == ("control_tokens_in_content", 1, 23)
+    assert (caught.value.reason, caught.value.index, caught.value.position) == ("control_tokens_in_content", 1, 23)
 
 
 def test_what_only_looks_like_a_control_token_is_content() -> None:

@@ -6,7 +6,7 @@ from harmony_strategies import SCHEMAS
 from hypothesis import given, settings
 
 from pipeline_assets.corpus.harmony.message import JsonValue, Refusal, compact_json, content_text
-from pipeline_assets.corpus.harmony.prompt import typescript_type, with_object_types
+from pipeline_assets.corpus.harmony.prompt import add_object_types, typescript_type
 
 
 @settings(max_examples=400)
@@ -17,9 +17,9 @@ def test_types_equal_the_librarys_on_any_schema(schema: JsonValue) -> None:
 
 @given(SCHEMAS)
 def test_object_types_are_filled_in_once_and_take_nothing_away(schema: JsonValue) -> None:
-    completed = with_object_types(schema)
+    completed = add_object_types(schema)
 
-    assert with_object_types(completed) == completed
+    assert add_object_types(completed) == completed
     if isinstance(schema, dict) and schema.get("type") is not None:
         assert list(completed) == list(schema)
 
@@ -36,7 +36,7 @@ def test_arguments_of_schemas_without_a_type_are_shown() -> None:
     }
 
     assert type_text(schema) == typescript_type(schema) == "any"
-    assert typescript_type(with_object_types(schema)) == (
+    assert typescript_type(add_object_types(schema)) == (
         "{\nid: string,\nlines?: {\n    n: number,\n    }[],\nto?: {\n    zip?: string,\n    },\n"
         "pay?:\n | {\n   card?: string,\n   }\n | any\n,\n}"
     )
@@ -54,7 +54,7 @@ def test_arguments_of_schemas_without_a_type_are_shown() -> None:
     ],
 )
 def test_what_the_library_does_not_show_is_not_made_up(schema: JsonValue, shown: str) -> None:
-    assert typescript_type(with_object_types(schema)) == type_text(schema) == shown
+    assert typescript_type(add_object_types(schema)) == type_text(schema) == shown
 
 
 def test_a_number_is_exact_where_the_library_is_off_in_the_last_digit() -> None:
@@ -84,7 +84,7 @@ def test_a_bottomless_schema_is_refused() -> None:
         schema = {"type": "array", "items": schema}
 
     with pytest.raises(Refusal, match="schema_too_deep: a tool's schema is nested more than 60 deep"):
-        with_object_types(schema)
+        add_object_types(schema)
     with pytest.raises(ValueError, match="recursion limit"):
         type_text(schema)
 

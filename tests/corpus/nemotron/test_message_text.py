@@ -3,7 +3,7 @@
 import pytest
 from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reason_of, row_of, settings_of, text_of
 
-from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_key
+from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_count_key
 
 USER = "<|start|>user<|message|>2 + 2?<|end|>"
 ANALYSIS = "<|start|>assistant<|channel|>analysis<|message|>"
@@ -169,8 +169,10 @@ def test_keys_that_are_not_read_are_counted_by_role_and_name() -> None:
 
 @pytest.mark.parametrize(("key", "shown"), [("\x1b[2J", r"\x1b[2J"), ("a\nb", r"a\nb"), ("\ud800", r"\ud800")])
 def test_names_of_keys_are_shown_in_printable_characters(key: str, shown: str) -> None:
-    assert unread_key("user", key) == f"unread_message_keys/user.{shown}"
-    assert normalised({"messages": [{**QUESTION, key: 1}, ANSWER], "uuid": "a"}).counts[unread_key("user", key)] == 1
+    assert unread_count_key("user", key) == f"unread_message_keys/user.{shown}"
+    assert (
+        normalised({"messages": [{**QUESTION, key: 1}, ANSWER], "uuid": "a"}).counts[unread_count_key("user", key)] == 1
+    )
 
 
 TAGGED = [

@@ -79,7 +79,7 @@ def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: i
     assert [row for part in parts for row in part.batch.to_pylist()] == whole.batch.to_pylist()
     assert [reject for part in parts for reject in part.rejects] == whole.rejects
     assert sum((part.counts for part in parts), Counter()) == +whole.counts
-    assert {key: value for part in parts for key, value in part.tools.items()} == whole.tools
+    assert {key: value for part in parts for key, value in part.tool_lists.items()} == whole.tool_lists
     gone = sum(count for name, count in whole.counts.items() if name.startswith(("dropped/", "rejected/")))
     assert whole.counts["rows"] == whole.counts["documents"] + gone == len(rows)
     places = whole.batch.column("source_row").to_pylist() + [reject.row for reject in whole.rejects]
@@ -123,7 +123,7 @@ def test_a_row_that_could_not_be_read_is_a_reject_with_that_reason() -> None:
 def test_no_rows_make_an_empty_table_of_the_schema() -> None:
     result = normalised()
 
-    assert (result.batch.num_rows, result.batch.schema, result.rejects, result.tools) == (0, SCHEMA, [], {})
+    assert (result.batch.num_rows, result.batch.schema, result.rejects, result.tool_lists) == (0, SCHEMA, [], {})
 
 
 def test_a_row_of_two_megabytes_passes() -> None:

@@ -5,7 +5,13 @@ import json
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.nemotron.splits import SplitFiles, find_split, find_splits, partition_key, split_from_name
+from pipeline_assets.corpus.nemotron.splits import (
+    SplitFiles,
+    find_split,
+    find_splits,
+    partition_key,
+    split_from_file_name,
+)
 from pipeline_assets.spine.errors import InputError, UsageError
 
 WHERE = "nvidia/Nemotron-Math-v2@0"
@@ -40,7 +46,7 @@ configs:
     ],
 )
 def test_a_file_name_says_its_split(path: str, split: str) -> None:
-    assert split_from_name(path) == split
+    assert split_from_file_name(path) == split
 
 
 @pytest.mark.parametrize("card", ["", "---\nlicense: cc-by-4.0\n---\n"])

@@ -65,7 +65,7 @@ def test_the_catalogue_has_each_list_of_tools_once_under_the_hash_of_its_canonic
 
     canonical = json.dumps([LOOKUP], sort_keys=True, separators=(",", ":"))
     tools_id = hashlib.sha256(canonical.encode()).hexdigest()
-    assert result.tools == {tools_id: canonical}
+    assert result.tool_lists == {tools_id: canonical}
     assert result.batch.column("source_tools_id").to_pylist() == [tools_id, tools_id, None]
     assert result.batch.column("source_tools_count").to_pylist() == [1, 1, 0]
 

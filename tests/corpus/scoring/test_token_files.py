@@ -152,7 +152,8 @@ def test_the_row_of_a_chat_template_whose_body_ends_within_a_token_is_named(tmp_
         f"spans/1 user@17-23 assistant@{body}-{body + length}*" for length in (4, 4, 6)
     ]  # "four<|": a part of the token <|im_end|>
     rows = [
-        bare(name, text=text, template=template.column, loss_rule=rule) for name, rule in zip("abc", rules, strict=True)
+        bare(name, text=text, template=template.column_value, loss_rule=rule)
+        for name, rule in zip("abc", rules, strict=True)
     ]
     splits = [scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0])]
 

@@ -11,7 +11,7 @@ from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
 from real_samples import some
 from tiny_tokenizer import save_tokenizer
 
-from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_messages, row_loss_mode
+from pipeline_assets.corpus.harmony.encode import LOSS_MODES, encode_harmony, loss_message_indexes, row_loss_mode
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.scoring.token_rows import EncodedRow, encode_row
@@ -29,7 +29,7 @@ TEXT = (
 def bodies(text: str, rule: str) -> list[str]:
     """The bodies that count, cut out of the text by hand."""
     parsed = parse_harmony(text)
-    return [parsed.messages[number].message.content for number in loss_messages(parsed, LOSS_MODES[rule])]
+    return [parsed.messages[number].message.content for number in loss_message_indexes(parsed, LOSS_MODES[rule])]
 
 
 def runs(row: EncodedRow) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ import pytest
 from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, normalised, reply
 from subset_pools import talk
 
-from pipeline_assets.corpus.harmony.encode import loss_messages, row_loss_mode
+from pipeline_assets.corpus.harmony.encode import loss_message_indexes, row_loss_mode
 from pipeline_assets.corpus.harmony.parse import parse_harmony
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.trainers.chat_rows import ChatFile, chat_messages, write_chat_file
@@ -126,7 +126,7 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
         f"{head}final<|message|>a2<|return|>"
     )
     parsed = parse_harmony(text)
-    counting = frozenset(loss_messages(parsed, row_loss_mode(None, "assistant_all/1 analysis=false calls=true")))
+    counting = frozenset(loss_message_indexes(parsed, row_loss_mode(None, "assistant_all/1 analysis=false calls=true")))
 
     chats, loss = chat_messages(parsed, counting, omits_tools=False, skips_system=False)
 
