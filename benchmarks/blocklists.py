@@ -27,7 +27,7 @@ from pipeline_assets.corpus.filters.blocklist import BlocklistFilter
 from pipeline_assets.corpus.filters.classifier import label_probabilities, load_classifier
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import BlocklistRecipe
-from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.text_batch import join_texts
 
 _WORD = re.compile(r"\w+")
 
@@ -89,7 +89,7 @@ def main() -> None:
         model.save_model(f"{temporary}/model.bin")
         labels, classifier = load_classifier(Path(temporary, "model.bin"))
         lines = [" ".join(text.split()) for text in kept]
-        batch = text_batch([line.encode() for line in lines])
+        batch = join_texts([line.encode() for line in lines])
         ours = seconds(lambda: label_probabilities(*batch, classifier)[:, labels.index("__label__a")])
         theirs = seconds(
             lambda: [dict(map(reversed, model.f.predict(f"{line}\n", 2, 0.0, "strict"))) for line in lines]

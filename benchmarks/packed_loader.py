@@ -49,7 +49,7 @@ def write_sets(folder: Path, rows: int) -> None:
             draw.integers(0, 200_000, (len(part), SEQ_LEN), np.int32).tofile(token_file)
             frames.append(memmap.Frame(first, offset))
             offset += index.write(zstandard.compress(msgspec.json.Encoder().encode_lines(segments)))
-    meta = memmap.Meta(
+    meta = memmap.PackedSetMeta(
         seq_len=SEQ_LEN,
         n_seqs=rows,
         dtype="int32",

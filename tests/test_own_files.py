@@ -19,7 +19,7 @@ from command_results import Corpusmill, refused
 
 from corpusmill import open_folder
 from pipeline_assets.build.rows.table_shard import DOCUMENT_SCHEMA
-from pipeline_assets.corpus.normalize.drafts import FILES_BY_KIND, draft_sources
+from pipeline_assets.corpus.normalize.drafts import FILE_DESCRIPTIONS, draft_sources
 from pipeline_assets.corpus.normalize.sources import FileSource
 from pipeline_assets.corpus.readers.source_folder import SourceFolder
 from pipeline_assets.systems.registry import SYSTEMS
@@ -127,17 +127,17 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
 
     refusal = refused(corpusmill("init", "none", "--input", tmp_path / "empty", "--data", tmp_path))
 
-    assert FILES_BY_KIND.keys() == kinds, (
-        "say in FILES_BY_KIND of corpus/normalize/drafts.py how its files are known and drafted"
+    assert FILE_DESCRIPTIONS.keys() == kinds, (
+        "say in FILE_DESCRIPTIONS of corpus/normalize/drafts.py how its files are known and drafted"
     )
     endings = ".jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt, .md, .html, .htm, .ipynb, .docx, .pdf"
-    assert FILES_BY_KIND["local"] == f"files that end with {endings}"
-    assert (FILES_BY_KIND["stackexchange"], FILES_BY_KIND["wikipedia"]) == (
+    assert FILE_DESCRIPTIONS["local"] == f"files that end with {endings}"
+    assert (FILE_DESCRIPTIONS["stackexchange"], FILE_DESCRIPTIONS["wikipedia"]) == (
         "Posts.xml, a site's .7z",
         "output of wikiextractor",
     )
     assert refusal.endswith(
-        f"(left out: scan.djvu (unknown format, binary)); expected {', '.join(FILES_BY_KIND.values())}"
+        f"(left out: scan.djvu (unknown format, binary)); expected {', '.join(FILE_DESCRIPTIONS.values())}"
     )
 
 

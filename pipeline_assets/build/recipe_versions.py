@@ -17,7 +17,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.systems import Systems
-from pipeline_assets.corpus.filters.own_step import step_files
+from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, TransientError
@@ -96,7 +96,7 @@ def version_for(
     durable.make_folder(folder)
     try:
         durable.write_durably(draft, text.encode())
-        for file in step_files(read_yaml(base)):
+        for file in step_file_names(read_yaml(base)):
             durable.write_durably(draft.with_name(file), RECIPE_FORMAT.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)

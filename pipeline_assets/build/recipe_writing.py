@@ -13,7 +13,7 @@ import yaml
 
 from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.corpus.filters.own_step import step_files
+from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
@@ -61,7 +61,8 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
     """
     kept = root / "recipes" / f"{name}.yaml"
     if path.absolute() != kept.absolute():
-        copies = {kept: path} | {kept.with_name(file): path.with_name(file) for file in step_files(read_yaml(path))}
+        step_names = step_file_names(read_yaml(path))
+        copies = {kept: path} | {kept.with_name(name): path.with_name(name) for name in step_names}
         texts = {target: RECIPE_FORMAT.read_raw(source) for target, source in copies.items()}
         for target, text in texts.items():
             if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:

@@ -226,7 +226,7 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [in_one_line(draft.guess) for draft in drafts if draft.guess]
+    lines = [in_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
     lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     for verb in ("plan", "run"):
         lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))

@@ -213,7 +213,7 @@ def normalise(job: Job) -> BuildResult:
     source, shard_text_bytes = source_kinds.parse_source(job.recipe)
     [listed], [raw], run = job.target.upstream, job.upstream, job.run
     if isinstance(source, source_kinds.HubSource):
-        recipe, hub = source.snapshot(shard_text_bytes), run.require_hub("this source")
+        recipe, hub = source.snapshot_recipe(shard_text_bytes), run.require_hub("this source")
         converted_rows = convert_hub_rows(job.staging, raw, hub, recipe, source.columns, run.settings)
     else:
         folder = source_pin.restore_source_folder(listed, raw.manifest, run)

@@ -16,8 +16,8 @@ from pipeline_assets.corpus.formats.memmap import (
     INPUT_IDS_FILE,
     META_FILE,
     Frame,
-    Meta,
     PackedSet,
+    PackedSetMeta,
 )
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
@@ -63,7 +63,7 @@ def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputF
     boundaries = np.array([[0, lengths[0]], [lengths[0], lengths[1]]] * _ROWS, np.int32)
     for name, array in ((BOUNDARIES_FILE, boundaries), (BOUNDARY_OFFSETS_FILE, np.arange(0, 2 * _ROWS + 1, 2))):
         np.save(building.path(name), array)
-    meta = Meta(
+    meta = PackedSetMeta(
         seq_len=_SEQ_LEN,
         n_seqs=_ROWS,
         dtype="int32",

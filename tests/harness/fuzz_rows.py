@@ -17,7 +17,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
 from pipeline_assets.corpus.nemotron.row_census import RowCensus
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
-from pipeline_assets.corpus.normalize.row_map import RowMap
+from pipeline_assets.corpus.normalize.row_converter import RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local, read_first_rows
@@ -31,7 +31,7 @@ _LOCAL = LocalRecipe.model_validate(
     {"files": ["*"], "source": "s", "domain": "d", "license_tag": "cc0-1.0", "columns": _COLUMNS}
 )
 _LABELS = SourceLabels(source="s", domain="d", license_tag="cc0-1.0")
-_ROW_MAP = RowMap(LicensedColumns.model_validate(_COLUMNS), _LABELS, "a", partial(local_doc_id, "s"))
+_CONVERTER = RowConverter(LicensedColumns.model_validate(_COLUMNS), _LABELS, "a", partial(local_doc_id, "s"))
 _WIKIPEDIA = WikipediaRecipe(source="w", license_tag="cc0-1.0", language="en")
 _SHARD_BYTES = 100  # small, so that an input has several pieces
 
@@ -102,7 +102,7 @@ def _read_local(name: str, data: bytes, folder: Path) -> None:
     for piece in plan_local([file], _LOCAL, _SHARD_BYTES, unreadable):
         for position, row in itertools.islice(piece_rows(piece, _LOCAL), 5_000):
             if not isinstance(row, Fault):
-                _ROW_MAP.to_document(row, position)
+                _CONVERTER.to_document(row, position)
     read_first_rows(file)
 
 

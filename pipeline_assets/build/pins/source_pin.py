@@ -73,4 +73,4 @@ def _hub_sample(target: Target, run: Run) -> tuple[HubFiles, SnapshotRecipe]:
     assert isinstance(source, HubSource)
     hub = run.require_hub("this source")
     raise_if_unpinned(source.dataset, source.revision, target.name.partition("/")[0], hub)
-    return hub, source.snapshot(shard_text_bytes)
+    return hub, source.snapshot_recipe(shard_text_bytes)

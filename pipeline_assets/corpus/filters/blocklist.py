@@ -13,13 +13,13 @@ import numpy as np
 from pipeline_assets.corpus.filters import hashed_words
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, BlocklistRecipe
-from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.corpus.urls import list_domains, split_url
 from pipeline_assets.spine.errors import InputError
 
 _FIX = "correct the list, and pin its new sha256"
 # Lines of other programs, which no URL would match: `0.0.0.0 a.org`, `a.org # note`, `||a.org^`, `a.org,1`.
-_NOT_ONE_ENTRY = re.compile(rb"[^/?]*[\s|,]|.*\s$")
+_FOREIGN_LINE = re.compile(rb"[^/?]*[\s|,]|.*\s$")
 
 
 def _url_keys(url: str) -> list[str]:
@@ -36,29 +36,29 @@ def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], 
         lines = path.read_bytes().decode("utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"the list is not UTF-8 ({error})", path, _FIX) from None
-    numbers = [number for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
-    if not numbers:
+    line_numbers = [number for number, line in enumerate(lines, 1) if line.strip() and line[0] != "#"]
+    if not line_numbers:
         raise InputError("the list has no entry", path, _FIX)
-    return numbers, [normalize(lines[number - 1].strip()).encode() for number in numbers]
+    return line_numbers, [normalize(lines[number - 1].strip()).encode() for number in line_numbers]
 
 
-def _build_url_table(path: Path, list_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
-    numbers, keys = _read_list(path, lambda line: list_keys(line.removeprefix("*."))[0])
-    _raise_if_invalid(path, numbers, map(len, keys), "has no host")
-    is_entry = (_NOT_ONE_ENTRY.match(key) is None for key in keys)
-    _raise_if_invalid(path, numbers, is_entry, "is not one host or URL, without anything else")
-    return hashed_words.build_table(hashed_words.hash_strings(*text_batch(keys)), np.zeros(len(keys), np.int32))
+def _build_url_table(path: Path, url_to_keys: Callable[[str], list[str]]) -> hashed_words.HashedWords:
+    line_numbers, keys = _read_list(path, lambda line: url_to_keys(line.removeprefix("*."))[0])
+    _raise_if_invalid(path, line_numbers, map(len, keys), "has no host")
+    is_entry = (_FOREIGN_LINE.match(key) is None for key in keys)
+    _raise_if_invalid(path, line_numbers, is_entry, "is not one host or URL, without anything else")
+    return hashed_words.build_table(hashed_words.hash_strings(*join_texts(keys)), np.zeros(len(keys), np.int32))
 
 
 def _build_word_table(path: Path) -> hashed_words.HashedWords:
-    numbers, phrases = _read_list(path, str.casefold)
-    hashes, is_whole, words = hashed_words.hash_phrases(*text_batch(phrases), hashed_words.word_classes())
-    _raise_if_invalid(path, numbers, words.tolist(), "has no word")
+    line_numbers, phrases = _read_list(path, str.casefold)
+    hashes, is_whole, words = hashed_words.hash_phrase_prefixes(*join_texts(phrases), hashed_words.word_classes())
+    _raise_if_invalid(path, line_numbers, words.tolist(), "has no word")
     return hashed_words.build_table(hashes, is_whole)
 
 
-def _raise_if_invalid(path: Path, numbers: Iterable[int], are_valid: Iterable[object], problem: str) -> None:
-    invalid = next((number for number, is_valid in zip(numbers, are_valid, strict=True) if not is_valid), None)
+def _raise_if_invalid(path: Path, line_numbers: Iterable[int], valid_mask: Iterable[object], problem: str) -> None:
+    invalid = next((number for number, is_valid in zip(line_numbers, valid_mask, strict=True) if not is_valid), None)
     if invalid is not None:
         raise InputError(f"line {invalid:,} {problem}", path, _FIX)
 
@@ -72,8 +72,8 @@ class BlocklistFilter(Filter):
     def __init__(self, recipe: BlocklistRecipe) -> None:
         self._column = recipe.url_column
         self._by_url = [
-            (f"blocklist_{kind}:{name}", list_keys, _build_url_table(Path(file.path), list_keys))
-            for kind, list_keys, files in (("domain", list_domains, recipe.domains), ("url", _url_keys, recipe.urls))
+            (f"blocklist_{kind}:{name}", url_to_keys, _build_url_table(Path(file.path), url_to_keys))
+            for kind, url_to_keys, files in (("domain", list_domains, recipe.domains), ("url", _url_keys, recipe.urls))
             for name, file in sorted(files.items())
         ]
         words = sorted(recipe.words.items())
@@ -104,14 +104,14 @@ class BlocklistFilter(Filter):
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):
             candidate.record_changes(WITHOUT_URL, bool(self._by_url) and not isinstance(url, str))
-        for reason, list_keys, table in self._by_url:
-            keys = [list_keys(url) if isinstance(url, str) else [] for url in urls]
-            hashes = hashed_words.hash_strings(*text_batch([key.encode() for several in keys for key in several]))
+        for reason, url_to_keys, table in self._by_url:
+            keys = [url_to_keys(url) if isinstance(url, str) else [] for url in urls]
+            hashes = hashed_words.hash_strings(*join_texts([key.encode() for several in keys for key in several]))
             nearest = np.minimum(np.searchsorted(table.hashes, hashes), len(table.hashes) - 1)
             hits = iter((table.hashes[nearest] == hashes).tolist())
             # The list takes one hit for each key, so that `hits` stays in step with the keys of the next document.
             yield reason, [next(iter([key for key in several if next(hits)]), None) for several in keys]
-        batch = text_batch([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
+        batch = join_texts([candidate.text.decode().casefold().encode() for candidate in candidates if self._words])
         for reason, table in self._words:
             spans = hashed_words.find_first_phrases(*batch, hashed_words.word_classes(), table).tolist()
             yield reason, [batch.text[start:stop].tobytes().decode() if stop > 0 else None for start, stop in spans]

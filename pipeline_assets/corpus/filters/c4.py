@@ -37,7 +37,7 @@ from pipeline_assets.corpus.filters.characters import (
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import C4Recipe
-from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, TextBatch, text_batch
+from pipeline_assets.corpus.filters.text_batch import MAX_TEXT_BYTES, TextBatch, join_texts
 
 _CITATION = re.compile(rb"\[(?:[0-9]*|edit|citation needed)\]")
 # Reasons to remove a line, in the order in which they are checked.
@@ -48,7 +48,7 @@ _KEPT, _LONG_WORD, _NO_TERMINAL, _FEW_WORDS, _PHRASE = range(-1, len(_LINE_REASO
 class LineRules(NamedTuple):
     """Rules of a `C4Recipe` for lines, with the table of `character_classes`."""
 
-    needs_terminal: int
+    needs_terminal_end: bool
     min_words: int
     max_word_characters: int
     classes: NDArray[np.uint16]
@@ -60,83 +60,85 @@ class KeptLines(NamedTuple):
     Attributes:
         text: Kept lines, stripped of whitespace at both ends. Line feeds join the lines of a document.
         offsets: Position in `text` of each document's first byte, then the end of `text`; shape (documents + 1,).
-        lines: Number of lines with a word in each document, kept or not; shape (documents,).
-        removed: Number of removed lines by reason, shape (documents, reasons).
-        sentences: Number of sentences in the kept lines of each document, shape (documents,).
+        line_counts: Number of lines with a word in each document, kept or not; shape (documents,).
+        removal_counts: Number of removed lines by reason, shape (documents, reasons).
+        sentence_counts: Number of sentences in the kept lines of each document, shape (documents,).
     """
 
     text: NDArray[np.uint8]
     offsets: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    removed: NDArray[np.int64]
-    sentences: NDArray[np.int64]
+    line_counts: NDArray[np.int64]
+    removal_counts: NDArray[np.int64]
+    sentence_counts: NDArray[np.int64]
 
 
 # States within a run of terminal marks, closers and spaces: no mark yet, a mark that has not ended the sentence, ended.
-_NO_MARK, _MARK, _ENDED = range(3)
+_BEFORE_MARK, _AFTER_MARK, _SENTENCE_ENDED = range(3)
 
 
 class _Line(NamedTuple):
     """Bounds and counts of one line of a document.
 
     Attributes:
-        start: Position of the first byte that is not whitespace.
-        end: Position after the last byte that is not whitespace.
-        feed: Position of the line feed, or the end of the document.
-        is_terminal: Whether the last character before `end` is terminal punctuation.
+        text_start: Position of the first byte that is not whitespace.
+        text_end: Position after the last byte that is not whitespace.
+        line_end: Position of the line feed, or the end of the document.
+        has_terminal_end: Whether the last character before `text_end` is terminal punctuation.
     """
 
-    start: int
-    end: int
-    feed: int
+    text_start: int
+    text_end: int
+    line_end: int
     words: int
     sentences: int
-    is_terminal: bool
+    has_terminal_end: bool
 
 
 @compiled_inner
-def _measure_line(text: NDArray[np.uint8], at: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
-    """Measure the line that begins at byte `at` of a document.
+def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
+    """Measure the line that begins at byte `position` of a document.
 
     The module's docstring defines the end of a sentence. At most one sentence ends in a run of marks, closing quotation
     marks, brackets and whitespace.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
-    start, end, state, is_space = at, at, _NO_MARK, 1  # the line's start counts as whitespace: a word may begin there
-    while at < document_end and text[to_index(at)] != LINE_FEED:
-        was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(at)])]), 1
-        if text[to_index(at)] >= 0x80:  # not ASCII: decode two to four bytes
-            bits, width = read_character(text, at, classes)
+    start, end, state = position, position, _BEFORE_MARK
+    is_space = 1  # the line's start counts as whitespace: a word may begin there
+    while position < document_end and text[to_index(position)] != LINE_FEED:
+        was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(position)])]), 1
+        if text[to_index(position)] >= 0x80:  # not ASCII: decode two to four bytes
+            bits, width = read_character(text, position, classes)
         is_space = bits & SPACE  # 0 or 1, because SPACE is the lowest bit
-        start = at if words == 0 else start  # moves on until the first word, at whose first character it stops
+        start = position if words == 0 else start  # moves on until the first word, at whose first character it stops
         words += was_space & ~is_space  # 1 only where a 1 is followed by a 0: the first character of a word
-        end, last = (end, last) if is_space else (at + width, bits)
-        if state != _NO_MARK or bits & TERMINAL:  # in such a run, or at its first mark
+        end, last = (end, last) if is_space else (position + width, bits)
+        if state != _BEFORE_MARK or bits & TERMINAL:  # in such a run, or at its first mark
             is_mark = bits & TERMINAL and not bits & (CLOSER | SPACE)
             if not bits & (TERMINAL | CLOSER | SPACE):  # another character ends the run
-                state = _NO_MARK
-            elif state != _ENDED and (is_mark or state == _MARK):
+                state = _BEFORE_MARK
+            elif state != _SENTENCE_ENDED and (is_mark or state == _AFTER_MARK):
                 is_end = is_space or (is_mark and width > 1)  # a wide mark is not ASCII and needs no space after it
                 sentences += is_end
-                state = _ENDED if is_end else _MARK
-        at += width
-    is_terminal = last & TERMINAL != 0
+                state = _SENTENCE_ENDED if is_end else _AFTER_MARK
+        position += width
+    has_terminal_end = last & TERMINAL != 0
     # The line's end ends a sentence after a mark, and after a closer that is terminal punctuation itself.
-    sentences += state == _MARK or (is_terminal and state == _NO_MARK)
-    return _Line(start, end, at, words, sentences, is_terminal)
+    sentences += state == _AFTER_MARK or (has_terminal_end and state == _BEFORE_MARK)
+    return _Line(start, end, position, words, sentences, has_terminal_end)
 
 
 @compiled_inner
 def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rules: LineRules) -> int:
     # A word cannot have more characters than its line has bytes, so most lines skip the search for a long word.
-    characters, at = 0, line.start if line.end - line.start > rules.max_word_characters else line.end
-    while at < line.end:
+    may_be_long = line.text_end - line.text_start > rules.max_word_characters
+    characters, at = 0, line.text_start if may_be_long else line.text_end
+    while at < line.text_end:
         bits, width = read_character(text, at, rules.classes)
         characters = 0 if bits & SPACE else characters + 1
         if characters > rules.max_word_characters:
             return _LONG_WORD
         at += width
-    if rules.needs_terminal and not line.is_terminal:
+    if rules.needs_terminal_end and not line.has_terminal_end:
         return _NO_TERMINAL
     if line.words < rules.min_words:
         return _FEW_WORDS
@@ -154,32 +156,32 @@ def _keep_lines(
     """
     documents = len(offsets) - 1
     kept, kept_offsets = np.empty_like(text), np.zeros(documents + 1, np.int64)
-    lines, sentences = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
-    removed = np.zeros((documents, len(_LINE_REASONS)), np.int64)
+    line_counts, sentence_counts = np.zeros(documents, np.int64), np.zeros(documents, np.int64)
+    removal_counts = np.zeros((documents, len(_LINE_REASONS)), np.int64)
     size = used_positions = 0  # bytes written, entries of `phrase_positions` in earlier lines
     for document in range(documents):
         at, stop = offsets[document], offsets[document + 1]
         while at < stop:
             line = _measure_line(text, at, stop, rules.classes)
-            at = line.feed + 1
+            at = line.line_end + 1
             # The next unused position is in this line or in a later one.
-            has_phrase = used_positions < len(phrase_positions) and phrase_positions[used_positions] < line.feed
+            has_phrase = used_positions < len(phrase_positions) and phrase_positions[used_positions] < line.line_end
             used_positions += has_phrase
             if line.words:
                 reason = _removal_reason(text, line, has_phrase, rules)
-                lines[document] += 1
+                line_counts[document] += 1
                 if reason == _KEPT:
-                    sentences[document] += line.sentences
+                    sentence_counts[document] += line.sentences
                     if size > kept_offsets[document]:  # not the document's first kept line
                         kept[size] = LINE_FEED
                         size += 1
-                    for byte in range(line.end - line.start):
-                        kept[to_index(size + byte)] = text[to_index(line.start + byte)]
-                    size += line.end - line.start
+                    for byte in range(line.text_end - line.text_start):
+                        kept[to_index(size + byte)] = text[to_index(line.text_start + byte)]
+                    size += line.text_end - line.text_start
                 else:
-                    removed[document, reason] += 1
+                    removal_counts[document, reason] += 1
         kept_offsets[document + 1] = size
-    return KeptLines(kept[:size], kept_offsets, lines, removed, sentences)
+    return KeptLines(kept[:size], kept_offsets, line_counts, removal_counts, sentence_counts)
 
 
 DOCUMENT_PHRASE, BAD_WORD, FEW_SENTENCES, LINES_LEFT = "document_phrase", "bad_word", "few_sentences", "lines_left"
@@ -218,23 +220,23 @@ class C4Filter(Filter):
         return [result.measurement(0) for result in self._apply_rules([candidate])]
 
     def _apply_rules(self, candidates: Sequence[Candidate]) -> list["_RuleResult"]:
-        batch = text_batch([candidate.text for candidate in candidates])
+        batch = join_texts([candidate.text for candidate in candidates])
         results = []
         for reason, phrases, automaton in self._unwanted:
             max_counts = np.ones(len(candidates), np.int64)
-            first = find_phrases(*batch, automaton, self._classes, max_counts, False).first
-            # `first` is -1 in a document without a phrase, and index -1 of these phrases gives None.
-            results.append(_RuleResult(reason, first, None, first >= 0, (*phrases, None)))
+            first_phrases = find_phrases(*batch, automaton, self._classes, max_counts, False).first_phrases
+            # The index is -1 in a document without a phrase, and index -1 of these phrases gives None.
+            results.append(_RuleResult(reason, first_phrases, None, first_phrases >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
-            batch = text_batch([candidate.text for candidate in candidates])
+            batch = join_texts([candidate.text for candidate in candidates])
         kept = self._kept_lines(batch)
         minimum = self._recipe.min_sentences
         if minimum is not None:
-            results.append(_RuleResult(FEW_SENTENCES, kept.sentences, minimum, kept.sentences < minimum))
+            results.append(_RuleResult(FEW_SENTENCES, kept.sentence_counts, minimum, kept.sentence_counts < minimum))
         if self._recipe.remove_lines:
             _remove_lines(candidates, batch, kept)
         if self._recipe.remove_lines or self._recipe.remove_citations:
-            remaining = kept.lines - kept.removed.sum(axis=1) * self._recipe.remove_lines
+            remaining = kept.line_counts - kept.removal_counts.sum(axis=1) * self._recipe.remove_lines
             results.append(_RuleResult(LINES_LEFT, remaining, 1, remaining < 1))
         return results
 
@@ -256,10 +258,10 @@ class _RuleResult(NamedTuple):
     is_failed: NDArray[np.bool_]
     phrases: tuple[str | None, ...] | None = None
 
-    def measurement(self, document: int) -> Measurement:
-        number = int(self.values[document])
+    def measurement(self, document_index: int) -> Measurement:
+        number = int(self.values[document_index])
         value = number if self.phrases is None else self.phrases[number]
-        return Measurement(self.reason, value, self.limit, bool(self.is_failed[document]))
+        return Measurement(self.reason, value, self.limit, bool(self.is_failed[document_index]))
 
 
 def _remove_citations(candidates: Sequence[Candidate]) -> int:
@@ -278,7 +280,7 @@ def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept: KeptL
     text, offsets = kept.text.tobytes(), kept.offsets.tolist()
     for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]
-    for document, reason in np.argwhere(kept.removed).tolist():
+    for document, reason in np.argwhere(kept.removal_counts).tolist():
         candidates[document].record_changes(
-            f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removed[document, reason])
+            f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removal_counts[document, reason])
         )

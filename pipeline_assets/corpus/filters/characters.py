@@ -22,23 +22,23 @@ LINE_FEED, HASH, DOT = 0x0A, 0x23, 0x2E
 # The bullets that HTML lists turn into, and the hyphen and asterisk of plain text.
 BULLETS = "•‣◦▪▫■□●○▶–*-"
 _STRAIGHT_QUOTES = "\"'"
-_CODE_POINTS = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
+_CODE_POINT_LIMIT = 0x40000  # from here on Unicode has no letter, number, whitespace, punctuation or symbol
 
 
-def character_classes(terminal: str = "") -> NDArray[np.uint16]:
+def character_classes(terminal_punctuation: str = "") -> NDArray[np.uint16]:
     """Build the table of class bits by code point, shape (0x40000,).
 
-    The classes are from the Unicode data of this Python; the characters of `terminal` get the bit TERMINAL.
+    The classes are from the Unicode data of this Python; the characters of `terminal_punctuation` get the bit TERMINAL.
     """
     bits = _unicode_bits().copy()
-    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal, TERMINAL)):
+    for characters, bit in ((BULLETS, BULLET), ("#.…\n", COUNTED), (terminal_punctuation, TERMINAL)):
         bits[[ord(character) for character in characters]] |= bit
     return bits
 
 
 @functools.cache
 def _unicode_bits() -> NDArray[np.uint16]:
-    return np.fromiter(map(_class_bits, range(_CODE_POINTS)), np.uint16, _CODE_POINTS)
+    return np.fromiter(map(_class_bits, range(_CODE_POINT_LIMIT)), np.uint16, _CODE_POINT_LIMIT)
 
 
 def _class_bits(code_point: int) -> int:
@@ -69,34 +69,34 @@ def to_index(number: int | np.integer) -> int:
 
 
 @always_inline
-def decode_multibyte(text: NDArray[np.uint8], at: int) -> tuple[int, int]:
-    """Return code point and width in bytes of the two- to four-byte character at `at`."""
+def decode_multibyte(text: NDArray[np.uint8], position: int) -> tuple[int, int]:
+    """Return code point and width in bytes of the two- to four-byte character at `position`."""
     # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
     # The x bits, joined from left to right, are the code point: each later byte has six of them (mask 0x3F).
-    first, second = to_int64(text[at]), to_int64(text[at + 1] & 0x3F)
+    first, second = to_int64(text[position]), to_int64(text[position + 1] & 0x3F)
     if first < 0xE0:  # 110xxxxx: five bits of its own, before six
         return (first & 0x1F) << 6 | second, 2
-    third = to_int64(text[at + 2] & 0x3F)
+    third = to_int64(text[position + 2] & 0x3F)
     if first < 0xF0:  # 1110xxxx: four bits before twelve
         return (first & 0x0F) << 12 | second << 6 | third, 3
     # 11110xxx: three bits before eighteen
-    return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[at + 3] & 0x3F), 4
+    return (first & 0x07) << 18 | second << 12 | third << 6 | to_int64(text[position + 3] & 0x3F), 4
 
 
 @always_inline
-def read_character(text: NDArray[np.uint8], at: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
-    """Return class bits and width in bytes of the character that begins at `at`."""
-    first = text[to_index(at)]
+def read_character(text: NDArray[np.uint8], position: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
+    """Return class bits and width in bytes of the character that begins at `position`."""
+    first = text[to_index(position)]
     if first < 0x80:
         return to_int64(classes[to_index(first)]), 1
-    code_point, width = decode_multibyte(text, at)
-    return to_int64(classes[code_point]) if code_point < _CODE_POINTS else 0, width
+    code_point, width = decode_multibyte(text, position)
+    return to_int64(classes[code_point]) if code_point < _CODE_POINT_LIMIT else 0, width
 
 
 @compiled_inner
-def previous_character(text: NDArray[np.uint8], at: int) -> int:
-    """Return the position of the character before `at`, which must be above 0."""
-    at -= 1
-    while text[at] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
-        at -= 1
-    return at
+def previous_character_start(text: NDArray[np.uint8], position: int) -> int:
+    """Return the position of the character before `position`, which must be above 0."""
+    position -= 1
+    while text[position] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
+        position -= 1
+    return position

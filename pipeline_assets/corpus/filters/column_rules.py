@@ -24,7 +24,8 @@ _ARROW_FUNCTIONS = {
     "<": "less",
 }
 _TEXT_TYPES = ("str", "string", "large_string", "string_view")
-_OTHER_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")  # no constant
+# No constant of a rule has such a type.
+_INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ColumnRule:
         column, operator, constant = match.groups()
         return cls(f"{column} {operator} {constant}", column, operator, _parse_constant(constant))
 
-    def keeps(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
+    def passing_mask(self, batch: pa.RecordBatch) -> NDArray[np.bool_]:
         """Return a mask of the rows that pass, shape (rows,).
 
         Arrow compares the values, because the batch may still have rows with invalid UTF-8. Raise UsageError if the
@@ -57,7 +58,7 @@ class ColumnRule:
         import pyarrow.compute as pc
 
         if self.column not in batch.schema.names:
-            raise self.missing_error(batch.schema.names)
+            raise self.missing_column_error(batch.schema.names)
         if isinstance(self.value, str):
             constant = string_column([self.value])
         else:
@@ -69,20 +70,20 @@ class ColumnRule:
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise self.comparison_error(column.type) from None
 
-    def missing_error(self, columns: Iterable[str], fix: str = "correct the rule") -> UsageError:
+    def missing_column_error(self, columns: Iterable[str], fix: str = "correct the rule") -> UsageError:
         """Return the error, with this fix, for columns without the column of the rule."""
         what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
         return UsageError(what, f"rule `{self.text}`", fix)
 
-    def comparison_error(self, kind: object, row: str = "") -> UsageError:
-        """Return the error for a type that rules cannot compare; `row` is its last part."""
+    def comparison_error(self, column_type: object, row_hint: str = "") -> UsageError:
+        """Return the error for a type that rules cannot compare; `row_hint` is its last part."""
         fix = "compare it with a value of that type"
-        if kind == "dict" or str(kind).startswith(_OTHER_TYPES):
+        if column_type == "dict" or str(column_type).startswith(_INCOMPARABLE_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"
-        elif str(kind) in _TEXT_TYPES and not isinstance(self.value, str):
+        elif str(column_type) in _TEXT_TYPES and not isinstance(self.value, str):
             fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
         # Snapshots store the first argument as the detail of a reject, so it must not change.
-        return UsageError(f"column `{self.column}` is {kind}", f"rule `{self.text}`", f"{fix}{row}")
+        return UsageError(f"column `{self.column}` is {column_type}", f"rule `{self.text}`", f"{fix}{row_hint}")
 
 
 def _check_rules(rules: tuple[str, ...]) -> tuple[str, ...]:
@@ -95,11 +96,11 @@ ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.
 """Rules of a recipe as text, each checked by `ColumnRule.parse`."""
 
 
-def first_failed_rule(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
+def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
     """Return the index of the first rule that each row fails, else -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
-        failed[(failed < 0) & ~rule.keeps(batch)] = number
+        failed[(failed < 0) & ~rule.passing_mask(batch)] = number
     return failed
 
 

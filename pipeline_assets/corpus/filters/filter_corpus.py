@@ -48,14 +48,14 @@ def filter_shard(
     recipe: FilterRecipe,
     zstd_level: int,
     refused_licences: frozenset[str] = frozenset(),
-    repeating: Mapping[int, float] = MappingProxyType({}),
+    repeated_shares: Mapping[int, float] = MappingProxyType({}),
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
     Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
-    the rows in `repeating` are dropped then, too. The values of `repeating` are the shares of each row's windows that
-    earlier kept documents contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link
-    to the input shard.
+    the rows in `repeated_shares` are dropped then, too: it maps a row to the share of its windows that earlier kept
+    documents contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link to the input
+    shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects.
@@ -81,7 +81,9 @@ def filter_shard(
         for lines, poison_rows in document_lines.read_lines(shard, window):
             counts["rows"] += len(lines) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
-            rejects += _filter_lines(lines, shard, recipe, refused_licences, repeating, kept, dropped, counts, step)
+            rejects += _filter_lines(
+                lines, shard, recipe, refused_licences, repeated_shares, kept, dropped, counts, step
+            )
     counts["documents"] = kept.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
@@ -106,7 +108,7 @@ def _filter_lines(
     shard: document_shards.DocumentShard,
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
-    repeating: Mapping[int, float],
+    repeated_shares: Mapping[int, float],
     kept: JsonlZstWriter,
     dropped: JsonlZstWriter,
     counts: Counter[str],
@@ -122,9 +124,9 @@ def _filter_lines(
     for (row, _), document, candidate in zip(lines, documents, candidates, strict=True):
         if document.license_tag in refused_licences:
             candidate.fail(Measurement(REFUSED_LICENCE, document.license_tag, None, is_failed=True))
-        elif recipe.windows is not None and row in repeating:
+        elif recipe.windows is not None and row in repeated_shares:
             limit = float(recipe.windows.max_share)
-            candidate.fail(Measurement(REPEATED_WINDOWS, repeating[row], limit, is_failed=True))
+            candidate.fail(Measurement(REPEATED_WINDOWS, repeated_shares[row], limit, is_failed=True))
     verdict.apply_filters([candidate for candidate in candidates if candidate.failure is None], recipe)
     kept_lines: list[bytes] = []
     dropped_lines: list[verdict.DroppedDocument] = []
@@ -159,7 +161,7 @@ def _filter_lines(
     return rejects
 
 
-_SEALED_KEYS = {
+_MANIFEST_COUNT_KEYS = {
     "rows": "documents",
     "documents": "documents",
     "bytes": "text_bytes",
@@ -189,7 +191,7 @@ def filter_corpus(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     arguments = {"recipe": recipe, "zstd_level": settings.zstd_level, "refused_licences": refused_licences}
     tasks = [Task.bind(filter_shard, shard, **arguments) for shard in shards]
-    counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _SEALED_KEYS.items()}
+    counts = {count: corpus.manifest.identity.counts.get(name, 0) for count, name in _MANIFEST_COUNT_KEYS.items()}
     if is_linked := keeps_all(recipe, refused_licences) and all(counts.values()):
         settings = replace(settings, workers=0)  # workers would take longer to start than the hashes take
         tasks = [Task.bind(_link_shard, shard) for shard in shards]
@@ -210,8 +212,8 @@ def filter_corpus(
         limit, describe = step.max_reject_fraction, functools.partial(_describe_reject, corpus)
         check_rejects(rejected, counts["rows"], limit, rejects, step.file, describe, lambda first: "correct the step")
     if not counts.get("documents"):
-        first = None if is_linked else next(read_rejects(staging, receipts), None)
-        raise _no_documents_error(counts, corpus, first)
+        first_reject = None if is_linked else next(read_rejects(staging, receipts), None)
+        raise _no_documents_error(counts, corpus, first_reject)
     if recipe.blocklist is not None and counts.get(WITHOUT_URL) == counts["documents"]:
         what = f"no kept document has a URL in the column `{recipe.blocklist.url_column}`"
         fix = "correct `blocklist.url_column`, or remove the lists of domains and URLs"
@@ -256,13 +258,13 @@ def _describe_reject(corpus: Artifact, reject: Reject) -> str:
     return replace(reject, file=document.meta.source_location).describe(f"({document.doc_id})")
 
 
-def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first: Reject | None) -> InputError:
+def _no_documents_error(counts: Mapping[str, int], corpus: Artifact, first_reject: Reject | None) -> InputError:
     outcomes = Ledger.from_counts(counts).other_outcomes()
     reasons = sorted(((count, reason) for _, reason, count in outcomes), reverse=True)
     summary = ", ".join(f"{count:,} {reason}" for count, reason in reasons[:5]) or "the corpus is empty"
-    example, correct = (
-        ("", "") if first is None else (f" (the first reject: {_describe_reject(corpus, first)})", ", correct the step")
-    )
+    example = correct = ""
+    if first_reject is not None:
+        example, correct = f" (the first reject: {_describe_reject(corpus, first_reject)})", ", correct the step"
     what = f"none of the {counts.get('rows', 0):,} documents is kept ({summary}){example}"
     return InputError(what, corpus.manifest.name, f"loosen the filters{correct} or remove the source")
 
@@ -272,4 +274,4 @@ def _filter_repeating(
 ) -> Receipt:
     """Run `filter_shard` with the results of the search for repeated windows."""
     window = replace(window, poison_rows=window.poison_rows | repeats.poison_rows)
-    return filter_shard(shard, window, folder, **arguments, repeating=repeats.shares_by_row())
+    return filter_shard(shard, window, folder, **arguments, repeated_shares=repeats.shares_by_row())

@@ -20,9 +20,9 @@ from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_in
 from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_character
 
 FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-_MARK, _ALONE = 256, 512  # class bits, in addition to those of `characters`
+_COMBINING_MARK, _SINGLE_WORD = 256, 512  # class bits, in addition to those of `characters`
 # Blocks of Thai and Lao, Myanmar, Khmer, Japanese, Chinese with its extensions, and half-width kana.
-_WITHOUT_BLANKS = (
+_UNSPACED_BLOCKS = (
     *((0x0E00, 0x0F00), (0x1000, 0x10A0), (0x1780, 0x1800), (0x3040, 0x3100), (0x31F0, 0x3200)),
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0xFF66, 0xFF9E), (0x20000, 0x40000)),
 )
@@ -51,9 +51,9 @@ def find_value(table: HashedWords, word_hash: np.uint64) -> int:
 
 
 @always_inline
-def extend_hash(state: np.uint64, byte: int) -> np.uint64:
-    """Return the hash of a string with `byte` appended; `state` is the string's hash."""
-    return (state ^ np.uint64(byte)) * _FNV_PRIME
+def extend_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
+    """Return the hash of a string with `byte` appended; `prefix_hash` is the string's hash."""
+    return (prefix_hash ^ np.uint64(byte)) * _FNV_PRIME
 
 
 @compiled
@@ -70,34 +70,35 @@ def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray
 def word_classes() -> NDArray[np.uint16]:
     """Build the table of `character_classes`, changed to the words of this module.
 
-    Marks are parts of words, and characters of scripts without spaces get the bit `_ALONE`.
+    Marks are parts of words, and characters of scripts without spaces get the bit `_SINGLE_WORD`.
     """
     classes = character_classes()
-    classes[[code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]] |= WORD | _MARK
-    for start, stop in _WITHOUT_BLANKS:
+    marks = [code for code in range(len(classes)) if unicodedata.category(chr(code))[0] == "M"]
+    classes[marks] |= WORD | _COMBINING_MARK
+    for start, stop in _UNSPACED_BLOCKS:
         block = classes[start:stop]
-        block[block & (WORD | _MARK) == WORD] |= _ALONE
+        block[block & (WORD | _COMBINING_MARK) == WORD] |= _SINGLE_WORD
     return classes
 
 
 @compiled_inner
-def _next_word(text: NDArray[np.uint8], at: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
+def _next_word(text: NDArray[np.uint8], position: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
     """Return start and end of the next word; they are equal after the last word."""
-    bits, width = read_character(text, at, classes)  # eight zeros follow the last text
-    while at < end and not bits & WORD:
-        at += width
-        bits, width = read_character(text, at, classes)
-    start, is_alone = at, bits & _ALONE
-    while at < end:
-        at += width
-        bits, width = read_character(text, at, classes)
-        if not bits & WORD or bits & _ALONE or (is_alone and not bits & _MARK):
+    bits, width = read_character(text, position, classes)  # eight zeros follow the last text
+    while position < end and not bits & WORD:
+        position += width
+        bits, width = read_character(text, position, classes)
+    start, is_alone = position, bits & _SINGLE_WORD
+    while position < end:
+        position += width
+        bits, width = read_character(text, position, classes)
+        if not bits & WORD or bits & _SINGLE_WORD or (is_alone and not bits & _COMBINING_MARK):
             break
-    return start, min(at, end)
+    return start, min(position, end)
 
 
 @compiled
-def hash_phrases(
+def hash_phrase_prefixes(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
     """Hash the beginnings of each phrase: its first word, its first two, and so on.
@@ -132,7 +133,7 @@ def find_first_phrases(
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
     Start and end are positions in `text`, or -1 for a text without a listed phrase. Of phrases that begin at the same
-    word, the shortest is returned. `phrases` is the table of the first two results of `hash_phrases`.
+    word, the shortest is returned. `phrases` is the table of the first two results of `hash_phrase_prefixes`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

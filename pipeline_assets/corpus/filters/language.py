@@ -33,8 +33,8 @@ class Language(NamedTuple):
 
 
 UNDETERMINED = Language("und", 0.0)
-Identify = Callable[[str], tuple[str, float]]
-LoadedPackage = tuple[Identify, frozenset[str]]
+IdentifyFunction = Callable[[str], tuple[str, float]]
+LoadedPackage = tuple[IdentifyFunction, frozenset[str]]
 """Function of a package that detects languages, and the codes of its languages."""
 
 
@@ -61,7 +61,7 @@ class LanguageRecipe(RecipeSection):
 
     def check_codes(self) -> None:
         """Raise UsageError if the detector does not know a language to keep."""
-        known = load_detector(self.detector).codes
+        known = load_detector(self.detector).language_codes
         if unknown := [code for code in self.keep if code not in known]:
             fix = f"correct `keep`; its codes are {', '.join(sorted(code for code in known if len(code) == 2))}"
             raise UsageError(f"{self.detector} detects no language {unknown[0]}", RecipeKey("filters.language"), fix)
@@ -76,12 +76,12 @@ class LanguageRecipe(RecipeSection):
 class Detector:
     """Language detector: version of a package, and its function from text to language.
 
-    `codes` has the codes of all languages that the package detects.
+    `language_codes` has the codes of all languages that the package detects.
     """
 
     version: str
-    identify: Identify
-    codes: frozenset[str]
+    identify: IdentifyFunction
+    language_codes: frozenset[str]
 
     def detect(self, text: str) -> Language:
         """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
@@ -135,7 +135,7 @@ def _load_py3langid() -> LoadedPackage:
             return scores
 
     identifier = CompiledIdentifier.from_model_file(langid.MODEL_FILE)
-    return cast(Identify, identifier.classify), frozenset(map(str, identifier.nb_classes))
+    return cast(IdentifyFunction, identifier.classify), frozenset(map(str, identifier.nb_classes))
 
 
 def _load_langdetect() -> LoadedPackage:

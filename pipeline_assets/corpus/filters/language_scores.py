@@ -13,18 +13,19 @@ class LanguageTables(NamedTuple):
     """Automaton and weights of a py3langid model.
 
     Attributes:
-        moves: Next state by row and byte, shape (rows * 256,).
-        move_rows: Row of each state in `moves`, shape (states,).
-        features: Index of the feature that each state completes, or -1; shape (states,).
+        next_states: Next state by row and byte, shape (rows * 256,).
+        state_rows: Row of each state in `next_states`, shape (states,).
+        completed_features: Index of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
-        counts: Scratch, zero between calls, shape (features,). Threads can share it, because a call holds the GIL.
+        feature_counts: Occurrences of each feature in a text, shape (features,); all 0 between calls. Threads can share
+            it, because a call holds the GIL.
     """
 
-    moves: NDArray[np.uint32]
-    move_rows: NDArray[np.uint16]
-    features: NDArray[np.int32]
+    next_states: NDArray[np.uint32]
+    state_rows: NDArray[np.uint16]
+    completed_features: NDArray[np.int32]
     weights: NDArray[np.float32]
-    counts: NDArray[np.int32]
+    feature_counts: NDArray[np.int32]
 
 
 @compiled
@@ -34,20 +35,21 @@ def add_feature_scores(text: NDArray[np.uint8], tables: LanguageTables, scores: 
     `scores` has the shape (languages,). The weights of a feature that occurs n times are multiplied by log(1 + n).
     Sums are float64 and in the order of the text, so that scores with four digits are equal on all processors.
     """
-    moves, rows, features, weights, counts = tables
+    next_states, state_rows, completed_features, weights, feature_counts = tables
     visited = np.empty(len(text), np.int32)  # distinct features in the order of their first occurrence
     distinct = state = 0
     for byte in text:
-        state = moves[np.int64(rows[state]) * 256 + byte]  # each row of the flat table has 256 entries, one per byte
-        feature = features[state]
+        # Each row of the flat table has 256 entries, one per byte.
+        state = next_states[np.int64(state_rows[state]) * 256 + byte]
+        feature = completed_features[state]
         if feature >= 0:
-            if counts[feature] == 0:  # first occurrence in this text
+            if feature_counts[feature] == 0:  # first occurrence in this text
                 visited[distinct] = feature
                 distinct += 1
-            counts[feature] += 1
+            feature_counts[feature] += 1
     for feature in visited[:distinct]:
-        factor = math.log1p(counts[feature])  # py3langid weighs a feature by the logarithm of its occurrences
-        counts[feature] = 0  # leave the scratch zero for the next text
+        factor = math.log1p(feature_counts[feature])  # py3langid weighs a feature by the logarithm of its occurrences
+        feature_counts[feature] = 0  # leave the scratch zero for the next text
         for language in range(len(scores)):
             scores[language] += factor * weights[feature, language]
     return distinct

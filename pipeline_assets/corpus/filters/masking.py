@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.filters.characters import DOT
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import MaskingRecipe
-from pipeline_assets.corpus.filters.text_batch import TextBatch, text_batch
+from pipeline_assets.corpus.filters.text_batch import TextBatch, join_texts
 
 MASKED_EMAIL, MASKED_IP = "masked/email", "masked/ip"
 EMAIL_MASKS = (b"email@example.com", b"firstname.lastname@example.org")
@@ -33,18 +33,18 @@ IP_MASKS = (
     b"220.127.116.11",
     b"18.104.22.168",
 )
-_ATOM = rb"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
-_LABEL = rb"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_ATOM_BYTE = rb"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
+_DOMAIN_LABEL = rb"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _OCTET = rb"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9][0-9]?)"
 _BYTE_OPTIONS = re2.Options()
 _BYTE_OPTIONS.encoding = re2.Options.Encoding.LATIN1
 _IP = re2.compile(rb"(?:%b\.){3}%b" % (_OCTET, _OCTET), _BYTE_OPTIONS)
 _ZERO = ord("0")
 _MAX_DOT_DISTANCE = 8  # bytes from the first dot of an address to the third
-_LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
-_DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_LABEL, _LABEL, _LITERAL), _BYTE_OPTIONS)
-_DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM + rb"|\.", bytes([byte])))
-_START = re.compile(rb"\b" + _ATOM)
+_ADDRESS_LITERAL = rb"\[(?:%b\.){3}(?:%b|[A-Za-z0-9-]*[A-Za-z0-9]:)\]" % (_OCTET, _OCTET)
+_DOMAIN = re2.compile(rb"(?:%b\.)+%b|%b" % (_DOMAIN_LABEL, _DOMAIN_LABEL, _ADDRESS_LITERAL), _BYTE_OPTIONS)
+_DOT_ATOM_BYTES = bytes(byte for byte in range(128) if re.match(_ATOM_BYTE + rb"|\.", bytes([byte])))
+_ATOM_START = re.compile(rb"\b" + _ATOM_BYTE)
 # Special-purpose networks that are not globally reachable, from IANA's registry (RFC 6890).
 _RESERVED = (
     "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 "
@@ -65,7 +65,7 @@ class MaskingFilter(Filter):
             for candidate in candidates:
                 _mask_spans(candidate, MASKED_EMAIL, list(_email_spans(candidate.text)), EMAIL_MASKS)
         if self._recipe.public_ips:
-            batch = text_batch([candidate.text for candidate in candidates])
+            batch = join_texts([candidate.text for candidate in candidates])
             for document in _documents_with_dotted_numbers(batch).tolist():
                 _mask_spans(
                     candidates[document], MASKED_IP, list(_public_ip_spans(candidates[document].text)), IP_MASKS
@@ -77,7 +77,9 @@ class MaskingFilter(Filter):
         return []
 
 
-def _mask_spans(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]) -> None:
+def _mask_spans(
+    candidate: Candidate, count_name: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]
+) -> None:
     if not spans:
         return
     text, end = candidate.text, 0
@@ -86,39 +88,39 @@ def _mask_spans(candidate: Candidate, name: str, spans: Sequence[tuple[int, int]
         parts += (text[end:start], mask)
         end = stop
     candidate.text = b"".join([*parts, text[end:]])
-    candidate.record_changes(name, len(spans))
+    candidate.record_changes(count_name, len(spans))
 
 
 def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:
     """Yield the span of each e-mail address, in bytes."""
-    searched = 0
-    while (at := text.find(b"@", searched)) >= 0:
-        start = _address_start(text, searched, at)
-        searched = at + 1
-        if start is not None and (domain := _DOMAIN.match(text, at + 1)):
-            searched = domain.end()
-            yield start, searched
+    search_start = 0
+    while (at_sign := text.find(b"@", search_start)) >= 0:
+        start = _address_start(text, search_start, at_sign)
+        search_start = at_sign + 1
+        if start is not None and (domain := _DOMAIN.match(text, at_sign + 1)):
+            search_start = domain.end()
+            yield start, search_start
 
 
-def _address_start(text: bytes, searched: int, at: int) -> int | None:
-    """Return the start of the dot-atom before the `@` at `at`; None if missing.
+def _address_start(text: bytes, search_start: int, at_sign: int) -> int | None:
+    """Return the start of the dot-atom before the `@` at `at_sign`; None if missing.
 
-    The dot-atom begins at a word boundary, and not before `searched`: earlier bytes may belong to another address.
+    The dot-atom begins at a word boundary, and not before `search_start`: earlier bytes may belong to another address.
     """
     # Find the longest run of dot-atom bytes before the `@`. A dot-atom cannot contain `..`, so it begins after the last
     # `..` of the run.
-    first = searched + len(text[searched:at].rstrip(_DOT_ATOM_BYTES))
-    dots = text.rfind(b"..", first, at)
+    first = search_start + len(text[search_start:at_sign].rstrip(_DOT_ATOM_BYTES))
+    dots = text.rfind(b"..", first, at_sign)
     first = first if dots < 0 else dots + 2
-    if first >= at or text[at - 1] == ord("."):
+    if first >= at_sign or text[at_sign - 1] == ord("."):
         return None
     before = text[max(0, first - 4) : first].decode(errors="ignore")[-1:]  # a character has at most four bytes
-    if before.isalnum() and not before.isascii():  # `_START` sees no letters beyond ASCII
+    if before.isalnum() and not before.isascii():  # `_ATOM_START` sees no letters beyond ASCII
         is_word = text[first : first + 1].isalnum() or text[first] == ord("_")
         if not is_word and text[first] != ord("."):
             return first
         first += is_word
-    match = _START.search(text, first, at)
+    match = _ATOM_START.search(text, first, at_sign)
     return match.start() if match else None
 
 

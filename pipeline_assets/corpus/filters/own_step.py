@@ -25,10 +25,10 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 from pipeline_assets.spine.recipe_validation import FOLDER_KEY
 from pipeline_assets.spine.section import RecipeSection
 
-_FORMAT: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
+_STEP_FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
 _FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"
 _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # folders of packages that have a version
-_NAME = re.compile(r"[\w.-]+")
+_PACKAGE_NAME = re.compile(r"[\w.-]+")
 _packages_by_module = functools.cache(metadata.packages_distributions)
 
 
@@ -70,7 +70,7 @@ class PythonStep(RecipeSection):
         if not isinstance(file, str) or not isinstance(function, str) or Path(file).name != file:
             return content  # the rules of these keys report it
         try:
-            code = _FORMAT.read_raw(folder / file).decode()
+            code = _STEP_FILE.read_raw(folder / file).decode()
         except FileNotFoundError:
             raise UsageError("file not found", folder / file, "write it there, or correct `file`") from None
         except UnicodeDecodeError as error:
@@ -91,14 +91,14 @@ class PythonStep(RecipeSection):
             raise UsageError(what, self.file, "install the pinned versions, or run its recipe again with --replace")
 
 
-def step_files(recipe: object) -> Iterator[str]:
+def step_file_names(recipe: object) -> Iterator[str]:
     """Yield the file name of each custom step in a recipe, at any depth."""
     if isinstance(recipe, Mapping):
         if isinstance(step := recipe.get("python"), Mapping) and "file" in step:
             yield Path(str(step["file"])).name
         recipe = list(recipe.values())
     for value in recipe if isinstance(recipe, list) else ():
-        yield from step_files(value)
+        yield from step_file_names(value)
 
 
 def _parse(code: str, file: str) -> ast.Module:
@@ -126,18 +126,18 @@ def _find_pins(code: str, file: str) -> dict[str, str]:
         else:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for root in {module.partition(".")[0] for module in modules} - sys.stdlib_module_names:
-            needed += _packages_with(root, f"{file}:{getattr(node, 'lineno', 1)}")
+            needed += _packages_providing(root, f"{file}:{getattr(node, 'lineno', 1)}")
     while needed:
         package = _find_distribution(needed.pop())
         name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")
         if package is not None and name not in pins:
             pins[name] = package.version
             plain = filter(lambda requirement: "extra ==" not in requirement, package.requires or ())
-            needed += [match[0] for match in map(_NAME.match, plain) if match]
+            needed += [match[0] for match in map(_PACKAGE_NAME.match, plain) if match]
     return dict(sorted(pins.items()))
 
 
-def _packages_with(module: str, location: str) -> list[str]:
+def _packages_providing(module: str, location: str) -> list[str]:
     """Return the installed packages with a module; raise UsageError if none has it."""
     try:
         spec = find_spec(module)

@@ -30,21 +30,21 @@ class Automaton(NamedTuple):
     """Automaton of a list of phrases.
 
     Attributes:
-        next_state: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
+        next_states: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
         prefix_bits: Table of the first four bytes of phrases, shape (1024,). In each entry, bit `p % 64` belongs to the
             phrase with index p, so phrases may share a bit. The bit is set in entry 256 × i + b, for i from 0 to 3, if
             byte i of the phrase may be b, or if the phrase may have at most i bytes.
-        first_match: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
+        match_offsets: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
         matches: Indices of the phrases that end in each state, state after state.
-        characters: Number of characters of each phrase, shape (phrases,).
+        character_counts: Number of characters of each phrase, shape (phrases,).
         scopes: `PhraseScope` of each phrase, shape (phrases,).
     """
 
-    next_state: NDArray[np.int32]
+    next_states: NDArray[np.int32]
     prefix_bits: NDArray[np.uint64]
-    first_match: NDArray[np.int32]
+    match_offsets: NDArray[np.int32]
     matches: NDArray[np.int32]
-    characters: NDArray[np.int32]
+    character_counts: NDArray[np.int32]
     scopes: NDArray[np.int32]
 
 
@@ -110,11 +110,11 @@ def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
         rows.append(row)
     matches = [sorted({node.phrase for node in nodes if graph.is_end(node)}) for nodes in pending]
     return Automaton(
-        next_state=np.array(rows, np.int32),
+        next_states=np.array(rows, np.int32),
         prefix_bits=_prefix_bits(graph),
-        first_match=np.cumsum([0, *map(len, matches)], dtype=np.int32),
+        match_offsets=np.cumsum([0, *map(len, matches)], dtype=np.int32),
         matches=np.array([number for numbers in matches for number in numbers], np.int32),
-        characters=np.array([len(phrase) for phrase, _ in phrases], np.int32),
+        character_counts=np.array([len(phrase) for phrase, _ in phrases], np.int32),
         scopes=np.array([scope for _, scope in phrases], np.int32),
     )
 
@@ -144,75 +144,78 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 
 
 @always_inline
-def _may_begin(text: NDArray[np.uint8], at: int, prefix_bits: NDArray[np.uint64]) -> bool:
-    """Check whether the four bytes at `at` may begin a phrase.
+def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.uint64]) -> bool:
+    """Check whether the four bytes at `position` may begin a phrase.
 
-    If the result is False, no phrase begins at `at`; if it is True, perhaps none does.
+    If the result is False, no phrase begins at `position`; if it is True, perhaps none does.
     """
     # The AND keeps the bits of phrases that may have each of the four bytes at its index. Phrases share bits, so a bit
     # may remain where no phrase begins; the automaton decides.
-    first, second = prefix_bits[to_index(text[to_index(at)])], prefix_bits[256 + text[to_index(at + 1)]]
-    third, fourth = prefix_bits[512 + text[to_index(at + 2)]], prefix_bits[768 + text[to_index(at + 3)]]
+    first, second = prefix_bits[to_index(text[to_index(position)])], prefix_bits[256 + text[to_index(position + 1)]]
+    third, fourth = prefix_bits[512 + text[to_index(position + 2)]], prefix_bits[768 + text[to_index(position + 3)]]
     return bool(first & second & third & fourth)
 
 
 @always_inline
-def _next_match(text: NDArray[np.uint8], at: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
+def _next_match(text: NDArray[np.uint8], position: int, end: int, state: int, automaton: Automaton) -> tuple[int, int]:
     """Read until a phrase ends; return the position after it, and the state there.
 
     If no phrase ends at or before `end`, return `end` and state 0.
     """
-    next_state, first_match = automaton.next_state, automaton.first_match
+    next_states, match_offsets = automaton.next_states, automaton.match_offsets
     while True:
         if state == 0:  # no phrase is in progress: skip bytes at which none can begin
-            while at < end and not _may_begin(text, at, automaton.prefix_bits):
-                at += 1
-        if at >= end:
-            return at, 0
-        state = characters.to_int64(next_state[state, text[at]])
-        at += 1
-        if first_match[state] < first_match[state + 1]:  # `matches` has phrases of this state
-            return at, state
+            while position < end and not _may_begin(text, position, automaton.prefix_bits):
+                position += 1
+        if position >= end:
+            return position, 0
+        state = characters.to_int64(next_states[state, text[position]])
+        position += 1
+        if match_offsets[state] < match_offsets[state + 1]:  # `matches` has phrases of this state
+            return position, state
 
 
 @compiled_inner
 def _is_in_scope(
     text: NDArray[np.uint8],
-    start: int,
-    end: int,
-    after: int,
+    document_start: int,
+    document_end: int,
+    occurrence_end: int,
     phrase: int,
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
     """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`.
 
-    The document is `text[start:end]`. `after` is the position of the byte after the occurrence.
+    `occurrence_end` is the position of the byte after the occurrence. The other positions bound the document.
     """
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
         return True
     # Go back by characters, not bytes, because the cases of a character can differ in width.
-    first = after
-    for _ in range(automaton.characters[phrase]):
-        first = characters.previous_character(text, first)
+    occurrence_start = occurrence_end
+    for _ in range(automaton.character_counts[phrase]):
+        occurrence_start = characters.previous_character_start(text, occurrence_start)
     if scope == PhraseScope.WORDS:
         joins_before = (
-            first > start
-            and characters.read_character(text, characters.previous_character(text, first), classes)[0]
+            occurrence_start > document_start
+            and characters.read_character(text, characters.previous_character_start(text, occurrence_start), classes)[0]
             & characters.WORD
         )
-        joins_after = after < end and characters.read_character(text, after, classes)[0] & characters.WORD
+        joins_after = (
+            occurrence_end < document_end
+            and characters.read_character(text, occurrence_end, classes)[0] & characters.WORD
+        )
         return not joins_before and not joins_after
     # A whole line: only whitespace after the phrase, up to the line feed, and before it.
-    while after < end and text[after] != characters.LINE_FEED:
-        bits, width = characters.read_character(text, after, classes)
+    while occurrence_end < document_end and text[occurrence_end] != characters.LINE_FEED:
+        bits, width = characters.read_character(text, occurrence_end, classes)
         if not bits & characters.SPACE:
             return False
-        after += width
-    while first > start and text[first - 1] != characters.LINE_FEED:
-        first = characters.previous_character(text, first)
-        if not characters.read_character(text, first, classes)[0] & characters.SPACE:
+        occurrence_end += width
+    while occurrence_start > document_start and text[occurrence_start - 1] != characters.LINE_FEED:
+        occurrence_start = characters.previous_character_start(text, occurrence_start)
+        if not characters.read_character(text, occurrence_start, classes)[0] & characters.SPACE:
             return False
     return True
 
@@ -222,13 +225,13 @@ class PhraseHits(NamedTuple):
 
     Attributes:
         counts: For each document, the number of distinct phrases, or of lines with a phrase, up to its `max_counts`.
-        first: Index of the phrase that ends first in each document; of several phrases that end at the same byte, the
-            lowest index. -1 if no phrase is found.
+        first_phrases: Index of the phrase that ends first in each document; the lowest index if several end at the same
+            byte; -1 if no phrase is found.
         line_positions: Position of one byte in each line with a phrase, ascending; empty unless lines are counted.
     """
 
     counts: NDArray[np.int64]
-    first: NDArray[np.int32]
+    first_phrases: NDArray[np.int32]
     line_positions: NDArray[np.int64]
 
 
@@ -239,16 +242,16 @@ def find_phrases(
     automaton: Automaton,
     classes: NDArray[np.uint16],
     max_counts: NDArray[np.int64],
-    per_line: bool,
+    counts_lines: bool,
 ) -> PhraseHits:
     """Count the distinct phrases, or the lines with a phrase, in each document.
 
     `text` and `offsets` are a `TextBatch`, and `classes` is the table of `character_classes`. `max_counts`, shape
-    (documents,), has the count at which the search of each document stops. If `per_line`, lines are counted, else
+    (documents,), has the count at which the search of each document stops. If `counts_lines`, lines are counted, else
     phrases. An occurrence that does not fit the scope of its phrase does not count.
     """
     counts = np.zeros(len(max_counts), np.int64)
-    firsts = np.full(len(max_counts), -1, np.int32)
+    first_phrases = np.full(len(max_counts), -1, np.int32)
     # A line with a phrase takes two bytes at least: one byte and a line feed, which the last line of a document may
     # lack. Pages that are not written use no memory.
     line_positions = np.empty(len(text) // 2 + len(offsets), np.int64)
@@ -263,14 +266,14 @@ def find_phrases(
             at, state = _next_match(text, at, end, state, automaton)
             if state == 0:
                 break
-            for number in range(automaton.first_match[state], automaton.first_match[state + 1]):
+            for number in range(automaton.match_offsets[state], automaton.match_offsets[state + 1]):
                 phrase = automaton.matches[number]
-                is_new = per_line or last_document[phrase] <= document
+                is_new = counts_lines or last_document[phrase] <= document
                 if is_new and _is_in_scope(text, start, end, at, phrase, automaton, classes):
                     last_document[phrase] = document + 1
                     counts[document] += 1
-                    firsts[document] = phrase if firsts[document] < 0 else firsts[document]
-                    if per_line:  # the line counts once: continue at its end, with no phrase in progress
+                    first_phrases[document] = phrase if first_phrases[document] < 0 else first_phrases[document]
+                    if counts_lines:  # the line counts once: continue at its end, with no phrase in progress
                         line_positions[lines] = at - 1
                         lines += 1
                         state = 0
@@ -278,4 +281,4 @@ def find_phrases(
                             at += 1
                         break
         counts[document] = min(counts[document], max_counts[document])  # several phrases can end at one byte
-    return PhraseHits(counts, firsts, line_positions[:lines])
+    return PhraseHits(counts, first_phrases, line_positions[:lines])

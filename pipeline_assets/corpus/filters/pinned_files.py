@@ -95,7 +95,7 @@ class FilterFiles:
         return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
 
 
-def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
+def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
     """Yield an error with the hash to add for each unpinned file in a section.
 
     `keys` lead to the section in its recipe. A file that is missing or cannot be read is skipped; the build reports it.
@@ -107,7 +107,7 @@ def unpinned_files(keys: tuple[str | int, ...], section: object, root: Path) -> 
         with contextlib.suppress(OSError):  # the build reports it
             yield RecipeError(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
     for key, value in section.items():
-        yield from unpinned_files((*keys, key), value, root)
+        yield from unpinned_file_errors((*keys, key), value, root)
 
 
 def _file_record(path: Path, sha256: str) -> list[str | int]:

@@ -44,21 +44,21 @@ class WindowRecipe(RecipeSection):
     ] = "0.5"
 
 
-class _Limits(RecipeSection):
+class _LimitSection(RecipeSection):
     """Section of optional limits, at least one of which must be set."""
 
-    OTHER_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are not limits
+    NON_LIMIT_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are not limits
 
     @pydantic.model_validator(mode="before")
     @classmethod
     def _require_limit(cls, content: object) -> object:
-        if isinstance(content, Mapping) and content.keys() <= cls.OTHER_KEYS:
-            limit = next(name for name in cls.model_fields if name not in cls.OTHER_KEYS)
+        if isinstance(content, Mapping) and content.keys() <= cls.NON_LIMIT_KEYS:
+            limit = next(name for name in cls.model_fields if name not in cls.NON_LIMIT_KEYS)
             raise ValueError(f"has no limit and so no effect; set one, such as `{limit}`, or remove the section")
         return content
 
 
-class LengthRecipe(_Limits):
+class LengthRecipe(_LimitSection):
     """Limits on a document's length; Gopher's limits are 50 and 100,000 words."""
 
     min_characters: Natural | None = None
@@ -67,7 +67,7 @@ class LengthRecipe(_Limits):
     max_words: Natural | None = None
 
 
-class CharactersRecipe(_Limits):
+class CharactersRecipe(_LimitSection):
     """Limits on kinds of characters.
 
     Attributes:
@@ -79,7 +79,7 @@ class CharactersRecipe(_Limits):
     max_symbol_ratio: Share | None = None
 
 
-class GopherQualityRecipe(_Limits):
+class GopherQualityRecipe(_LimitSection):
     """Quality rules of Gopher: Rae et al. 2021 (arXiv 2112.11446), section A.1.1.
 
     The limits on the number of words are in `length`.
@@ -95,7 +95,7 @@ class GopherQualityRecipe(_Limits):
         min_stop_words: Minimum number of different `stop_words` that occur as whole words, in upper or lower case.
     """
 
-    OTHER_KEYS = frozenset({"stop_words"})
+    NON_LIMIT_KEYS = frozenset({"stop_words"})
     min_mean_word_length: Decimal | None = None
     max_mean_word_length: Decimal | None = None
     max_hash_ratio: Decimal | None = None
@@ -114,7 +114,7 @@ class GopherQualityRecipe(_Limits):
         return self
 
 
-class RepetitionRecipe(_Limits):
+class RepetitionRecipe(_LimitSection):
     """Maximum shares of repetition: Rae et al. 2021 (arXiv 2112.11446), table A1.
 
     The module `repetition` defines the shares.
@@ -184,7 +184,7 @@ class C4Recipe(RecipeSection):
         return self
 
 
-class BlocklistRecipe(_Limits):
+class BlocklistRecipe(_LimitSection):
     """Named lists of domains, URLs and words that drop a document; see `blocklist`.
 
     Attributes:
@@ -194,7 +194,7 @@ class BlocklistRecipe(_Limits):
         url_column: Column with the URL of a document.
     """
 
-    OTHER_KEYS = frozenset({"url_column"})
+    NON_LIMIT_KEYS = frozenset({"url_column"})
     domains: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     urls: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
     words: Mapping[ListName, PinnedFile] = pydantic.Field(default_factory=dict)
@@ -215,7 +215,7 @@ _PUBLISHED_FINEWEB_RULES = {
 }
 
 
-class FineWebQualityRecipe(_Limits):
+class FineWebQualityRecipe(_LimitSection):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
 
     An empty section sets the thresholds of the paper. A section with keys sets only these.
@@ -227,7 +227,7 @@ class FineWebQualityRecipe(_Limits):
         max_copied_characters: Maximum share of characters in lines that are copies of an earlier line.
     """
 
-    OTHER_KEYS = frozenset({"terminal_punctuation", "short_line_characters"})
+    NON_LIMIT_KEYS = frozenset({"terminal_punctuation", "short_line_characters"})
     terminal_punctuation: str | None = pydantic.Field(default=None, min_length=1)
     min_terminal_lines: Share | None = None
     max_short_lines: Share | None = None

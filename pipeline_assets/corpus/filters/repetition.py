@@ -33,11 +33,11 @@ from pipeline_assets.corpus.filters.characters import to_index, to_int64
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
 # Hashes and indices are uint64 throughout, because numba turns int64 and uint64 together into float64.
-_ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
+_ZERO, _ONE, _ALL_BITS = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _MIX_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_HALF, _SHIFT = np.uint64(32), np.uint64(29)
+_HALF_BITS, _MIX_SHIFT = np.uint64(32), np.uint64(29)
 _EIGHT = cast(int, np.uint64(8))
-_MAX_TOP_GRAM, _MAX_GRAM = 4, 10  # words of an n-gram
+_MAX_TOP_GRAM_WORDS, _MAX_GRAM_WORDS = 4, 10  # words of an n-gram
 
 
 class Scratch(NamedTuple):
@@ -46,29 +46,29 @@ class Scratch(NamedTuple):
     A word is its index in `WordSpans`. Each array has room for more entries than a document needs.
 
     Attributes:
-        grams: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. The id of an
-            n-gram is the word at which its first occurrence begins.
+        gram_ids: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. An n-gram's
+            id is the word at which it first occurs.
         counts: Occurrences of each n-gram, at the index of its id.
         keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
-        repeated: Words at which an n-gram begins that occurs at least twice, ascending.
+        repeat_starts: Words at which an n-gram begins that occurs at least twice, ascending.
         repeated_before: For each word, the number of words before it that occur at least twice; then the total.
     """
 
-    grams: NDArray[np.int32]
+    gram_ids: NDArray[np.int32]
     counts: NDArray[np.int32]
     keys: NDArray[np.uint64]
     slots: NDArray[np.int32]
-    repeated: NDArray[np.int32]
+    repeat_starts: NDArray[np.int32]
     repeated_before: NDArray[np.int32]
 
 
 def allocate_scratch(max_bytes: int) -> Scratch:
     """Allocate scratch for texts of up to `max_bytes`; unused pages take no memory."""
     words = max_bytes // 2 + 2  # as in `allocate_spans`
-    grams, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
+    gram_ids, counts, repeated, before = (np.empty(words, np.int32) for _ in range(4))
     slots = np.empty(1 << (2 * words).bit_length(), np.int32)
-    return Scratch(grams, counts, np.empty(words, np.uint64), slots, repeated, before)
+    return Scratch(gram_ids, counts, np.empty(words, np.uint64), slots, repeated, before)
 
 
 @compiled_inner
@@ -83,10 +83,10 @@ def count_repetition(
     number = to_int64(counts[TextCount.WORDS])
     _assign_word_ids(u64_view, words, scratch, number)
     repeated_count, _, _ = _keep_repeated(number, scratch)
-    repeated, scratch.grams[number] = 0, -1  # no word is at the end
+    repeated, scratch.gram_ids[number] = 0, -1  # no word is at the end
     for word in range(number + 1):
         scratch.repeated_before[word] = repeated
-        repeated += scratch.grams[word] >= 0
+        repeated += scratch.gram_ids[word] >= 0
     lines = _count_copies(words.lines, counts[TextCount.LINES], words, scratch)
     counts[TextCount.DUPLICATE_LINES], counts[TextCount.DUPLICATE_LINE_CHARACTERS] = lines
     paragraphs = _count_copies(words.paragraphs, counts[TextCount.PARAGRAPHS], words, scratch)
@@ -99,8 +99,8 @@ def _mix_bits(key: np.uint64) -> np.uint64:
     """Spread the bits of a key; different keys give different results."""
     # Each step can be undone: the XOR with a right shift leaves the top bits, which restore the others from the top
     # down; an odd factor has an inverse modulo 2**64.
-    key = (key ^ (key >> _HALF)) * _MIX_MULTIPLIER
-    return key ^ (key >> _SHIFT)
+    key = (key ^ (key >> _HALF_BITS)) * _MIX_MULTIPLIER
+    return key ^ (key >> _MIX_SHIFT)
 
 
 @compiled_inner
@@ -133,11 +133,11 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Set the ids of words: `grams` of each word becomes the first word equal to it.
+    """Set the ids of words: `gram_ids` of each word becomes the first word equal to it.
 
-    `counts` gets the occurrences of each distinct word, at the index of the first. `repeated` gets all words.
+    `counts` gets the occurrences of each distinct word, at the index of the first. `repeat_starts` gets all words.
     """
-    starts, ends, keys, grams, counts = words.starts, words.ends, scratch.keys, scratch.grams, scratch.counts
+    starts, ends, keys, gram_ids, counts = words.starts, words.ends, scratch.keys, scratch.gram_ids, scratch.counts
     mask = _clear_slots(scratch.slots, word_count)
     for word in range(to_index(word_count)):
         start, size = to_index(starts[word]), to_index(ends[word] - starts[word])
@@ -145,7 +145,7 @@ def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Sc
         last = max(size, _EIGHT) - _EIGHT
         # Of a word shorter than eight bytes, only the low `size` bytes belong to it, because memory is little-endian:
         # shift the mask of all 64 bits right by 8 bits for each foreign byte.
-        own_bytes_mask = _ALL >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
+        own_bytes_mask = _ALL_BITS >> (_EIGHT - min(size, _EIGHT)) * _EIGHT
         # Without the factor, equal first and last bytes would cancel out; the size counts zero bytes at the end.
         key = _mix_bits(u64_view[start] & own_bytes_mask ^ (u64_view[start + last] & own_bytes_mask) * _GOLDEN + size)
         at = _EIGHT
@@ -154,60 +154,69 @@ def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Sc
             at += _EIGHT
         keys[word], slot = key, key
         first = _find_or_insert(word, slot, key, mask, scratch)
-        while not _is_same(u64_view, words, to_index(first), word, last, own_bytes_mask):
+        while not _is_same_word(u64_view, words, to_index(first), word, last, own_bytes_mask):
             # Another word has this hash: probe from the next slot. An inserted word equals itself, which ends the loop.
             slot += _ONE
             first = _find_or_insert(word, slot, key, mask, scratch)
-        scratch.repeated[word], grams[word], counts[word] = word, first, 0
+        scratch.repeat_starts[word], gram_ids[word], counts[word] = word, first, 0
         counts[to_index(first)] += 1
 
 
 @always_inline
-def _is_same(
-    u64_view: NDArray[np.uint64], words: WordSpans, first: int, word: int, last: int, own_bytes_mask: np.uint64
+def _is_same_word(
+    u64_view: NDArray[np.uint64],
+    words: WordSpans,
+    earlier_word: int,
+    word: int,
+    last_offset: int,
+    own_bytes_mask: np.uint64,
 ) -> bool:
     """Check whether two words are equal.
 
-    `last` is the offset in `word` of its last eight bytes. `own_bytes_mask` is a mask for the eight bytes from the
-    start of `word` on: it selects the bytes of the word, which may be shorter.
+    `last_offset` is the offset in `word` of its last eight bytes, or 0 if it is shorter. `own_bytes_mask` then excludes
+    the bytes of later words.
     """
-    start, other = to_index(words.starts[word]), to_index(words.starts[first])
+    start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
-    difference = to_index(words.ends[word]) - start ^ to_index(words.ends[first]) - other
-    difference |= (u64_view[start] ^ u64_view[other] | u64_view[start + last] ^ u64_view[other + last]) & own_bytes_mask
+    difference = to_index(words.ends[word]) - start ^ to_index(words.ends[earlier_word]) - other
+    difference |= (
+        u64_view[start] ^ u64_view[other] | u64_view[start + last_offset] ^ u64_view[other + last_offset]
+    ) & own_bytes_mask
     at = _EIGHT
-    while at < last:
+    while at < last_offset:
         difference |= u64_view[start + at] ^ u64_view[other + at]
         at += _EIGHT
     return bool(difference == _ZERO)
 
 
 @compiled_inner
-def _count_copies(firsts: NDArray[np.int32], item_count: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
+def _count_copies(
+    first_words: NDArray[np.int32], item_count: int, words: WordSpans, scratch: Scratch
+) -> tuple[int, int]:
     """Count the items (lines or paragraphs) that are copies, and their characters.
 
-    `firsts` has the first word of each item, then the number of words in the document.
+    `first_words` has the first word of each item, then the number of words in the document.
     """
-    grams, keys, slots, before = scratch.grams, scratch.keys, scratch.slots, scratch.repeated_before
+    gram_ids, keys, slots, before = scratch.gram_ids, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
     mask = _clear_slots(slots, item_count)
     for item in range(item_count):
-        start, stop = to_int64(firsts[item]), to_int64(firsts[item + 1])
+        start, stop = to_int64(first_words[item]), to_int64(first_words[item + 1])
         # An item is not a copy if fewer than all of its words occur at least twice.
         if before[stop] - before[start] < stop - start:
             continue
         key = _ZERO
         for word in range(start, stop):  # hash the ids of the words, in order
-            key = (key ^ np.uint64(grams[word])) * _GOLDEN
+            key = (key ^ np.uint64(gram_ids[word])) * _GOLDEN
         keys[item] = key
         slot = _mix_bits(key) & mask
         # Probe until an empty slot or an item with the same hash, the same number of words and the same words.
         while slots[slot] >= 0:
-            other = firsts[slots[slot]]
-            if keys[slots[slot]] == key and firsts[slots[slot] + 1] - other == stop - start:
+            other = first_words[slots[slot]]
+            if keys[slots[slot]] == key and first_words[slots[slot] + 1] - other == stop - start:
                 word = 0
-                while word < stop - start and grams[start + word] == grams[other + word]:
+                while word < stop - start and gram_ids[start + word] == gram_ids[other + word]:
                     word += 1
                 if word == stop - start:
                     break
@@ -224,14 +233,14 @@ def _count_copies(firsts: NDArray[np.int32], item_count: int, words: WordSpans, 
 def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts: NDArray[np.int64]) -> None:
     """Count repeated n-grams of 2 to 10 words; each length overwrites `scratch`.
 
-    `repeated_count` is the number of words in `scratch.repeated`.
+    `repeated_count` is the number of words in `scratch.repeat_starts`.
     """
     characters = words.characters
-    for n in range(2, _MAX_GRAM + 1):
-        repeated_count = _key_grams(repeated_count, scratch)
+    for n in range(2, _MAX_GRAM_WORDS + 1):
+        repeated_count = _compute_gram_keys(repeated_count, scratch)
         copied = _assign_gram_ids(n, repeated_count, words, scratch)
         repeated_count, top_count, top = _keep_repeated(repeated_count, scratch)
-        if n > _MAX_TOP_GRAM:
+        if n > _MAX_TOP_GRAM_WORDS:
             counts[TextCount.DUPLICATE_5_GRAMS + n - 5] = copied
         elif top_count > 1:
             counts[TextCount.TOP_2_GRAM + n - 2] = top_count * (characters[top + n] - characters[top])
@@ -240,26 +249,26 @@ def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts
 
 
 @compiled_inner
-def _key_grams(repeated_count: int, scratch: Scratch) -> int:
+def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
     """Compute the keys of the n-grams that may repeat, and return their number.
 
-    `scratch.repeated` keeps only the words at which these n-grams begin.
+    `scratch.repeat_starts` keeps only the words at which these n-grams begin.
     """
-    grams, repeated = scratch.grams, scratch.repeated
+    gram_ids, repeat_starts = scratch.gram_ids, scratch.repeat_starts
     kept = 0
     for index in range(to_index(repeated_count)):
-        word = to_index(repeated[index])
-        # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `grams` still has the level below
-        # at both, because words ascend and only entries before `word` are overwritten.
-        first, second = grams[word], grams[word + _ONE]
+        word = to_index(repeat_starts[index])
+        # The n-gram at `word` is the (n-1)-gram there and the one at the next word. `gram_ids` still has both of these,
+        # because words ascend and only entries before `word` are overwritten.
+        first, second = gram_ids[word], gram_ids[word + _ONE]
         # The two ids, below 2**31, fill the halves of the key, so different n-grams have different keys. (If `second`
         # is -1, the key is wrong, but this entry is not kept.)
-        scratch.keys[word] = _mix_bits(to_index(first) << _HALF | to_index(second))
+        scratch.keys[word] = _mix_bits(to_index(first) << _HALF_BITS | to_index(second))
         # Write without a branch; the next word overwrites this entry unless the second (n-1)-gram repeats.
-        repeated[to_index(kept)] = word
+        repeat_starts[to_index(kept)] = word
         kept += second >= 0
         # `second >> 31` is -1 (all bits set) for a negative second, otherwise 0; so the OR gives -1 or `first`.
-        grams[word] = first | second >> 31
+        gram_ids[word] = first | second >> 31
     return kept
 
 
@@ -270,10 +279,10 @@ def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scr
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
     for index in range(to_index(repeated_count)):
-        word = to_int64(scratch.repeated[index])
+        word = to_int64(scratch.repeat_starts[index])
         key = scratch.keys[to_index(word)]
         first = _find_or_insert(word, key, key, mask, scratch)
-        scratch.grams[to_index(word)] = first
+        scratch.gram_ids[to_index(word)] = first
         counts[to_index(word)] = 0
         counts[to_index(first)] += 1
         is_copy = first != word
@@ -285,25 +294,25 @@ def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scr
 
 @compiled_inner
 def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int]:
-    """Keep in `repeated` the words at which a repeated n-gram begins.
+    """Keep in `repeat_starts` the words at which a repeated n-gram begins.
 
-    Set `grams` of the other words in `repeated` to -1.
+    Set `gram_ids` of the other words in `repeat_starts` to -1.
 
     Returns:
         Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `repeated_count` is 0.
     """
-    grams, repeated = scratch.grams, scratch.repeated
+    gram_ids, repeat_starts = scratch.gram_ids, scratch.repeat_starts
     top_count = kept = 0
     top = -1
     for index in range(to_index(repeated_count)):
-        word = repeated[index]
-        first = grams[to_index(word)]
+        word = repeat_starts[index]
+        first = gram_ids[to_index(word)]
         count = to_int64(scratch.counts[to_index(first)])
         if count > top_count:
             top_count, top = count, to_int64(first)
-        # As in `_key_grams`: the next word overwrites the entry unless this one is kept. `count > 1` minus 1 is 0 for a
-        # kept word, otherwise -1 (all bits set), so the OR gives `first` or -1.
-        repeated[to_index(kept)] = word
+        # As in `_compute_gram_keys`: the next word overwrites the entry unless this one is kept. `count > 1` minus 1 is
+        # 0 for a kept word, otherwise -1 (all bits set), so the OR gives `first` or -1.
+        repeat_starts[to_index(kept)] = word
         kept += count > 1
-        grams[to_index(word)] = first | (np.int32(count > 1) - np.int32(1))
+        gram_ids[to_index(word)] = first | (np.int32(count > 1) - np.int32(1))
     return kept, top_count, top

@@ -6,7 +6,7 @@ from pathlib import Path
 from pipeline_assets.corpus.filters.classifier import label_probabilities, load_classifier
 from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.recipe import ScoreRecipe
-from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.spine.errors import UsageError
 
 _SCORE_DIGITS = 6
@@ -31,7 +31,7 @@ class ScoreFilter(Filter):
 
         Raise UsageError if a document already has the column of the score.
         """
-        batch = text_batch([candidate.text for candidate in candidates])
+        batch = join_texts([candidate.text for candidate in candidates])
         scores = label_probabilities(*batch, self._classifier)[:, self._label].tolist()
         for candidate, score in zip(candidates, scores, strict=True):
             if self._column in candidate.meta:

@@ -29,7 +29,7 @@ DROPPED, FAILED, TOO_SLOW = "own_step", "step_failed", "step_too_slow"  # reason
 _FIXED_FIELDS = ("source", "domain", "doc_id", "license_tag", "created_at")
 _FIXED_META_FIELDS = ("source_file", "source_row", "license_evidence")  # by which `trace` finds the source row
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
+_MEMORY_ADDRESS = re.compile(r"0x[0-9a-f]+")  # differs between processes
 _MAX_MESSAGE_CHARACTERS = 200  # maximum length of a message
 _CLONE_NEWUSER, _CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x10000000, 0x40000000, 1
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -139,12 +139,12 @@ def _describe_error(error: BaseException, file: str) -> str:
 def _error_message(error: BaseException) -> str:
     """Return the message of an exception, the same in every process."""
     try:
-        return _ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
+        return _MEMORY_ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
     except BaseException as failure:  # raised by the exception's own `__str__`
         return f"its message cannot be read ({type(failure).__name__})"
 
 
-def _isolate(parent: int, memory_mib: int) -> None:
+def _isolate(parent_pid: int, memory_mib: int) -> None:
     """Disable the network, limit memory, add the audit hook, and die with the parent.
 
     On systems other than Linux, only the audit hook disables the network, and the process is not killed with its
@@ -155,7 +155,7 @@ def _isolate(parent: int, memory_mib: int) -> None:
         if libc.unshare(_CLONE_NEWNET) != 0:
             libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent_pid:
         sys.exit(1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError):  # the limit is lower already
@@ -181,7 +181,7 @@ def _isolate(parent: int, memory_mib: int) -> None:
     replace_fork_exec(functools.partial(refuse, "fork_exec"))
 
 
-def _raise_too_slow(number: int, frame: object) -> None:
+def _raise_too_slow(signal_number: int, frame: object) -> None:
     raise _TooSlow
 
 

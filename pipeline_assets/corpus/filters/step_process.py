@@ -51,7 +51,7 @@ class StepProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
-    def apply(self, candidate: Candidate, line: bytes, shard: str, row: int) -> bytes | Reject:
+    def apply(self, candidate: Candidate, line: bytes, shard_path: str, row: int) -> bytes | Reject:
         """Run the step on the document in `line`; return the resulting line, or a reject.
 
         A changed text is also set in `candidate`, and the names of changed fields are counted there. If the step drops
@@ -78,7 +78,7 @@ class StepProcess:
                 document = _document_decoder.decode(line)
                 raise self._answer_error(answer, f", {document.meta.source_location} ({document.doc_id})")
             case "rejected":
-                return Reject(shard, row, answer.reason, answer.detail)
+                return Reject(shard_path, row, answer.reason, answer.detail)
             case "dropped":
                 candidate.fail(Measurement(answer.reason, f"by {self._step.file}", None, is_failed=True))
             case "changed":
@@ -129,8 +129,8 @@ class StepProcess:
             raise self._answer_error(answer)
         return self._connection
 
-    def _answer_error(self, answer: StepAnswer, place: str = "") -> InputError:
-        return InputError(f"{self._step.function} {answer.reason}", self._step.file + place, answer.detail)
+    def _answer_error(self, answer: StepAnswer, document_suffix: str = "") -> InputError:
+        return InputError(f"{self._step.function} {answer.reason}", self._step.file + document_suffix, answer.detail)
 
 
 def _wait_for_message(connection: Connection, seconds: int) -> bool:

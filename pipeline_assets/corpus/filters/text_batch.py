@@ -24,7 +24,7 @@ class TextBatch(NamedTuple):
     offsets: NDArray[np.int64]
 
 
-def text_batch(texts: Sequence[bytes]) -> TextBatch:
+def join_texts(texts: Sequence[bytes]) -> TextBatch:
     """Join texts into a batch; raise InputError if one exceeds `MAX_TEXT_BYTES`."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     if len(lengths) and lengths.max() > MAX_TEXT_BYTES:

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.filters.filter import Candidate, Filter, Measurement
 from pipeline_assets.corpus.filters.phrases import PhraseScope, build_automaton, find_phrases
 from pipeline_assets.corpus.filters.recipe import FilterRecipe, RepetitionRecipe
 from pipeline_assets.corpus.filters.repetition import Scratch, allocate_scratch, count_repetition
-from pipeline_assets.corpus.filters.text_batch import TextBatch, text_batch
+from pipeline_assets.corpus.filters.text_batch import TextBatch, join_texts
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans, allocate_spans, find_words
 from pipeline_assets.spine.section import RecipeSection
 
@@ -108,15 +108,15 @@ class Limits(NamedTuple):
     """Thresholds as arrays, for compiled code; shapes are (thresholds,).
 
     Attributes:
-        numerator: `TextCount` to compare.
-        denominator: `TextCount` to divide by; -1 for no ratio.
-        sign: 1 if values above the limit are dropped, -1 if values below it are.
+        numerators: `TextCount` to compare.
+        denominators: `TextCount` to divide by; -1 for no ratio.
+        signs: 1 if values above the limit are dropped, -1 if values below it are.
     """
 
-    numerator: NDArray[np.int64]
-    denominator: NDArray[np.int64]
-    sign: NDArray[np.float64]
-    limit: NDArray[np.float64]
+    numerators: NDArray[np.int64]
+    denominators: NDArray[np.int64]
+    signs: NDArray[np.float64]
+    limits: NDArray[np.float64]
 
 
 def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
@@ -133,13 +133,13 @@ def threshold_limits(thresholds: Sequence[Threshold]) -> Limits:
 @compiled_inner
 def first_violation(counts: NDArray[np.int64], limits: Limits) -> int:
     """Return the index of the first limit that a document's counts violate, or -1."""
-    for number in range(len(limits.numerator)):
-        value = float(counts[limits.numerator[number]])
-        if limits.denominator[number] >= 0:
-            divisor = float(counts[limits.denominator[number]])
+    for number in range(len(limits.numerators)):
+        value = float(counts[limits.numerators[number]])
+        if limits.denominators[number] >= 0:
+            divisor = float(counts[limits.denominators[number]])
             value = value / divisor if divisor else 0.0
         # The sign makes the difference positive on the side that drops; at the limit it is 0, and the document is kept.
-        if (value - limits.limit[number]) * limits.sign[number] > 0:
+        if (value - limits.limits[number]) * limits.signs[number] > 0:
             return number
     return -1
 
@@ -152,19 +152,19 @@ def _fill_text_counts(
     classes: NDArray[np.uint16],
     words: WordSpans,
     scratch: Scratch,
-    before_repetition: Limits,
-    with_repetition: bool,
+    early_limits: Limits,
+    counts_repetition: bool,
     counts: NDArray[np.int64],
 ) -> None:
     """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    If `with_repetition`, repetition is counted, except in a document that violates a limit of `before_repetition`:
+    If `counts_repetition`, repetition is counted, except in a document that violates a limit of `early_limits`:
     that document is dropped anyway.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
         find_words(text, start, offsets[document + 1] - start, classes, words, counts[document])
-        if with_repetition and first_violation(counts[document], before_repetition) < 0:
+        if counts_repetition and first_violation(counts[document], early_limits) < 0:
             count_repetition(u64_view[start:], words, scratch, counts[document])
 
 
@@ -187,8 +187,8 @@ class ThresholdFilter(Filter):
         self._classes = character_classes()
         self._thresholds = build_thresholds(recipe)
         self._limits = threshold_limits(self._thresholds)
-        self._before_repetition = threshold_limits(thresholds_before_repetition(recipe))
-        self._with_repetition = recipe.repetition is not None
+        self._early_limits = threshold_limits(thresholds_before_repetition(recipe))
+        self._counts_repetition = recipe.repetition is not None
         self._reused = allocate_spans(_REUSED_BYTES), allocate_scratch(_REUSED_BYTES)
         quality, boilerplate = recipe.gopher_quality, recipe.boilerplate
         self._max_stop_words = quality.min_stop_words or 0 if quality else 0
@@ -203,8 +203,8 @@ class ThresholdFilter(Filter):
         """Drop each document that violates a threshold."""
         if not self._thresholds:
             return
-        batch = text_batch([candidate.text for candidate in candidates])
-        counts = self._count_batch(batch, self._before_repetition)
+        batch = join_texts([candidate.text for candidate in candidates])
+        counts = self._count_batch(batch, self._early_limits)
         self._count_boilerplate(batch, counts, first_violations(counts, self._limits) < 0)
         failed = first_violations(counts, self._limits)
         for document in np.flatnonzero(failed >= 0).tolist():
@@ -212,12 +212,12 @@ class ThresholdFilter(Filter):
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
         """Measure a document by each threshold of the recipe."""
-        batch = text_batch([candidate.text])
+        batch = join_texts([candidate.text])
         counts = self._count_batch(batch, threshold_limits([]))
         self._count_boilerplate(batch, counts, np.ones(1, np.bool_))
         return [threshold.measure(counts[0]) for threshold in self._thresholds]
 
-    def _count_batch(self, batch: TextBatch, before_repetition: Limits) -> NDArray[np.int64]:
+    def _count_batch(self, batch: TextBatch, early_limits: Limits) -> NDArray[np.int64]:
         counts = np.zeros((len(batch.offsets) - 1, len(TextCount)), np.int64)
         if self._stop_words is not None:
             max_counts = np.full(len(counts), self._max_stop_words)
@@ -226,13 +226,13 @@ class ThresholdFilter(Filter):
         longest = int(np.diff(batch.offsets).max(initial=0))
         fits = longest <= _REUSED_BYTES
         words, scratch = self._reused if fits else (allocate_spans(longest), allocate_scratch(longest))
-        u64_view, repeats = unaligned_u64_view(batch.text), self._with_repetition
+        u64_view, repeats = unaligned_u64_view(batch.text), self._counts_repetition
         arrays = batch.text, u64_view, batch.offsets, self._classes, words, scratch
-        _fill_text_counts(*arrays, before_repetition, repeats, counts)
+        _fill_text_counts(*arrays, early_limits, repeats, counts)
         return counts
 
-    def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], is_searched: NDArray[np.bool_]) -> None:
+    def _count_boilerplate(self, batch: TextBatch, counts: NDArray[np.int64], search_mask: NDArray[np.bool_]) -> None:
         if self._boilerplate is not None:
-            max_counts = np.where(is_searched, len(batch.text), 0)
+            max_counts = np.where(search_mask, len(batch.text), 0)
             hits = find_phrases(*batch, self._boilerplate, self._classes, max_counts, True)
             counts[:, TextCount.BOILERPLATE_LINES] = hits.counts

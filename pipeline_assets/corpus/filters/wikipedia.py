@@ -30,26 +30,26 @@ _SHOWS_CONTENT = re.compile(
     "small|source|span|strike|strong|sub|sup|syntaxhighlight|table|tbody|td|tfoot|th|thead|time|tr|translate|tt|tvar|u|"
     "ul|var|wbr"
 )
-_MARK = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)(?:\s[^<>=]*+=[^<>]*+|[\s/]*+)>|\{\{++|\}\}++|__[A-Z]{3,24}+__")
+_MARKUP_MARK = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]*+)(?:\s[^<>=]*+=[^<>]*+|[\s/]*+)>|\{\{++|\}\}++|__[A-Z]{3,24}+__")
 _MAX_CONTENT_CHARACTERS = 10_000  # from a mark to the mark that closes it; farther apart, the two are not a pair
-_REMOVED = "\ud800"  # placeholder of removed markup; a lone surrogate is not in any text read as UTF-8
+_PLACEHOLDER = "\ud800"  # placeholder of removed markup; a lone surrogate is not in any text read as UTF-8
 
-_MAX_DEPTH = 3
+_MAX_BRACKET_DEPTH = 3
 _BLANKS = " \t\u00a0\u3000"
-_BETWEEN = _BLANKS + ",;，；、/"
-_FILLERS = _BETWEEN + ":：~～–—-'\"“”‘’"
-_LETTER = r"A-Za-z\u00c0-\u024f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_SEPARATORS = _BLANKS + ",;，；、/"
+_FILLERS = _SEPARATORS + ":：~～–—-'\"“”‘’"
+_LETTERS = r"A-Za-z\u00c0-\u024f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 # The expression starts with one set of characters, which the engine finds fast.
 _BRACKET = re.compile(  # a pair of brackets without a bracket inside; angle and corner brackets only if empty
     r"[(（《〈「『](?:(?<=[(（])[^()（）]*+[)）]|(?<=《)[ ]*+》|(?<=〈)[ ]*+〉|(?<=「)[ ]*+」|(?<=『)[ ]*+』)"
 )
 # Only labels before a colon whose value is missing, such as `學名：` or `Linear B: `.
-_LABELS = re.compile(
-    rf"(?:[{_BETWEEN}]{{0,40}}+[{_LETTER}][{_LETTER} ]{{0,19}}+[:：]){{1,6}}+[{re.escape(_FILLERS)}]{{0,40}}+"
+_EMPTY_LABELS = re.compile(
+    rf"(?:[{_SEPARATORS}]{{0,40}}+[{_LETTERS}][{_LETTERS} ]{{0,19}}+[:：]){{1,6}}+[{re.escape(_FILLERS)}]{{0,40}}+"
 )
 # Separators at an end of a bracket. ASCII separators need a space next to them: `(1,)` is text.
-_LEADING = re.compile(rf"[{_BLANKS}]{{0,8}}+(?:[，；、：]|[,;:](?=[{_BETWEEN}]))[{_BETWEEN}]{{0,40}}+")
-_TRAILING = re.compile(rf"[，；、]|[,;][{_BETWEEN}]")
+_LEADING_SEPARATORS = re.compile(rf"[{_BLANKS}]{{0,8}}+(?:[，；、：]|[,;:](?=[{_SEPARATORS}]))[{_SEPARATORS}]{{0,40}}+")
+_TRAILING_SEPARATORS = re.compile(rf"[，；、]|[,;][{_SEPARATORS}]")
 
 RUNNING_LINES = "running_lines"
 _SENTENCE_END = re.compile(r"[.!?][\"”’')\]»]{0,4}+(?:\s|\Z)|[。！？…؟۔।॥။։።།]")
@@ -69,7 +69,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
     braces: list[tuple[int, int]] = []  # for each open brace mark, its index in `spans` and its number of braces
-    for mark in _MARK.finditer(text):
+    for mark in _MARKUP_MARK.finditer(text):
         # `opening` becomes the index of the mark that this one closes; len(spans) stands for no such mark.
         opening, (start, end) = len(spans), mark.span()
         name, kind = (mark[2] or "").lower(), "tags" if mark[2] else "templates"
@@ -97,7 +97,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
         spans.append((start, end, "break" if name == "br" else kind))
     parts, at = list[str](), 0
     for start, end, kind in spans:
-        parts += (text[at:start], f"{_REMOVED}\n{_REMOVED}" if kind == "break" else _REMOVED)
+        parts += (text[at:start], f"{_PLACEHOLDER}\n{_PLACEHOLDER}" if kind == "break" else _PLACEHOLDER)
         at = end
     return "".join([*parts, text[at:]]), Counter("tags" if kind == "break" else kind for _, _, kind in spans)
 
@@ -108,7 +108,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
     Brackets are repaired up to three levels deep. Return the line and the number of repaired brackets.
     """
     repairs = 0
-    for _ in range(_MAX_DEPTH):
+    for _ in range(_MAX_BRACKET_DEPTH):
         line, repaired = _repair_innermost(line)
         if not repaired:
             break
@@ -150,12 +150,12 @@ def _repair_bracket(bracket: re.Match[str]) -> str | None:
         is_call = not content and (before == "_" or (before.isascii() and before.isalnum()))
         is_about_a_mark = len(content) == 1 and not content.isspace()
         return None if is_ascii and (is_call or is_about_a_mark) else ""
-    if _LABELS.fullmatch(content):
+    if _EMPTY_LABELS.fullmatch(content):
         return ""
-    leading = _LEADING.match(content)
+    leading = _LEADING_SEPARATORS.match(content)
     inner = content[leading.end() :] if leading else content
-    trimmed = inner.rstrip(_BETWEEN)
-    inner = trimmed if _TRAILING.search(inner, len(trimmed)) else inner
+    trimmed = inner.rstrip(_SEPARATORS)
+    inner = trimmed if _TRAILING_SEPARATORS.search(inner, len(trimmed)) else inner
     return f"{opening}{inner}{closing}" if inner != content else None
 
 
@@ -187,15 +187,15 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
     marked, removals = replace_markup(text)
     kept: list[str] = []
     for line in marked.split("\n"):
-        repaired, repairs = remove_emptied_brackets(line.replace(_REMOVED, ""))
+        repaired, repairs = remove_emptied_brackets(line.replace(_PLACEHOLDER, ""))
         removals["emptied_brackets"] += repairs
         if repaired == line or _NO_WORD.fullmatch(repaired) is None:
             kept.append(repaired)
     return kept, removals
 
 
-def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> int:
-    """Count the lines that contain the end of a sentence or are long, up to `maximum`.
+def _count_running_lines(lines: Sequence[str], title: object, max_lines: int) -> int:
+    """Count the lines that contain the end of a sentence or are long, up to `max_lines`.
 
     A first line that repeats the title, and lines with fewer than `_MIN_LINE_BYTES` bytes, do not count.
     """
@@ -205,6 +205,6 @@ def _count_running_lines(lines: Sequence[str], title: object, maximum: int) -> i
         if size < _MIN_LINE_BYTES or (number == 0 and isinstance(title, str) and line == " ".join(title.split())):
             continue
         running += size >= _LONG_LINE_BYTES or _SENTENCE_END.search(line) is not None
-        if running >= maximum:
+        if running >= max_lines:
             break
     return running

@@ -86,16 +86,16 @@ def allocate_spans(max_bytes: int) -> WordSpans:
 @compiled_inner
 def find_words(
     text: NDArray[np.uint8],
-    begin: int,
-    size: int,
+    offset: int,
+    byte_count: int,
     classes: NDArray[np.uint16],
     words: WordSpans,
     counts: NDArray[np.int64],
 ) -> None:
     """Find the words, lines and paragraphs of a document, and fill its `counts`.
 
-    The document has `size` bytes from `begin` on. `counts` has the shape (len(TextCount),). On entry, all its counts
-    must be 0, except the count of stop words, which is kept.
+    The document is `text[offset : offset + byte_count]`. `counts` has the shape (len(TextCount),); all of it must be 0
+    at the start, except the count of stop words, which is kept.
 
     The loop writes a possible start and end into `words` at every character, and increases the index only where a word
     starts or ends. So no branch depends on word lengths, which processors cannot predict: a wrong guess costs more than
@@ -110,11 +110,11 @@ def find_words(
     # `lines` and `paragraphs` count the current one too, although it may have no word yet.
     is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
     words.lines[0] = words.paragraphs[0] = 0
-    while at < size:
-        was_space, byte, width = is_space, text[to_index(begin + at)], 1
+    while at < byte_count:
+        was_space, byte, width = is_space, text[to_index(offset + at)], 1
         bits = to_int64(classes[to_index(byte)])
         if byte >= 0x80:  # not ASCII: decode two to four bytes
-            bits, width = read_character(text, begin + at, classes)
+            bits, width = read_character(text, offset + at, classes)
             non_ascii_bytes += width
             continuation_bytes += width - 1
         is_space, is_letter = bits & SPACE, bits >> 1 & 1  # both 0 or 1: SPACE is bit 0, LETTER bit 1
@@ -146,13 +146,14 @@ def find_words(
             else:
                 counts[TextCount.HASHES if byte == HASH else TextCount.ELLIPSES] += 1
         at += width
-    ends[ended] = size  # the end of the last word, if no whitespace follows it
+    ends[ended] = byte_count  # the end of the last word, if no whitespace follows it
     characters[started] = word_characters
     # Drop the current line and paragraph if they have no word: they would begin after the last one.
     lines -= words.lines[lines - 1] == started
     paragraphs -= words.paragraphs[paragraphs - 1] == started
     words.lines[lines] = words.paragraphs[paragraphs] = started
-    counts[TextCount.CHARACTERS], counts[TextCount.ASCII_CHARACTERS] = size - continuation_bytes, size - non_ascii_bytes
+    counts[TextCount.CHARACTERS] = byte_count - continuation_bytes
+    counts[TextCount.ASCII_CHARACTERS] = byte_count - non_ascii_bytes
     counts[TextCount.WORDS], counts[TextCount.WORD_CHARACTERS], counts[TextCount.SYMBOLS] = (
         started,
         word_characters,
@@ -165,9 +166,9 @@ def find_words(
     )
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[TextCount.BULLET_LINES] += read_character(text, begin + starts[first], classes)[0] >> 3 & 1  # BULLET
+        counts[TextCount.BULLET_LINES] += read_character(text, offset + starts[first], classes)[0] >> 3 & 1  # BULLET
         if ends[last] - starts[last] >= 3:
             # The last three bytes of the line's last word as one number, the first byte highest as in `from_bytes`.
-            end = begin + ends[last]
+            end = offset + ends[last]
             tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
             counts[TextCount.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)

@@ -33,10 +33,10 @@ def to_bools(column: pa.BooleanArray) -> NDArray[np.bool_]:
     return np.frombuffer(bits.buffers()[1], np.uint8, len(bits), bits.offset).astype(bool)
 
 
-def bool_column(rows: NDArray[np.bool_]) -> pa.BooleanArray:
+def bool_column(mask: NDArray[np.bool_]) -> pa.BooleanArray:
     """Convert a boolean mask, shape (rows,), to a column."""
-    bits = pa.py_buffer(np.packbits(rows, bitorder="little"))  # Arrow's bit order: row 0 is the lowest bit of byte 0
-    return pa.Array.from_buffers(pa.bool_(), len(rows), [None, bits])
+    bits = pa.py_buffer(np.packbits(mask, bitorder="little"))  # Arrow's bit order: row 0 is the lowest bit of byte 0
+    return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits])
 
 
 def string_column(values: Sequence[str | bytes]) -> pa.StringArray:
@@ -60,11 +60,11 @@ def widen_offsets(array: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), buffers, offset=array.offset)
 
 
-def repeat_text(text: str, rows: int) -> pa.StringArray:
+def repeat_text(text: str, row_count: int) -> pa.StringArray:
     """Build a column whose rows all have the same text."""
     value = text.encode()
-    offsets = np.arange(rows + 1, dtype=np.int32) * np.int32(len(value))
-    return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets), pa.py_buffer(value * rows))
+    offsets = np.arange(row_count + 1, dtype=np.int32) * np.int32(len(value))
+    return pa.StringArray.from_buffers(row_count, pa.py_buffer(offsets), pa.py_buffer(value * row_count))
 
 
 def to_arrow(values: NDArray[Any]) -> pa.Array:

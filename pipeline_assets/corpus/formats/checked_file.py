@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.durable import DurableFile
 
-_BLOCK_BYTES, _CHECKSUM = 1 << 12, np.dtype("<u4")
+_BLOCK_BYTES, _CHECKSUM_DTYPE = 1 << 12, np.dtype("<u4")
 
 
 class CheckedFile(DurableFile):
@@ -42,7 +42,7 @@ class CheckedFile(DurableFile):
     def finish(self) -> None:
         if self._open_bytes or not self._checksums:
             self._end_block()
-        super().write(np.array(self._checksums, _CHECKSUM).tobytes())
+        super().write(np.array(self._checksums, _CHECKSUM_DTYPE).tobytes())
 
     def _end_block(self) -> None:
         self._checksums.append(self._open_checksum)
@@ -62,7 +62,8 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
         if end > value_bytes:
             raise ValueError("it ends early")
         blocks = range(first // _BLOCK_BYTES, -(-end // _BLOCK_BYTES))
-        checksums = np.frombuffer(data, _CHECKSUM, len(blocks), value_bytes + blocks.start * _CHECKSUM.itemsize)
+        offset = value_bytes + blocks.start * _CHECKSUM_DTYPE.itemsize
+        checksums = np.frombuffer(data, _CHECKSUM_DTYPE, len(blocks), offset)
         for block, checksum in zip(blocks, checksums.tolist(), strict=True):
             if zlib.crc32(data[block * _BLOCK_BYTES : min((block + 1) * _BLOCK_BYTES, value_bytes)]) != checksum:
                 raise ValueError(BYTES_DIFFER)
@@ -83,8 +84,8 @@ def _value_bytes(file_bytes: int) -> int:
 
     The file has one checksum for each block of values, full or not; a file without values has one checksum, too.
     """
-    blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM.itemsize)), 1)  # rounded up
-    value_bytes = file_bytes - blocks * _CHECKSUM.itemsize
+    blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM_DTYPE.itemsize)), 1)  # rounded up
+    value_bytes = file_bytes - blocks * _CHECKSUM_DTYPE.itemsize
     if value_bytes < 0:
         raise ValueError("it ends early")
     return value_bytes

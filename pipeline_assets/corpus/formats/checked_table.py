@@ -18,13 +18,13 @@ from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 from pipeline_assets.spine.damage import BYTES_DIFFER, errors_as_damage
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
-_CHECKSUM, _KEY, _ROWS_PER_CHECKSUM = np.dtype("<u4"), b"crc32", 4096  # type, key in the schema, rows for each checksum
+_CHECKSUM_DTYPE, _SCHEMA_KEY, _ROWS_PER_CHECKSUM = np.dtype("<u4"), b"crc32", 4096
 
 
 def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> OutputFile:
     """Write a table, which may be empty, as an uncompressed Arrow file."""
     table = table.combine_chunks()
-    table = table.replace_schema_metadata({_KEY: _checksums(table).tobytes()})
+    table = table.replace_schema_metadata({_SCHEMA_KEY: _checksums(table).tobytes()})
     sink = pa.BufferOutputStream()  # because Arrow would write each column on its own
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
@@ -41,7 +41,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
             table = pa.ipc.open_file(file).read_all()
         stop = table.num_rows if stop is None else stop
         first, last = start // _ROWS_PER_CHECKSUM, -(-stop // _ROWS_PER_CHECKSUM)
-        written = np.frombuffer(table.schema.metadata[_KEY], _CHECKSUM)[first:last]
+        written = np.frombuffer(table.schema.metadata[_SCHEMA_KEY], _CHECKSUM_DTYPE)[first:last]
         read = table.slice(first * _ROWS_PER_CHECKSUM, (last - first) * _ROWS_PER_CHECKSUM)
         if stop > table.num_rows or not np.array_equal(_checksums(read), written):
             raise ValueError(BYTES_DIFFER)
@@ -51,7 +51,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
 def _checksums(table: pa.Table) -> NDArray[np.uint32]:
     """Return a CRC-32 for every 4,096 rows of a table with at most one chunk."""
     starts = range(0, table.num_rows, _ROWS_PER_CHECKSUM)
-    checksums = np.zeros(len(starts), _CHECKSUM)
+    checksums = np.zeros(len(starts), _CHECKSUM_DTYPE)
     for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
         for number, start in enumerate(starts):
             for part in _column_bytes(column.slice(start, _ROWS_PER_CHECKSUM)):

@@ -14,22 +14,22 @@ _XZ_MEMORY_BYTES = 1 << 27  # the window of `xz -9`, 64 MiB, and the decoder's s
 Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 
-def _decompress_frames(file: Readable, new_frame: Callable[[], Decompressor]) -> Iterator[bytes]:
-    """Decompress all frames in blocks of at most STEP_BYTES, which may be empty."""
-    frame = new_frame()
+def _decompress_frames(file: Readable, new_decompressor: Callable[[], Decompressor]) -> Iterator[bytes]:
+    """Decompress all frames in blocks of at most MAX_BLOCK_BYTES, which may be empty."""
+    decompressor = new_decompressor()
     is_open = True
     while compressed := file.read(_READ_BYTES):
-        while compressed or not frame.needs_input:
-            yield frame.decompress(compressed, compression.STEP_BYTES)
-            is_open = not frame.eof
-            compressed = b"" if is_open else frame.unused_data
+        while compressed or not decompressor.needs_input:
+            yield decompressor.decompress(compressed, compression.MAX_BLOCK_BYTES)
+            is_open = not decompressor.eof
+            compressed = b"" if is_open else decompressor.unused_data
             if not is_open:
-                frame = new_frame()
+                decompressor = new_decompressor()
     if is_open:
         raise compression.TruncatedError
 
 
-GZIP = Codec("gzip", lambda file: compression.decompress_by_arrow(file, "gzip"))
+GZIP = Codec("gzip", lambda file: compression.decompress_with_arrow(file, "gzip"))
 BZIP2 = Codec("bzip2", lambda file: _decompress_frames(file, bz2.BZ2Decompressor))
 XZ = Codec("xz", lambda file: _decompress_frames(file, lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.verified_reads import Readable
 
-STEP_BYTES = 1 << 18
+MAX_BLOCK_BYTES = 1 << 18
 _ARROW_TRUNCATED = "Truncated"  # start of pyarrow's error for a stream that ends within a frame
 
 
@@ -23,18 +23,18 @@ class TruncatedError(Exception):
     """Error of a stream that ends within a frame."""
 
 
-def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
-    """Decompress all frames with pyarrow's codec `name`, in blocks up to `STEP_BYTES`.
+def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
+    """Decompress all frames with pyarrow's codec `codec_name`, in blocks up to `MAX_BLOCK_BYTES`.
 
     Other zstd libraries decompress a whole input block at once, to an output up to 32,000 times as long.
     Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa
 
-    source = _Source(file)
-    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), name)
+    source = _ArrowSource(file)
+    stream = pa.CompressedInputStream(pa.PythonFile(source, "r"), codec_name)
     try:
-        while block := stream.read(STEP_BYTES):
+        while block := stream.read(MAX_BLOCK_BYTES):
             yield block
     except OSError as error:
         if error.errno is None and str(error).startswith(_ARROW_TRUNCATED):
@@ -44,7 +44,7 @@ def decompress_by_arrow(file: Readable, name: str) -> Iterator[bytes]:
         raise TruncatedError
 
 
-class _Source:
+class _ArrowSource:
     """File object for pyarrow; closing this object leaves the wrapped file open."""
 
     closed = False
@@ -67,21 +67,21 @@ class Codec:
     """Compression format, with the function that decompresses an open file in blocks."""
 
     name: str
-    blocks: Callable[[Readable], Iterator[bytes]]
+    decompress_blocks: Callable[[Readable], Iterator[bytes]]
 
 
-ZSTD = Codec("zstd", lambda file: decompress_by_arrow(file, "zstd"))
+ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 
 
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
-    """Decompress an open file in blocks of at most `STEP_BYTES`, which may be empty.
+    """Decompress an open file in blocks of at most `MAX_BLOCK_BYTES`, which may be empty.
 
     Raise InputError, with the file `where` and the advice `fix`, if the stream is empty, truncated or damaged, or needs
     more than 128 MiB of memory. Blocks that were already yielded must then be discarded, because a frame's checksum is
     at its end.
     """
     try:
-        yield from codec.blocks(file)
+        yield from codec.decompress_blocks(file)
     except TruncatedError:
         raise InputError(f"the {codec.name} stream is truncated", where, fix) from None
     except (lzma.LZMAError, OSError) as error:

@@ -34,12 +34,12 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 }
 
 
-def compressor_for(name: str) -> Compressor:
+def compressor_for(file_name: str) -> Compressor:
     """Return the compressor for a file name; an unknown ending means no compression."""
-    return _COMPRESSORS.get(Path(name).suffix.lower(), _NoCompression)()
+    return _COMPRESSORS.get(Path(file_name).suffix.lower(), _NoCompression)()
 
 
-def plain_stem(name: str) -> str:
+def plain_stem(file_name: str) -> str:
     """Return a file name without folder, format ending and compression ending."""
-    path = Path(name)
+    path = Path(file_name)
     return path.with_suffix("").stem if path.suffix.lower() in _COMPRESSORS else path.stem

@@ -13,12 +13,12 @@ from pipeline_assets.spine.typed_values import json_decoder
 T = TypeVar("T")
 
 
-def read_line(path: Path, row: int, struct: type[T]) -> T:
+def read_line(path: Path, row: int, row_type: type[T]) -> T:
     """Decode line `row`, from 0; raise InputError if it is missing or invalid."""
-    return read_chosen_lines([(path, row)], struct)[path, row]
+    return read_chosen_lines([(path, row)], row_type)[path, row]
 
 
-def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> dict[tuple[Path, int], T]:
+def read_chosen_lines(chosen: Iterable[tuple[Path, int]], row_type: type[T]) -> dict[tuple[Path, int], T]:
     """Decode the lines at `chosen` pairs of file and row; return them by pair.
 
     Rows are numbered from 0. Each file is read once. Raise InputError if a line is missing or invalid.
@@ -26,20 +26,21 @@ def read_chosen_lines(chosen: Iterable[tuple[Path, int]], struct: type[T]) -> di
     rows_by_path: dict[Path, set[int]] = {}
     for path, row in chosen:
         rows_by_path.setdefault(path, set()).add(row)
-    return {(path, row): line for path, rows in rows_by_path.items() for row, line in _chosen_lines(path, rows, struct)}
+    lines = ((path, _chosen_lines(path, rows, row_type)) for path, rows in rows_by_path.items())
+    return {(path, row): line for path, decoded in lines for row, line in decoded}
 
 
-def _chosen_lines(path: Path, chosen: set[int], struct: type[T]) -> Iterator[tuple[int, T]]:
-    decoder, first_row, last_row = json_decoder(struct), 0, max(chosen)
+def _chosen_lines(path: Path, rows: set[int], row_type: type[T]) -> Iterator[tuple[int, T]]:
+    decoder, first_row, last_row = json_decoder(row_type), 0, max(rows)
     for block in read_line_blocks(path):
         next_first_row = first_row + block.count(b"\n")
-        rows = sorted(row for row in chosen if first_row <= row < next_first_row)
-        lines = block.split(b"\n") if rows else []
-        for row in rows:
+        rows_of_block = sorted(row for row in rows if first_row <= row < next_first_row)
+        lines = block.split(b"\n") if rows_of_block else []
+        for row in rows_of_block:
             try:
                 yield row, decoder.decode(lines[row - first_row])
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                what = f"row {row} is not a {struct.__name__} ({error})"
+                what = f"row {row} is not a {row_type.__name__} ({error})"
                 raise InputError(what, path, "run `corpusmill verify` on its folder") from None
         first_row = next_first_row
         if first_row > last_row:

@@ -33,11 +33,11 @@ class JsonlZstWriter(DurableFile):
         self.rows = 0
         self.content_bytes = 0
 
-    def write_lines(self, lines: bytes | bytearray, rows: int) -> None:
-        """Write whole lines, each with its line feed; `rows` is their number."""
+    def write_lines(self, lines: bytes | bytearray, row_count: int) -> None:
+        """Write whole lines, each with its line feed; `row_count` is their number."""
         self._content.update(lines)
         self.content_bytes += len(lines)
-        self.rows += rows
+        self.rows += row_count
         if compressed := self._stream.compress(lines):
             self.write(compressed)
 

@@ -26,7 +26,7 @@ VERSION = 1
 INT32_CODE = 4
 _DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 6: np.float64, 7: np.float32, 8: np.uint16}
 _HEADER = struct.Struct("<9sQBQQ")
-_BLOCK = 1 << 16  # documents
+_BLOCK_DOCUMENTS = 1 << 16
 _FIX = "choose the prefix of a .bin/.idx pair"
 
 
@@ -34,7 +34,7 @@ def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
     """Encode the `.idx` of int32 tokens in blocks, from token counts (documents,)."""
     sequences = len(lengths)
     yield _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
-    blocks = [lengths[first : first + _BLOCK] for first in range(0, sequences, _BLOCK)]
+    blocks = [lengths[first : first + _BLOCK_DOCUMENTS] for first in range(0, sequences, _BLOCK_DOCUMENTS)]
     for block in blocks:
         yield block.astype("<i4").tobytes()
     end = 0  # bytes of `.bin` before the block
@@ -42,8 +42,8 @@ def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
         ends = end + 4 * np.cumsum(block, dtype=np.int64)
         yield (ends - 4 * block.astype(np.int64)).astype("<i8").tobytes()
         end = int(ends[-1])
-    for first in range(0, sequences + 1, _BLOCK):
-        yield np.arange(first, min(first + _BLOCK, sequences + 1), dtype="<i8").tobytes()
+    for first in range(0, sequences + 1, _BLOCK_DOCUMENTS):
+        yield np.arange(first, min(first + _BLOCK_DOCUMENTS, sequences + 1), dtype="<i8").tobytes()
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ INPUT_IDS_FILE, META_FILE, INDEX_FILE, DOCUMENTS_FILE = (
     "documents.parquet",
 )
 BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE = "boundaries.npy", "boundary_offsets.npy"
-DTYPE = np.dtype("<i4")
+TOKEN_DTYPE = np.dtype("<i4")
 PADDING_DOCUMENT = -1
 _FIX = "restore the file or rebuild the set"
 _FOLDER_FIX = "choose the folder of a packed set (stage_a/packed), such as data/stage_a/NAME/packed/NAME"
@@ -63,7 +63,7 @@ class Frame(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
     """Content of meta.json.
 
     Attributes:
@@ -109,7 +109,7 @@ class PackedSet:
 
     folder: Path
     digest: str
-    meta: Meta
+    meta: PackedSetMeta
     input_ids: NDArray[np.int32]
     index: bytes | mmap.mmap | None
     stored_boundaries: tuple[NDArray[np.int32], NDArray[np.int64]] | None
@@ -128,7 +128,7 @@ class PackedSet:
         """Read the segments of a row, in order; InputError if the index is damaged."""
         row = range(len(self))[row]
         number = int(np.searchsorted(self._frame_first_rows, row, side="right")) - 1
-        lines, place = self._frame_lines(number), row - self.meta.index_frames[number].row
+        lines, place = self._read_frame_lines(number), row - self.meta.index_frames[number].row
         if place >= len(lines):
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
         return _segments_decoder.decode(lines[place])
@@ -137,11 +137,11 @@ class PackedSet:
         """Yield the numbers of all rows with a segment of a document, ascending."""
         key = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
-            yield from (frame.row + place for place, line in enumerate(self._frame_lines(number)) if key in line)
+            yield from (frame.row + place for place, line in enumerate(self._read_frame_lines(number)) if key in line)
 
     def index_lines_by_frame(self) -> Iterator[list[bytes]]:
         """Yield a list of lines for each frame of the index, in order."""
-        return map(self._frame_lines, range(len(self.meta.index_frames)))
+        return map(self._read_frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
         """Return the start and length of each segment in the row, shape (segments, 2)."""
@@ -163,10 +163,10 @@ class PackedSet:
         return numbers
 
     @cached_property
-    def _frame_lines(self) -> Callable[[int], list[bytes]]:
+    def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
         """Function that returns the lines of a frame by number, and caches the last."""
         where, frames = self.folder / INDEX_FILE, self.meta.index_frames
-        return functools.lru_cache(maxsize=1)(functools.partial(_read_frame, self.index, where, frames))
+        return functools.lru_cache(maxsize=1)(functools.partial(_decompress_frame, self.index, where, frames))
 
     @cached_property
     def _frame_first_rows(self) -> NDArray[np.int64]:
@@ -184,20 +184,20 @@ def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
     """
     folder = Path(folder)
     try:
-        with pin_folder(folder, _RETRY_HINT) as opened:
-            return _packed_set(opened, digest)
+        with pin_folder(folder, _RETRY_HINT) as pinned:
+            return _load_packed_set(pinned, digest)
     except (FileNotFoundError, NotADirectoryError):
         raise InputError("folder not found", folder, _FOLDER_FIX) from None
 
 
-def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
-    folder = opened.path
-    sealed = read_sealed_manifest(opened) if opened.size(MANIFEST_FILE) is not None else None
+def _load_packed_set(pinned: PinnedFolder, digest: str | None) -> PackedSet:
+    folder = pinned.path
+    sealed = read_sealed_manifest(pinned) if pinned.size(MANIFEST_FILE) is not None else None
     for name in (META_FILE, INPUT_IDS_FILE):
-        if opened.size(name) is None:
+        if pinned.size(name) is None:
             what = "file not found" if sealed is None else f"{sealed.kind} has no such file"
             raise InputError(what, folder / name, _FOLDER_FIX)
-    with opened.open(META_FILE) as file:
+    with pinned.open(META_FILE) as file:
         meta_bytes = file.read()
     actual_digest = sealed.digest if sealed is not None else f"sha256:{hashlib.sha256(meta_bytes).hexdigest()}"
     if digest is not None and actual_digest != digest:
@@ -206,54 +206,56 @@ def _packed_set(opened: PinnedFolder, digest: str | None) -> PackedSet:
         meta = _meta_decoder.decode(meta_bytes)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"not the description of a packed set ({error})", folder / META_FILE, _FIX) from None
-    with opened.open(INPUT_IDS_FILE) as file:
-        size, expected = os.fstat(file.fileno()).st_size, meta.n_seqs * meta.seq_len * DTYPE.itemsize
-        if meta.dtype != DTYPE.name or size != expected:
+    with pinned.open(INPUT_IDS_FILE) as file:
+        size, expected = os.fstat(file.fileno()).st_size, meta.n_seqs * meta.seq_len * TOKEN_DTYPE.itemsize
+        if meta.dtype != TOKEN_DTYPE.name or size != expected:
             what = f"{meta.n_seqs:,} rows of {meta.seq_len:,} {meta.dtype} take {expected:,} bytes, got {size:,}"
             raise InputError(what, folder / INPUT_IDS_FILE, _FIX)
-        input_ids = np.memmap(file, DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
-    has_boundaries = opened.size(BOUNDARIES_FILE) is not None
+        input_ids = np.memmap(file, TOKEN_DTYPE, "r", shape=(meta.n_seqs, meta.seq_len))
+    has_boundaries = pinned.size(BOUNDARIES_FILE) is not None
     boundaries = (
-        (_map_array(opened, BOUNDARIES_FILE), _map_array(opened, BOUNDARY_OFFSETS_FILE)) if has_boundaries else None
+        (_map_array(pinned, BOUNDARIES_FILE), _map_array(pinned, BOUNDARY_OFFSETS_FILE)) if has_boundaries else None
     )
-    return PackedSet(folder, actual_digest, meta, input_ids, _map_index(opened), boundaries)
+    return PackedSet(folder, actual_digest, meta, input_ids, _map_index(pinned), boundaries)
 
 
-def read_sealed_manifest(opened: PinnedFolder) -> Manifest:
+def read_sealed_manifest(pinned: PinnedFolder) -> Manifest:
     """Read a sealed folder's manifest; InputError if a file is missing or resized."""
-    with opened.open(MANIFEST_FILE) as file:
-        manifest = Manifest.from_bytes(file.read(), opened.path / MANIFEST_FILE)
+    with pinned.open(MANIFEST_FILE) as file:
+        manifest = Manifest.from_bytes(file.read(), pinned.path / MANIFEST_FILE)
     for stored in manifest.storage:
-        size = opened.size(stored.path)
+        size = pinned.size(stored.path)
         if size != stored.bytes:
             what = "the file is missing" if size is None else f"has {size:,} bytes, sealed with {stored.bytes:,}"
-            raise InputError(what, opened.path / stored.path, _FIX)
+            raise InputError(what, pinned.path / stored.path, _FIX)
     return manifest
 
 
-def _map_index(opened: PinnedFolder) -> bytes | mmap.mmap | None:
-    size = opened.size(INDEX_FILE)
+def _map_index(pinned: PinnedFolder) -> bytes | mmap.mmap | None:
+    size = pinned.size(INDEX_FILE)
     if not size:  # an empty file cannot be mapped
         return None if size is None else b""
-    with opened.open(INDEX_FILE) as file:
+    with pinned.open(INDEX_FILE) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _map_array(opened: PinnedFolder, name: str) -> NDArray[Any]:
+def _map_array(pinned: PinnedFolder, name: str) -> NDArray[Any]:
     """Map an .npy file of a pinned folder; `np.load` would open it by its path."""
-    with opened.open(name) as file:
-        header = read_npy_header(file, opened.path / name)
+    with pinned.open(name) as file:
+        header = read_npy_header(file, pinned.path / name)
         try:
             return np.memmap(file, header.dtype, "r", header.offset, header.shape, header.order)
         except ValueError as error:
-            raise InputError(f"not an array ({error})", opened.path / name, _FIX) from None
+            raise InputError(f"not an array ({error})", pinned.path / name, _FIX) from None
 
 
-_meta_decoder = msgspec.json.Decoder(Meta)
+_meta_decoder = msgspec.json.Decoder(PackedSetMeta)
 _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
-def _read_frame(index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
+def _decompress_frame(
+    index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int
+) -> list[bytes]:
     """Return the lines of frame `number` of an index, whose path is `where`."""
     if index is None:
         raise InputError("file not found", where, _FIX)

@@ -63,7 +63,7 @@ class ContentHash:
         self._pending = []
 
 
-class _Sink(DurableFile):
+class _DiscardableFile(DurableFile):
     """Durable file that can discard what Arrow still writes after an error."""
 
     closed = is_discarding = False
@@ -82,7 +82,7 @@ class ParquetOutput:
     """
 
     def __init__(self, path: Path, schema: pa.Schema, row_group_rows: int = HASH_BLOCK_ROWS, **options: Any) -> None:
-        self._file = _Sink(path)
+        self._file = _DiscardableFile(path)
         self._schema = schema
         self._row_group_rows = row_group_rows
         self._content = ContentHash(schema)
@@ -164,49 +164,49 @@ def _type_name(data_type: pa.DataType) -> str:
     if pa.types.is_dictionary(data_type):
         return _type_name(data_type.value_type)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return f"list<{_nested_name(data_type.value_field)}>"
+        return f"list<{_nested_type_name(data_type.value_field)}>"
     if pa.types.is_struct(data_type):
-        return "struct<" + ", ".join(f"{field.name}: {_nested_name(field)}" for field in data_type) + ">"
+        return "struct<" + ", ".join(f"{field.name}: {_nested_type_name(field)}" for field in data_type) + ">"
     return str(data_type).removeprefix("large_")
 
 
-def _nested_name(field: pa.Field) -> str:
+def _nested_type_name(field: pa.Field) -> str:
     return _type_name(field.type) + ("" if field.nullable else " not null")
 
 
-def _validity(array: pa.Array) -> NDArray[np.bool_]:
+def _validity_mask(array: pa.Array) -> NDArray[np.bool_]:
     return to_bools(array.is_valid()) if array.null_count else np.ones(len(array), bool)
 
 
-def _hash_strings(digest: Any, chunks: Sequence[pa.Array]) -> None:
+def _hash_strings(hasher: Any, chunks: Sequence[pa.Array]) -> None:
     """Hash the chunks of a string or binary column like one array; none may be empty."""
-    digest.update(np.packbits(np.concatenate([_validity(chunk) for chunk in chunks])).tobytes())
+    hasher.update(np.packbits(np.concatenate([_validity_mask(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:
-        digest.update(np.diff(bounds).tobytes())
+        hasher.update(np.diff(bounds).tobytes())
     for _, characters in buffers:
-        digest.update(characters)
+        hasher.update(characters)
 
 
-def _hash_array(digest: Any, array: pa.Array) -> None:
+def _hash_array(hasher: Any, array: pa.Array) -> None:
     """Hash validity bits, then values with zeros for nulls; recurse into nested types."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.type in _STRING_TYPES:
-        _hash_strings(digest, [array])
+        _hash_strings(hasher, [array])
         return
-    digest.update(np.packbits(_validity(array)).tobytes())
+    hasher.update(np.packbits(_validity_mask(array)).tobytes())
     kind = array.type
     if pa.types.is_null(kind):
-        digest.update(len(array).to_bytes(8, "little"))  # validity bits are padded to bytes: 2 and 3 rows look alike
+        hasher.update(len(array).to_bytes(8, "little"))  # validity bits are padded to bytes: 2 and 3 rows look alike
     elif pa.types.is_struct(kind):
         for child in array.flatten():
-            _hash_array(digest, child)
+            _hash_array(hasher, child)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(_fixed_width_values(array.value_lengths().cast(pa.int64())).tobytes())
-        _hash_array(digest, array.flatten())
+        hasher.update(_fixed_width_values(array.value_lengths().cast(pa.int64())).tobytes())
+        _hash_array(hasher, array.flatten())
     else:
-        digest.update(_fixed_width_values(array).tobytes())
+        hasher.update(_fixed_width_values(array).tobytes())
 
 
 def _fill_nulls(array: pa.Array) -> pa.Array:

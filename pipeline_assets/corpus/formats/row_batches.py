@@ -21,14 +21,15 @@ class RowReader:
 
     Attributes:
         input_ids: Tokens, int32 (rows, seq_len).
-        segments: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
-        offsets: Index in `segments` of each row's first segment, then the number of all segments, int64 (rows + 1,).
+        boundaries: Start (position in the row) and length of each segment, in tokens, int32 (segments, 2).
+        boundary_offsets: Index in `boundaries` of each row's first segment, then the number of all segments, int64
+            (rows + 1,).
         path: File with the boundaries, named in errors.
     """
 
     input_ids: NDArray[np.int32]
-    segments: NDArray[np.int32]
-    offsets: NDArray[np.int64]
+    boundaries: NDArray[np.int32]
+    boundary_offsets: NDArray[np.int64]
     path: Path
 
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
@@ -45,10 +46,10 @@ class RowReader:
         places = np.where(rows < 0, rows + size, rows)
         if (missing := (places < 0) | (places >= size)).any():
             raise IndexError(f"row must be below {size:,}, got {rows[missing][0]:,}")
-        first, last = self.offsets[places], self.offsets[places + 1]
+        first, last = self.boundary_offsets[places], self.boundary_offsets[places + 1]
         # A row has a run per segment, then one for padding, which may be empty: with 2 segments, runs 0, 1 and 2.
         runs = last - first + 1
-        is_damaged = (first < 0) | (runs < 1) | (last > len(self.segments))
+        is_damaged = (first < 0) | (runs < 1) | (last > len(self.boundaries))
         if not is_damaged.any():
             stops = runs.cumsum()
             starts, padding = stops - runs, stops - 1
@@ -56,7 +57,7 @@ class RowReader:
             numbers = np.arange(stops[-1]) - starts.repeat(runs)
             segments = numbers + first.repeat(runs)
             segments[padding] = 0  # any segment, because padding gets the rest of the row
-            lengths = self.segments[segments, 1].astype(np.int64)
+            lengths = self.boundaries[segments, 1].astype(np.int64)
             lengths[padding] = 0
             lengths[padding] = seq_len - np.add.reduceat(lengths, starts)
             is_damaged = np.minimum.reduceat(lengths, starts) < 0  # also if segments exceed seq_len
@@ -85,15 +86,15 @@ def open_row_reader(packed: PackedSet) -> RowReader:
     return RowReader(np.asarray(packed.input_ids), np.asarray(segments), np.asarray(offsets), path)
 
 
-class _Segment(msgspec.Struct, frozen=True):
+class _SegmentLength(msgspec.Struct, frozen=True):
     length: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
-_decoder = msgspec.json.Decoder(list[_Segment])
+_decoder = msgspec.json.Decoder(list[_SegmentLength])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute `segments` and `offsets` of a `RowReader` from the lines of an index.
+    """Compute `boundaries` and `boundary_offsets` of a `RowReader` from the lines of an index.
 
     Raise DecodeError for an invalid line.
     """

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.document_sizes import SIZES_NOTE, describe_outsized_
 from pipeline_assets.corpus.licences import LicenceTable
 from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.misnamed_columns import reject_fix
-from pipeline_assets.corpus.normalize.row_map import DocumentOrReject
+from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
 from pipeline_assets.corpus.readers.unreadable import LostFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
@@ -24,7 +24,7 @@ from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
-_FLOOR_ROWS = 5  # rejects that a local source may always have
+_ALWAYS_ALLOWED_REJECTS = 5  # rejects that a local source may always have
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 
 
@@ -85,7 +85,7 @@ class ConvertedSource:
         derive_id: Derives the id of a row without an id from its text.
         decisions: Manifest entries that result from reading the source, such as empty columns.
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
-        uncounted: Counts of rows that are in no shard.
+        unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
         lost_files: Unreadable files of a local source, which may have a few rejects even above the limit; else None.
     """
@@ -94,7 +94,7 @@ class ConvertedSource:
     derive_id: DeriveId
     decisions: Mapping[str, Any]
     is_expected: Callable[[Reject], bool] = lambda reject: False
-    uncounted: Mapping[str, int] = field(default_factory=dict)
+    unsharded_counts: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
     lost_files: LostFiles | None = None
 
@@ -115,7 +115,7 @@ def finish_source(
     errors name `where`, or without it the build's target. If rules dropped every row, the error ends with `fix`.
     """
     receipts = list(converted.shards.values())
-    counts = total_counts([*receipts, Receipt([], converted.uncounted)])
+    counts = total_counts([*receipts, Receipt([], converted.unsharded_counts)])
 
     def bad_rows() -> Iterator[Reject]:
         return itertools.filterfalse(converted.is_expected, read_rejects(staging, receipts))
@@ -124,16 +124,16 @@ def finish_source(
     floor = 0
     if converted.lost_files is not None:
         converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
-        floor = _FLOOR_ROWS
+        floor = _ALWAYS_ALLOWED_REJECTS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
     named = forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
     finalized = finalize_shards(staging, named, converted.derive_id, settings)
-    counts = total_counts([*finalized, Receipt([], converted.uncounted)])
+    counts = total_counts([*finalized, Receipt([], converted.unsharded_counts)])
     check_document_counts(counts, where or staging.target, fix)
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
-        counts=document_counts(counts),
+        counts=manifest_counts(counts),
         decisions=converted.decisions,
         provenance=describe_outsized_document(receipt.notes.get(SIZES_NOTE, {}) for receipt in named.values()),
     )
@@ -155,7 +155,7 @@ def check_document_counts(counts: Mapping[str, int], where: object, fix: str) ->
         raise InputError("no row passed the rules", where, fix)
 
 
-def document_counts(counts: Mapping[str, int]) -> dict[str, Any]:
+def manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
     """Return a manifest's ledger and document counts, and `pages` of Wikipedia."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),

@@ -36,14 +36,14 @@ from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 
-_TEXT_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
+_TEXT_COLUMN_NAMES = ("text", "content", "body", "raw_content", "article", "document", "markdown", "md")
 _PAGES_PATTERN, _ANY_PATTERN = "wiki_*", "**/*"
 _UNREADABLE_ENTRY = "a broken link, a link to a folder above it, or a pipe"
 _DUMP_DATE = re.compile(r"(?<!\d)20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?!\d)")
 _WIKIPEDIA_LICENCE = "cc-by-sa-4.0"
 _COLUMN_PAIRS = (("prompt", "response"), ("prompt", "completion"), ("instruction", "output"), ("question", "answer"))
-_MAX_NAMED = 3  # unread files in an error message
-FILES_BY_KIND = {
+_MAX_LISTED_REASONS = 3  # reasons why files cannot be read, in an error message
+FILE_DESCRIPTIONS = {
     "stackexchange": f"{POSTS_FILE}, a site's .7z",
     "wikipedia": "output of wikiextractor",
     "local": f"files that end with {', '.join(FORMATS)}",
@@ -56,24 +56,24 @@ class SectionDraft:
     """Draft of a source's recipe section, with notes on some of its keys.
 
     Attributes:
-        guess: Message on a text column that was guessed, or empty.
+        guess_message: Message on a text column that was guessed, or empty.
     """
 
     content: Mapping[str, Any]
     notes: Mapping[str, str] = field(default_factory=dict)
-    guess: str = ""
+    guess_message: str = ""
 
 
-def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], list[str]]:
+def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionDraft], list[str]]:
     """Draft sections for a folder's files; raise UsageError if none can be read.
 
-    The first source of local files is called `name`, further ones `<name>-<text column>`. A Stack Exchange source has
-    the name of its host, a Wikipedia source the name `wikipedia`.
+    The first source of local files is called `source_name`, further ones `<source_name>-<text column>`. A source of
+    Stack Exchange has the name of its host, and a source of Wikipedia pages the name `wikipedia`.
 
     Returns:
         The drafts, and messages on files that no draft reads, on files with equal contents, and on links.
     """
-    files: dict[str, list[SourceFile]] = {kind: [] for kind in FILES_BY_KIND}
+    files: dict[str, list[SourceFile]] = {kind: [] for kind in FILE_DESCRIPTIONS}
     left_out = LeftOut(list)
     odd = unreadable_entries(folder.path)
     for entry in odd:
@@ -90,14 +90,14 @@ def draft_sources(folder: SourceFolder, name: str) -> tuple[list[SectionDraft], 
         else:
             files[_source_kind(file)].append(file)
     drafted: dict[str, Iterable[SectionDraft]] = {
-        "local": [*_draft_local(folder, files["local"], name, left_out)],
+        "local": [*_draft_local(folder, files["local"], source_name, left_out)],
         "stackexchange": [*_draft_sites(files["stackexchange"], left_out)],
         "wikipedia": _draft_wikipedia(folder, files["wikipedia"]),
     }
-    sections = [draft for kind in FILES_BY_KIND for draft in drafted[kind]]
+    sections = [draft for kind in FILE_DESCRIPTIONS for draft in drafted[kind]]
     if not sections:
-        reasons = f" (left out: {', '.join(describe_left_out(left_out)[:_MAX_NAMED])})" if left_out else ""
-        what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(FILES_BY_KIND.values())}"
+        reasons = f" (left out: {', '.join(describe_left_out(left_out)[:_MAX_LISTED_REASONS])})" if left_out else ""
+        what, fix = f"no readable files in the folder{reasons}", f"expected {', '.join(FILE_DESCRIPTIONS.values())}"
         raise UsageError(what, folder.path, fix)
     unread = set(itertools.chain(*left_out.values()))
     read = [file for file in files["local"] if file.name not in unread]
@@ -119,10 +119,10 @@ def _is_extraction(file: SourceFile) -> bool:
         return False
 
 
-def _draft_sites(posts: Sequence[SourceFile], left_out: LeftOut) -> Iterator[SectionDraft]:
+def _draft_sites(dump_files: Sequence[SourceFile], left_out: LeftOut) -> Iterator[SectionDraft]:
     """Draft a section for each Stack Exchange site; prefer a Posts.xml to an archive."""
     by_host: dict[str, SourceFile] = {}
-    for file in sorted(posts, key=lambda file: file.path.suffix == ".7z"):
+    for file in sorted(dump_files, key=lambda file: file.path.suffix == ".7z"):
         try:
             is_archive(file.path)  # raises if the file is only named .7z
             first = by_host.setdefault(site_host(file.path), file)
@@ -136,16 +136,16 @@ def _draft_sites(posts: Sequence[SourceFile], left_out: LeftOut) -> Iterator[Sec
         yield SectionDraft({"kind": "stackexchange", "source": host, **location, "host": host, "min_answers": 1})
 
 
-def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Iterator[SectionDraft]:
+def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> Iterator[SectionDraft]:
     """Draft the section of wikiextractor's files; use a date in the path as dump date."""
-    if not pages:
+    if not page_files:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
     pattern = f"**/{_PAGES_PATTERN}"
-    has_others = len(replace(folder, patterns=(pattern,)).files()) > len(pages)
-    content["files"] = [glob.escape(file.name) for file in pages] if has_others else [pattern]
-    notes = {"files": _file_summary(pages)}
-    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_SIZE) for file in pages[:SAMPLE_SIZE])
+    has_others = len(replace(folder, patterns=(pattern,)).files()) > len(page_files)
+    content["files"] = [glob.escape(file.name) for file in page_files] if has_others else [pattern]
+    notes = {"files": _file_summary(page_files)}
+    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_SIZE) for file in page_files[:SAMPLE_SIZE])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
     if dumped := _DUMP_DATE.search(str(folder.path)):
@@ -157,7 +157,7 @@ def _draft_wikipedia(folder: SourceFolder, pages: Sequence[SourceFile]) -> Itera
 
 
 def _draft_local(
-    folder: SourceFolder, files: Sequence[SourceFile], name: str, left_out: LeftOut
+    folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOut
 ) -> Iterator[SectionDraft]:
     """Draft a section for each text column; add files without columns to the first."""
     by_column: dict[str, list[SourceFile]] = {}
@@ -176,7 +176,7 @@ def _draft_local(
                 column = _text_column(rows, file)
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
-                ids.setdefault(column, set()).update(_default_ids(rows, column))
+                ids.setdefault(column, set()).update(_ids_with_text_hashes(rows, column))
                 guesses.setdefault(column, _describe_guess(column, rows[0], file))
         except InputError as error:
             is_missing = isinstance(error, UsageError)
@@ -186,8 +186,8 @@ def _draft_local(
     texts_by_id = Counter(doc_id for doc_id, _ in set[tuple[str, int]]().union(*ids.values()))
     for number, (column, column_files) in enumerate(by_column.items()):
         slug = re.sub(r"[^a-z0-9_]+", "-", column.lower()).strip("-")
-        content: dict[str, Any] = {"kind": "local", "source": name if number == 0 else f"{name}-{slug}"}
-        content |= {"path": str(folder.path), **_selection(folder, column_files)}
+        content: dict[str, Any] = {"kind": "local", "source": source_name if number == 0 else f"{source_name}-{slug}"}
+        content |= {"path": str(folder.path), **_selection_keys(folder, column_files)}
         notes = {"files": _file_summary(column_files)}
         if column in columns:
             content["columns"] = {"text": column}
@@ -202,7 +202,7 @@ def _draft_local(
         yield SectionDraft(content, notes, guesses.get(column, ""))
 
 
-def _default_ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
+def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
     """Yield (default id, hash of the text) of each row that has an id and a text."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
@@ -213,15 +213,15 @@ def _default_ids(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[t
 
 
 def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> str:
-    if column.rpartition(".")[2] in _TEXT_NAMES:
+    if column.rpartition(".")[2] in _TEXT_COLUMN_NAMES:
         return ""
-    guess = f"text is the column `{column}` of {file.name} (a guess): set `columns: {{text: …}}` for another one"
+    message = f"text is the column `{column}` of {file.name} (a guess): set `columns: {{text: …}}` for another one"
     if detect_format(file.name) == "csv" and not all(any(map(str.isalpha, name)) for name in row):
-        guess += "; the first line is read as the names of columns, but looks like data"
+        message += "; the first line is read as the names of columns, but looks like data"
     if pair := next((pair for pair in _COLUMN_PAIRS if column in pair and row.keys() >= set(pair)), None):
-        guess += f"; of `{pair[0]}` and `{pair[1]}` only this one is used: to train on both, write them as `messages`"
-        guess += " and read these with corpusmill nemotron normalize"
-    return guess
+        message += f"; of `{pair[0]}` and `{pair[1]}` only this one is used: to train on both, write them as `messages`"
+        message += " and read these with corpusmill nemotron normalize"
+    return message
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
@@ -235,10 +235,11 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     for row in rows:
         for path, text in _text_values(row):
             letters[path] += sum(map(str.isalpha, text))
-    usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_NAMES]
-    column = min(usual, key=lambda path: (path.count("."), _TEXT_NAMES.index(path.rpartition(".")[2])), default=None)
+    usual = [path for path in letters if path.rpartition(".")[2] in _TEXT_COLUMN_NAMES]
+    ranks = {path: (path.count("."), _TEXT_COLUMN_NAMES.index(path.rpartition(".")[2])) for path in usual}
+    column = min(usual, key=ranks.__getitem__, default=None)
     turns = next((name for row in rows for name, value in row.items() if _is_conversation(value)), None)
-    if column not in _TEXT_NAMES and turns is None and len(rows) == 1 and is_json_value_file(file):
+    if column not in _TEXT_COLUMN_NAMES and turns is None and len(rows) == 1 and is_json_value_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column
@@ -266,7 +267,7 @@ def _is_conversation(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
 
 
-def _selection(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
+def _selection_keys(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return the keys `files` and, if needed, `exclude`, which select `selected`.
 
     The patterns are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If they match at

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.normalize.misnamed_columns import (
     count_fields_with_values,
 )
 from pipeline_assets.corpus.normalize.piece_shards import PieceShard, convert_pieces, piece_shards
-from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
+from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.normalize.sources import FileSource, LocalSource, StackExchangeSource, WikipediaSource
 from pipeline_assets.corpus.normalize.stage import convert_shards
 from pipeline_assets.corpus.normalize.wikipedia import convert_wikipedia
@@ -220,9 +220,10 @@ def read_piece(
     parents = PurePosixPath(name).parents
     folder_licence = next((licences[parent] for parent in parents if licences and parent in licences), None)
     derive_id = functools.partial(local_doc_id, recipe.source)
-    document = RowMap(recipe.row_columns(name), recipe, name, derive_id, folder_licence, fields_with_values).to_document
+    columns = recipe.row_columns(name)
+    converter = RowConverter(columns, recipe, name, derive_id, folder_licence, fields_with_values)
     for position, row in piece_rows(piece, recipe):
-        yield row.to_reject(name, position) if isinstance(row, Fault) else document(row, position)
+        yield row.to_reject(name, position) if isinstance(row, Fault) else converter.to_document(row, position)
 
 
 def convert_site(
@@ -248,8 +249,8 @@ def convert_site(
         what = f"the reader wrote {after.get('rows', 0):,} of {before['spilled']:,} posts"
         raise InputError(what, file.path, "report this file: the reader has a bug")
     dropped = {dropped_key(reason): count for reason, count in Ledger.from_counts(before).dropped.items()}
-    uncounted = dropped | {"rows": before["rows"] - before["spilled"]}
-    return ConvertedSource(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, uncounted)
+    unsharded_counts = dropped | {"rows": before["rows"] - before["spilled"]}
+    return ConvertedSource(named, no_derived_id, {}, lambda reject: reject.reason == _NO_QUESTION, unsharded_counts)
 
 
 def normalize_bucket(

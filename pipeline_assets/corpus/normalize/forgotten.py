@@ -34,10 +34,10 @@ def forget_documents(
     changed = {name: receipt for name, receipt in remaining.items() if receipt.files}
     if settings.kept_work is not None and changed:
         settings.kept_work.discard(changed, stages=("spill",))  # its files have all rows of a site, also removed ones
-    return {**converted, **{name: _merge(converted[name], receipt) for name, receipt in changed.items()}}
+    return {**converted, **{name: _merge_receipts(converted[name], receipt) for name, receipt in changed.items()}}
 
 
-def _merge(converted: Receipt, remaining: Receipt) -> Receipt:
+def _merge_receipts(converted: Receipt, remaining: Receipt) -> Receipt:
     """Return a shard's receipt with the files and counts of its remaining documents."""
     files, notes = [*remaining.files[:2], converted.files[2]], {**converted.notes, **remaining.notes}
     counts = {**converted.counts, "documents": 0, "bytes": 0, **remaining.counts}

@@ -17,11 +17,11 @@ from pipeline_assets.spine.files import file_sha256
 
 _HEAD_BYTES = 1 << 16
 _MAX_NAMES = 5
-_OFFICE = "convert it: soffice --headless --convert-to"
+_OFFICE_COMMAND = "convert it: soffice --headless --convert-to"
 _CONVERSIONS = {
-    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE} docx FILE"),
-    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE} csv FILE"),
-    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE} pdf FILE"),
+    **dict.fromkeys((".doc", ".odt", ".rtf"), f"{_OFFICE_COMMAND} docx FILE"),
+    **dict.fromkeys((".xls", ".xlsx", ".ods"), f"{_OFFICE_COMMAND} csv FILE"),
+    **dict.fromkeys((".ppt", ".pptx", ".odp"), f"{_OFFICE_COMMAND} pdf FILE"),
     ".epub": "convert it: pandoc FILE --output FILE.html",
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), "unpack it: tar -xf FILE"),
     ".zip": "unpack it: unzip FILE",

@@ -3,25 +3,25 @@
 from collections.abc import Iterable, Mapping
 
 from pipeline_assets.corpus.converted_shards import ShardWriter
-from pipeline_assets.corpus.normalize.row_map import NO_SUCH_COLUMN
+from pipeline_assets.corpus.normalize.row_converter import NO_SUCH_COLUMN
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column_fix
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.rejects import Reject
 
 WITHOUT_VALUES_KEY = "columns_without_values"
-_FOUND_PREFIX = "found/"  # of a receipt's counts of fields with values
+_FIELD_COUNT_PREFIX = "found/"  # of a receipt's counts of fields with values
 
 
 def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWriter) -> None:
     """Add 1 to the count `found/<field>` for each Document field with a value."""
     for field in sorted(fields_with_values):
-        writer.count(f"{_FOUND_PREFIX}{field}")
+        writer.count(f"{_FIELD_COUNT_PREFIX}{field}")
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
     """List the id, date and licence columns, set as single names, without any value."""
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
-    return [name for field, name in named if not counts.get(f"{_FOUND_PREFIX}{field}")]
+    return [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]
 
 
 def named_columns_have_values(normalized: Artifact) -> Verdict:
@@ -36,8 +36,8 @@ def named_columns_have_values(normalized: Artifact) -> Verdict:
     return Verdict(True, "every named column has values")
 
 
-def reject_fix(first: Reject | None) -> str:
-    """Return the fix for too many rejects; `first` is the first reject, if any."""
-    if first is None or not first.detail.startswith(NO_SUCH_COLUMN):
+def reject_fix(first_reject: Reject | None) -> str:
+    """Return the fix for too many rejects; `first_reject` is the first reject, if any."""
+    if first_reject is None or not first_reject.detail.startswith(NO_SUCH_COLUMN):
         return "inspect these rows"
     return f"{column_fix('text')}, or move files with other columns to a source of their own"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
-from pipeline_assets.corpus.filters.pinned_files import unpinned_files
+from pipeline_assets.corpus.filters.pinned_files import unpinned_file_errors
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licence_texts import licence_texts_fingerprint
 from pipeline_assets.corpus.licences import check_tag, licence_table
@@ -88,7 +88,7 @@ class HubSource(SourceSection, HubRows):
     kind: Literal["hub"]
     columns: LicensedColumns = LicensedColumns()
 
-    def snapshot(self, shard_text_bytes: int) -> SnapshotRecipe:
+    def snapshot_recipe(self, shard_text_bytes: int) -> SnapshotRecipe:
         """Return the recipe of a snapshot that reads the same rows."""
         columns = self.columns.content()
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
@@ -145,7 +145,7 @@ class NormalizedSource(SourceSection):
 FileSource = WikipediaSource | StackExchangeSource | LocalSource
 Source = Annotated[HubSource | FileSource | NormalizedSource, pydantic.Field(discriminator="kind")]
 _ANY_SOURCE: pydantic.TypeAdapter[Source] = pydantic.TypeAdapter(Source)
-_KINDS: dict[str, type[HubSource | FileSource]] = {
+_SECTIONS_BY_KIND: dict[str, type[HubSource | FileSource]] = {
     kind: section
     for section in (HubSource, *get_args(FileSource))
     for kind in get_args(section.model_fields["kind"].annotation)
@@ -162,7 +162,7 @@ def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
     """Return the section and shard size of `output_content`; a path becomes `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
-    section = _KINDS[content["kind"]]
+    section = _SECTIONS_BY_KIND[content["kind"]]
     placeholder = {} if section is HubSource else {"path": "."}
     return section.from_content(content | placeholder), output_content["shard_text_bytes"]
 
@@ -204,15 +204,15 @@ def _only_strings(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
-def check_outputs(recipe: Mapping[str, Any], reserved: Collection[str]) -> Iterator[RecipeError]:
+def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) -> Iterator[RecipeError]:
     """Yield an error for each wrong value in `outputs` and `seen` of a recipe.
 
-    `recipe` is the content of a recipe file, which need not be valid. `reserved` are the folder names of other
+    `recipe` is the content of a recipe file, which need not be valid. `reserved_names` are the folder names of other
     artifacts.
     """
     outputs, seen = section_at(recipe, "outputs"), recipe.get("seen")
     place = Path(str(outputs.get("normalized_dir")))
-    if place.name in reserved:
+    if place.name in reserved_names:
         what = f"the folder name {place.name} is reserved for another artifact"
         yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
     stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
@@ -238,7 +238,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
         (("decontamination", "evaluation"), "evaluation", "name"),
     ):
         for position, section in sections_at(recipe, *keys):
-            yield from unpinned_files((*keys, position, "filters"), section.get("filters"), root)
+            yield from unpinned_file_errors((*keys, position, "filters"), section.get("filters"), root)
             path, is_listed = section.get("path"), (artifacts / step / str(section.get(name))).exists()
             if not isinstance(path, str) or is_listed or "://" in path:
                 continue
@@ -250,7 +250,7 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
 
 def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
     """Yield an error for each key of a section that does not fit the folder's files."""
-    kind, files = _KINDS.get(str(section.get("kind"))), list[SourceFile]()
+    kind, files = _SECTIONS_BY_KIND.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
     with contextlib.suppress(InputError, pydantic.ValidationError):  # the readers report these errors
         excluded, has_matches = _only_strings(split_patterns(section.get("exclude"))), False

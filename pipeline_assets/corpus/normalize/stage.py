@@ -9,11 +9,11 @@ from pipeline_assets.spine.stage import Shard, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
 NORMALIZE_STAGE = StageVersion("normalize", 3)
-S = TypeVar("S", bound=Shard)
+ShardT = TypeVar("ShardT", bound=Shard)
 
 
 def convert_shards(
-    staging: StagingDir, work: Work[S], shards: Sequence[S], settings: RunSettings
+    staging: StagingDir, work: Work[ShardT], shards: Sequence[ShardT], settings: RunSettings
 ) -> dict[str, Receipt]:
     """Convert the shards of a source; return receipts by name, in shard order."""
     receipts = run_stage(NORMALIZE_STAGE.name, work, shards, staging, settings)

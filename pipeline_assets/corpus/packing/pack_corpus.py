@@ -20,12 +20,12 @@ from pipeline_assets.corpus.corpus_shard import CorpusShard
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.formats.memmap import (
     DOCUMENTS_FILE,
-    DTYPE,
     INDEX_FILE,
     INPUT_IDS_FILE,
     META_FILE,
+    TOKEN_DTYPE,
     Frame,
-    Meta,
+    PackedSetMeta,
 )
 from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.corpus.packing.boundaries import write_boundaries
@@ -153,7 +153,7 @@ def _pack(
     raise_if_unencodable([shard.source for shard in shards], encodings)
     [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
     files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[RECIPE_NOTE])
-    row_bytes = resolved.seq_len * DTYPE.itemsize
+    row_bytes = resolved.seq_len * TOKEN_DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
     ranges = row_ranges(encoded, files, recipe.seq_len)
@@ -172,10 +172,10 @@ def _pack(
     ]
     counts = manifest_counts(resolved, total_counts(encodings), documents, plan)
     offsets = itertools.accumulate((part.bytes for part in index), initial=0)
-    meta = Meta(
+    meta = PackedSetMeta(
         seq_len=resolved.seq_len,
         n_seqs=resolved.num_seqs,
-        dtype=DTYPE.name,
+        dtype=TOKEN_DTYPE.name,
         tokenizer_family=recipe.tokenizer.family,
         tokenizer_sha256=recipe.tokenizer.sha256,
         tokenizer_path=str(tokenizer.path),
@@ -209,7 +209,7 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
 
     An existing file of rows is not checked, because its space is reserved already.
     """
-    path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * DTYPE.itemsize
+    path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * TOKEN_DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)
     if not path.exists() and size > disk.free:
         what = f"{num_seqs:,} rows of {seq_len:,} tokens need {size:,} bytes, but only {disk.free:,} are free"

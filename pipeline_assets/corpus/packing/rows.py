@@ -53,7 +53,7 @@ def write_rows(
     The receipt has the byte range of the token file, the file of index lines, and the count `tokens`, without padding.
     """
     segments = _row_segments(rows, seq_len)
-    tokens = np.empty((rows.stop - rows.start, seq_len), memmap.DTYPE)
+    tokens = np.empty((rows.stop - rows.start, seq_len), memmap.TOKEN_DTYPE)
     for row in np.flatnonzero(segments.row_tokens < seq_len).tolist():
         tokens[row, segments.row_tokens[row] :] = padding
     target = tokens.data.cast("B")
@@ -65,7 +65,7 @@ def write_rows(
         ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
         for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
-    first_byte, sha256 = rows.start * seq_len * memmap.DTYPE.itemsize, hashlib.sha256(target).hexdigest()
+    first_byte, sha256 = rows.start * seq_len * memmap.TOKEN_DTYPE.itemsize, hashlib.sha256(target).hexdigest()
     write_range(folder.path(memmap.INPUT_IDS_FILE), first_byte, target)
     index = f"{WORK_FOLDER}/index/{rows.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
@@ -122,7 +122,7 @@ def _copy_segments(
     document, positions in the flattened rows. Raise RetryableError if the encoded ids of a document have changed.
     """
     columns = (starts, lengths, positions, shard.table.tokens[documents])
-    in_bytes = [(column.astype(np.int64) * memmap.DTYPE.itemsize).tolist() for column in columns]
+    in_bytes = [(column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist() for column in columns]
     last, ids = -1, memoryview(b"")  # the last document that was divided, and its ids
     with TokenReader(shard) as reader:
         for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.formats.memmap import DTYPE
+from pipeline_assets.corpus.formats.memmap import TOKEN_DTYPE
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard
 from pipeline_assets.spine.errors import RetryableError
 
@@ -50,18 +50,20 @@ class TokenReader:
             # The documents [first, after) fit in a block, or they are one document.
             after = int(np.searchsorted(ends, begin + _BLOCK_TOKENS, side="right"))
             after = min(max(after, first + 1), last + 1)
-            ids = np.empty(int(ends[after - 1]) - begin, DTYPE)
+            ids = np.empty(int(ends[after - 1]) - begin, TOKEN_DTYPE)
             data = ids.data.cast("B")
             self._read(data, begin)
             bounds = [begin, *ends[first:after].tolist()]
             for document, (low, high) in enumerate(itertools.pairwise(bounds), first):
-                self._verify(data[(low - begin) * DTYPE.itemsize : (high - begin) * DTYPE.itemsize], document)
+                self._verify(
+                    data[(low - begin) * TOKEN_DTYPE.itemsize : (high - begin) * TOKEN_DTYPE.itemsize], document
+                )
             yield ids[max(start - begin, 0) : stop - begin]
             first = after
 
     def _read(self, target: memoryview, first_token: int) -> None:
         # `preadv` reads into the rows of a packed set directly; mapping the file would take half as long again.
-        if os.preadv(self._file.fileno(), [target], first_token * DTYPE.itemsize) != len(target):
+        if os.preadv(self._file.fileno(), [target], first_token * TOKEN_DTYPE.itemsize) != len(target):
             raise self._changed_error("the file of token ids ends early")
 
     def _verify(self, ids: memoryview, document: int) -> None:

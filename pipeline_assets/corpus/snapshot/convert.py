@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.converted_shards import NORMALIZATION_NOTE, ShardWriter, read_rejects
 from pipeline_assets.corpus.document import DeriveId, derive_doc_id
-from pipeline_assets.corpus.filters.column_rules import first_failed_rule
+from pipeline_assets.corpus.filters.column_rules import first_failed_rules
 from pipeline_assets.corpus.formats.arrow_columns import bool_column
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.normalize.converted import ConvertedSource, finish_source, write_outcomes
 from pipeline_assets.corpus.normalize.misnamed_columns import count_fields_with_values
-from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
+from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import check_columns, convert_batch
 from pipeline_assets.corpus.readers.faults import Fault
@@ -94,11 +94,11 @@ def convert_shard(
     with ShardWriter(folder, shard.name, zstd_level) as writer:
         for fetched in shard.pieces:
             file = fetched.piece.group.file
-            row_map = RowMap(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
+            converter = RowConverter(columns or recipe.columns, recipe, file.path, derive_id, fields_with_values=fields)
             if is_json_lines(file):
-                outcomes = convert_lines(fetched, window, first_row, recipe, row_map, writer)
+                outcomes = convert_lines(fetched, window, first_row, recipe, converter, writer)
             else:
-                outcomes = _convert_parquet(fetched, window, first_row, recipe, row_map, columns, writer)
+                outcomes = _convert_parquet(fetched, window, first_row, recipe, converter, columns, writer)
             write_outcomes(outcomes, writer, derive_id, licences)
             first_row += fetched.piece.rows
         if columns is not None:
@@ -111,7 +111,7 @@ def _convert_parquet(
     window: Window,
     first_row: int,
     recipe: SnapshotRecipe,
-    row_map: RowMap,
+    converter: RowConverter,
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
@@ -133,13 +133,15 @@ def _convert_parquet(
         for row_number in (rows[is_poison] + group.first_row).tolist():
             yield Reject(path, row_number, KILLED_WORKER)
         rules, is_read = recipe.row_rules(batch.schema.names), in_window & ~is_poison
-        failed = first_failed_rule(rules, batch)
+        failed = first_failed_rules(rules, batch)
         for number, rule in enumerate(rules):
             writer.count(dropped_key(rule.text), int((failed[is_read] == number).sum()))
         kept = is_read & (failed < 0)
         row_numbers = (rows[kept] + group.first_row).tolist()
         for row_number, row in zip(row_numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
-            yield row.to_reject(path, row_number) if isinstance(row, Fault) else row_map.to_document(row, row_number)
+            yield (
+                row.to_reject(path, row_number) if isinstance(row, Fault) else converter.to_document(row, row_number)
+            )
 
 
 def _batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

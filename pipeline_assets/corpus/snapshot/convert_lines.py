@@ -7,7 +7,7 @@ from contextlib import closing
 from pipeline_assets.corpus.converted_shards import ShardWriter
 from pipeline_assets.corpus.filters.column_filter import measure_rule
 from pipeline_assets.corpus.filters.column_rules import ColumnRule
-from pipeline_assets.corpus.normalize.row_map import DocumentOrReject, RowMap
+from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject, RowConverter
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import parse_row
 from pipeline_assets.corpus.snapshot.fetch import FetchedPiece
@@ -20,7 +20,12 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 
 
 def convert_lines(
-    fetched: FetchedPiece, window: Window, first_row: int, recipe: SnapshotRecipe, row_map: RowMap, writer: ShardWriter
+    fetched: FetchedPiece,
+    window: Window,
+    first_row: int,
+    recipe: SnapshotRecipe,
+    converter: RowConverter,
+    writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
     """Yield the Documents and rejects of a piece of JSON lines; count dropped rows.
 
@@ -43,7 +48,7 @@ def convert_lines(
             if isinstance(failure, ColumnRule):
                 writer.count(dropped_key(failure.text))
             else:
-                yield row_map.to_document(row, number) if failure is None else Reject(path, number, *failure)
+                yield converter.to_document(row, number) if failure is None else Reject(path, number, *failure)
 
 
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:

@@ -13,7 +13,7 @@ from refusals import refusal
 from pipeline_assets.corpus.filters.classifier import Classifier, label_probabilities, load_classifier
 from pipeline_assets.corpus.filters.filter import Candidate
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
-from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 from pipeline_assets.spine.errors import UsageError
 
@@ -51,7 +51,7 @@ def fasttext_probabilities(model: Any, text: str) -> dict[str, float]:
 def test_probabilities_are_those_of_fasttext(name: str, batch: list[str], trained: dict[str, Trained]) -> None:
     model, labels, classifier = trained[name]
 
-    found = label_probabilities(*text_batch([text.encode() for text in batch]), classifier)
+    found = label_probabilities(*join_texts([text.encode() for text in batch]), classifier)
 
     assert labels == model.labels
     for text, probabilities in zip(batch, found.tolist(), strict=True):
@@ -63,7 +63,7 @@ def test_good_and_bad_texts_have_far_scores_and_line_feeds_are_blanks(trained: d
     model, labels, classifier = trained["word n-grams"]
     good, bad = "the quick brown fox\nexplains\r\na theorem", "buy now cheap pills"
 
-    found = label_probabilities(*text_batch([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
+    found = label_probabilities(*join_texts([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
 
     assert found[0] == pytest.approx(fasttext_probabilities(model, good.replace("\n", " "))["__label__hq"], abs=1e-5)
     assert found[0] > 0.9 and found[1] < 0.1

@@ -8,7 +8,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.filters.column_filter import measure_rule
-from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rule
+from pipeline_assets.corpus.filters.column_rules import ColumnRule, first_failed_rules
 from pipeline_assets.spine.errors import UsageError
 
 BATCH = pa.record_batch(
@@ -39,7 +39,7 @@ BATCH = pa.record_batch(
     ],
 )
 def test_a_rule_keeps_the_rows_that_compare_so_and_null_and_nan_fail(rule: str, kept: list[bool]) -> None:
-    verdict = ColumnRule.parse(rule).keeps(BATCH)
+    verdict = ColumnRule.parse(rule).passing_mask(BATCH)
 
     assert verdict.tolist() == kept
 
@@ -53,7 +53,7 @@ def test_blanks_around_and_inside_a_rule_do_not_change_its_reason_code() -> None
 def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
     rules = [ColumnRule.parse("int_score >= 3"), ColumnRule.parse('language == "en"')]
 
-    failed = first_failed_rule(rules, BATCH)
+    failed = first_failed_rules(rules, BATCH)
 
     assert failed.tolist() == [0, 1, 1, 0]
 
@@ -61,20 +61,20 @@ def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
 def test_without_rules_every_row_passes_and_an_empty_batch_has_no_rows() -> None:
     rules = [ColumnRule.parse("int_score >= 3")]
 
-    assert first_failed_rule([], BATCH).tolist() == [-1, -1, -1, -1]
-    assert first_failed_rule(rules, BATCH.slice(0, 0)).tolist() == []
+    assert first_failed_rules([], BATCH).tolist() == [-1, -1, -1, -1]
+    assert first_failed_rules(rules, BATCH.slice(0, 0)).tolist() == []
 
 
 def test_a_dictionary_column_compares_as_its_values() -> None:
     batch = pa.record_batch({"language": pa.array(["en", "de", None]).dictionary_encode()})
 
-    assert ColumnRule.parse('language == "en"').keeps(batch).tolist() == [True, False, False]
+    assert ColumnRule.parse('language == "en"').passing_mask(batch).tolist() == [True, False, False]
 
 
 def test_a_column_of_nulls_alone_fails_everywhere() -> None:
     batch = pa.record_batch({"int_score": pa.nulls(2)})
 
-    assert ColumnRule.parse("int_score >= 3").keeps(batch).tolist() == [False, False]
+    assert ColumnRule.parse("int_score >= 3").passing_mask(batch).tolist() == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str,
     parsed, meta = ColumnRule.parse(rule), {"int_score": 2, "score": 2.5, "language": "en", "is_cleaned": True}
 
     refused = [
-        refusal(lambda: parsed.keeps(BATCH), UsageError),
+        refusal(lambda: parsed.passing_mask(BATCH), UsageError),
         refusal(lambda: measure_rule(parsed, meta), UsageError),
     ]
 
@@ -125,8 +125,8 @@ def test_decimals_and_bytes_compare_as_arrow_has_them() -> None:
     columns = {"price": pa.array([Decimal("0.10"), Decimal("0.05")]), "code": pa.array([b"en", b"\xff"], pa.binary())}
     batch = pa.record_batch(columns)
 
-    assert ColumnRule.parse("price >= 0.1").keeps(batch).tolist() == [True, False]
-    assert ColumnRule.parse('code == "en"').keeps(batch).tolist() == [True, False]
+    assert ColumnRule.parse("price >= 0.1").passing_mask(batch).tolist() == [True, False]
+    assert ColumnRule.parse('code == "en"').passing_mask(batch).tolist() == [True, False]
 
 
 NO_RULES = ["", "int_score", ">= 3", "int_score = 3", "1 >= int_score"]
@@ -163,4 +163,6 @@ def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, val
     seen = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
 
     assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).value, is_failed)
-    assert value != value or bool(ColumnRule.parse(rule).keeps(pa.record_batch({"score": [value]}))[0]) != is_failed
+    assert (
+        value != value or bool(ColumnRule.parse(rule).passing_mask(pa.record_batch({"score": [value]}))[0]) != is_failed
+    )

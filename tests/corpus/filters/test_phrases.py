@@ -8,7 +8,7 @@ from plain_filters import has_phrase, has_words
 
 from pipeline_assets.corpus.filters.characters import character_classes
 from pipeline_assets.corpus.filters.phrases import PhraseHits, PhraseScope, build_automaton, find_phrases
-from pipeline_assets.corpus.filters.text_batch import text_batch
+from pipeline_assets.corpus.filters.text_batch import join_texts
 
 BITS = character_classes()
 
@@ -16,14 +16,14 @@ BITS = character_classes()
 def find(
     texts: list[str], phrases: list[tuple[str, PhraseScope]], enough: int | list[int] = 9, per_line: bool = False
 ) -> PhraseHits:
-    batch = text_batch([text.encode() for text in texts])
+    batch = join_texts([text.encode() for text in texts])
     each = np.broadcast_to(enough, len(texts)).astype(np.int64)
     return find_phrases(*batch, build_automaton(phrases), BITS, each, per_line)
 
 
 def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:
     """The first phrase found in each text, -1 for none."""
-    return find(texts, phrases, 1).first.tolist()
+    return find(texts, phrases, 1).first_phrases.tolist()
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_blocks_of_documents_make_one_index(monkeypatch: pytest.MonkeyPatch) -> 
     asked = encoded_index(lengths)
 
     for documents in (1, 2, 3, 7, 8):
-        monkeypatch.setattr(megatron, "_BLOCK", documents)
+        monkeypatch.setattr(megatron, "_BLOCK_DOCUMENTS", documents)
         assert encoded_index(lengths) == asked
     assert struct.unpack_from("<7q", asked, 34 + 28) == (0, 8, 12, 24, 24, 44, 72)
 

@@ -21,8 +21,8 @@ from pipeline_assets.corpus.formats.memmap import (
     INPUT_IDS_FILE,
     META_FILE,
     Frame,
-    Meta,
     PackedSet,
+    PackedSetMeta,
     Segment,
     open_packed,
 )
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
         for part in (SEGMENTS[:3], SEGMENTS[3:])
     ]
     (tmp_path / INDEX_FILE).write_bytes(b"".join(frames))
-    meta = Meta(
+    meta = PackedSetMeta(
         seq_len=4,
         n_seqs=4,
         dtype="int32",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline_assets.corpus.normalize.converted import check_document_counts, document_counts
+from pipeline_assets.corpus.normalize.converted import check_document_counts, manifest_counts
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 
@@ -36,7 +36,7 @@ def test_a_ledger_adds_up_where_every_row_came_out_or_has_a_reason() -> None:
 
 
 def test_what_is_not_counted_is_zero() -> None:
-    assert document_counts({"rows": 1, "documents": 1, "bytes": 5}) == {
+    assert manifest_counts({"rows": 1, "documents": 1, "bytes": 5}) == {
         "ledger": {"in": 1, "out": 1, "dropped": {}, "rejected": {}},
         "documents": 1,
         "text_bytes": 5,

@@ -114,7 +114,7 @@ def test_a_hub_that_lists_other_files_than_the_raw_source_names_is_an_error(
     identity = Identity(StageVersion("raw", 1), {}, [], None, {}, {}, [])
     raw = Artifact(tmp_path / "raw", Manifest("stage_a/raw", "pages", identity, [], {}))
     building = StagingDir(tmp_path, tmp_path / "normalized", lock=None)  # type: ignore[arg-type]
-    snapshot, settings = source.snapshot(1000), RunSettings()
+    snapshot, settings = source.snapshot_recipe(1000), RunSettings()
 
     assert refusal(lambda: convert_hub_rows(building, raw, hub_files, snapshot, source.columns, settings)) == (
         f"{tmp_path / 'raw'}: files or row groups differ from those on the hub; build this artifact again"

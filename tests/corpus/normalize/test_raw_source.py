@@ -93,7 +93,7 @@ def test_a_hub_is_its_listing_and_the_row_groups_that_are_drawn(
     [source] = recipe.sources
     assert isinstance(source, HubSource)
 
-    content = pin_sample(hub_files, source.snapshot(recipe.shard_text_bytes), threads=1, log_every_s=60)
+    content = pin_sample(hub_files, source.snapshot_recipe(recipe.shard_text_bytes), threads=1, log_every_s=60)
 
     assert content.files == []
     assert content.counts == {"files": 2, "row_groups": 3, "rows": 120}

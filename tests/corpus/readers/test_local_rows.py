@@ -9,7 +9,7 @@ import pytest
 
 from pipeline_assets.corpus.document import Document, Meta, derive_doc_id
 from pipeline_assets.corpus.normalize.derived_ids import local_doc_id
-from pipeline_assets.corpus.normalize.row_map import RowMap
+from pipeline_assets.corpus.normalize.row_converter import RowConverter
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, SourceLabels
 from pipeline_assets.spine.rejects import Reject
 
@@ -19,7 +19,8 @@ LABELS = SourceLabels(source="notes", domain="books", license_tag="cc0-1.0")
 def read(row: dict[str, Any], **columns: str | None) -> Document | Reject:
     """The row, at place 7 of `a.jsonl`; columns that aren't given are none, the text is in `text`."""
     named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
-    return RowMap(LicensedColumns(**named), LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)  # type: ignore[arg-type]
+    licensed = LicensedColumns(**named)  # type: ignore[arg-type]
+    return RowConverter(licensed, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
 
 
 def document(row: dict[str, Any], **columns: str | None) -> Document:
@@ -151,7 +152,7 @@ def test_a_column_of_truth_values_is_no_alternative_for_an_id_or_a_date() -> Non
     row = {"text": "Text.", "doc_id": True, "id": "a-1", "created_at": False}
     columns = LicensedColumns()
 
-    made = RowMap(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+    made = RowConverter(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
 
     assert isinstance(made, Document)
     assert (made.doc_id, made.created_at, made.meta.extra) == ("a-1", "", '{"doc_id":true,"created_at":false}')
@@ -183,7 +184,7 @@ UNSAID = LicensedColumns()
 
 
 def of_usual_columns(row: dict[str, Any]) -> Document:
-    made = RowMap(UNSAID, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
+    made = RowConverter(UNSAID, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source)).to_document(row, 7)
     assert isinstance(made, Document), made
     return made
 
@@ -231,7 +232,7 @@ def test_no_column_is_taken_that_the_recipe_sets_to_null() -> None:
 def test_fields_with_a_value_in_any_row_are_noted() -> None:
     noted: set[str] = set()
     columns = LicensedColumns(text="text", id="id", created_at="date", license="terms")
-    rows = RowMap(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source), fields_with_values=noted)
+    rows = RowConverter(columns, LABELS, "a.jsonl", partial(local_doc_id, LABELS.source), fields_with_values=noted)
 
     rows.to_document({"text": "a", "id": "", "date": None}, 0)
     assert noted == {"text"}

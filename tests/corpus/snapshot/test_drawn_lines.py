@@ -142,7 +142,7 @@ def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes
 
     [source] = recipe.sources
     assert isinstance(source, HubSource)
-    raw = pin_sample(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
+    raw = pin_sample(hub_files, source.snapshot_recipe(1000), threads=1, log_every_s=60)
 
     assert [entry["name"].partition(":")[2] for entry in raw.external_inputs] == ["data/a.jsonl", "data/b.jsonl.zst"]
     groups = [group for entry in raw.external_inputs for group in entry["row_groups"]]
@@ -204,7 +204,7 @@ def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     commit = publish(files, rows_per_group=3)
     [source] = recipe_with(tmp_path, only("pages", **SECTION | {"files": ["data/*"]}), commit).sources
     assert isinstance(source, HubSource)
-    recipe = source.snapshot(1 << 20)
+    recipe = source.snapshot_recipe(1 << 20)
     plan = plan_snapshot(hub_files, recipe, 1, 60)
     [shard] = plan_shards(fetch_pieces(hub_files, recipe, plan, 1, 60), recipe.shard_text_bytes)
 
@@ -330,10 +330,10 @@ def test_of_rows_that_a_manifest_lists_only_the_first_hundred_are_read_for_a_pla
     recipe = recipe_with(tmp_path, made, publish({"data/a.jsonl": lines(rows_of_30_kb)}))
     [source] = recipe.sources
     assert isinstance(source, HubSource)
-    raw = pin_sample(hub_files, source.snapshot(1000), threads=1, log_every_s=60)
+    raw = pin_sample(hub_files, source.snapshot_recipe(1000), threads=1, log_every_s=60)
     without_cache = HubFiles(tmp_path / "without_cache", hub.endpoint)
 
-    plan = plan_snapshot(without_cache, source.snapshot(1000), 1, 60, raw.external_inputs)
+    plan = plan_snapshot(without_cache, source.snapshot_recipe(1000), 1, 60, raw.external_inputs)
 
     assert plan.rows == 400
     assert 3 << 20 < without_cache.traffic.bytes < 5 << 20  # the first block, of 12 MB

@@ -13,13 +13,13 @@ from pipeline_assets.corpus.snapshot.recipe import HubRows
 from pipeline_assets.spine.rejects import Reject
 
 NO_SUCH_COLUMN = "no such column; there are "  # detail of a row without text, before the names of its columns
-_DATES = (str, int, float, datetime.datetime, datetime.date, type(None))
-_VALUE_TYPES: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATES[:-1], "license": (str,)}
+_DATE_TYPES = (str, int, float, datetime.datetime, datetime.date, type(None))
+_VALUE_TYPES: dict[str, tuple[type, ...]] = {"id": (str, int), "created_at": _DATE_TYPES[:-1], "license": (str,)}
 DocumentOrReject = Document | Reject
 
 
 @dataclass
-class RowMap:
+class RowConverter:
     """Converter of a file's rows to Documents, by a map of columns.
 
     Attributes:
@@ -82,7 +82,7 @@ class RowMap:
             return self._reject(position, "wrong_type", f"id is {type(doc_id).__name__}")
         if not text:
             return self._reject(position, "empty_text")
-        if self._is_licensed and not isinstance(created_at, _DATES):
+        if self._is_licensed and not isinstance(created_at, _DATE_TYPES):
             return self._reject(position, "wrong_type", f"created_at is {type(created_at).__name__}")
         return None
 
