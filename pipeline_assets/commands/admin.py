@@ -14,13 +14,13 @@ import typer
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER, recipe_path, recipe_paths
 from pipeline_assets.build.run import HUB_TRIES
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, open_interactive_hub, slugify
-from pipeline_assets.commands.status import KnownRecipe
+from pipeline_assets.commands.status import RecipeStatus
 from pipeline_assets.commands.terminal import (
     AsJson,
     Root,
     align,
-    as_command,
     echo,
+    format_command,
     log_to_stderr,
     pluralize,
     print_answer,
@@ -119,9 +119,9 @@ def export(
         _export_mixture(inventory, to / "stage2", data)
 
 
-def _export_mixture(inventory: Path, to: Path, root: Path) -> None:
-    mixture = inventory.parents[1]
-    version = to / mixture.name
+def _export_mixture(inventory_file: Path, output_folder: Path, root: Path) -> None:
+    mixture = inventory_file.parents[1]
+    version = output_folder / mixture.name
     try:
         recipe = recipe_path(mixture.name, root)
         targets = SYSTEMS.read_recipe(recipe).targets()
@@ -133,7 +133,7 @@ def _export_mixture(inventory: Path, to: Path, root: Path) -> None:
         return
     version.mkdir(parents=True, exist_ok=True)
     figures = sorted((mixture / "mixtures").glob("*.json"))
-    for source in (recipe, *figures, inventory, inventory.with_suffix(".md")):
+    for source in (recipe, *figures, inventory_file, inventory_file.with_suffix(".md")):
         name = source.name.removeprefix(f"{mixture.name}_") if source in figures else source.name
         durable.write_durably(version / name, source.read_bytes())
     echo(f"{version}  recipe, inventory and {len(figures)} files of figures")
@@ -229,7 +229,7 @@ def init(
     lines = [in_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
     lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     for verb in ("plan", "run"):
-        lines.append("  " + as_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
+        lines.append("  " + format_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
     echo("\n".join(lines))
 
 
@@ -254,12 +254,12 @@ def recipes(
             raise UsageError(what, "--schema", "choose one of these")
         echo(json.dumps(SYSTEMS.recipe_class(schema).model_json_schema(), indent=1))
         return
-    rows = [_recipe_row(KnownRecipe.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
+    rows = [_recipe_row(RecipeStatus.try_read(name, path, data)) for name, path in recipe_paths(data).items()]
     cells = [(row["recipe"], row["state"], str(row["path"])) for row in rows]
     print_answer(as_json, rows, align([("recipe", "artifacts", "file"), *cells]))
 
 
-def _recipe_row(recipe: KnownRecipe) -> dict[str, Any]:
+def _recipe_row(recipe: RecipeStatus) -> dict[str, Any]:
     counts = Counter(entry.condition for entry in recipe.artifacts)
     state = ", ".join(f"{count} {condition}" for condition, count in counts.items())
     return {
@@ -276,9 +276,9 @@ def _source_name(text: str) -> str:
     return slugify(text).lstrip("_.-")
 
 
-def _data_root_exclusion(folder: Path, data: Path) -> tuple[str, ...]:
+def _data_root_exclusion(folder: Path, data_root: Path) -> tuple[str, ...]:
     """Return the pattern that excludes a data root inside the folder; () if outside."""
-    root, top = data.resolve(), folder.resolve()
+    root, top = data_root.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 
 

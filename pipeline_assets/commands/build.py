@@ -42,7 +42,7 @@ _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "C
 _MAX_NAMED_FILES = 20
 _GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
 ArtifactFormatter = Callable[[Artifact], Iterable[str]]
-R = TypeVar("R", bound=Recipe)
+RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class BuildOptions(BuildFlags):
     def run(self) -> Run:
         return self.run_settings(self.out_dir)
 
-    def write_recipe(self, recipe_class: type[R], content: Mapping[str, Any]) -> tuple[R, Path]:
+    def write_recipe(self, recipe_class: type[RecipeT], content: Mapping[str, Any]) -> tuple[RecipeT, Path]:
         """Write a recipe to the data root; print its path, and return recipe and path."""
         group = _GROUPS_BY_SYSTEM.get(content["system"], content["system"])
         recipe, path = write_new_recipe(recipe_class, content, self.out_dir, group, self.replace)
@@ -135,7 +135,7 @@ def run(
 def build_recipe(
     recipe: Recipe,
     path: Path,
-    settings: Run,
+    run: Run,
     *,
     partition: str | None = None,
     kinds: Collection[str] | None = None,
@@ -155,7 +155,7 @@ def build_recipe(
     some artifacts, see `join_targets`. Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
-    targets, data = recipe.targets(), settings.root
+    targets, data = recipe.targets(), run.root
     partitions = dict.fromkeys(target.partition for target in targets if target.partition is not None)
     if partition not in (None, *partitions):
         raise UsageError(f"no partition {partition!r}", recipe.name, f"choose one of {', '.join(partitions)}")
@@ -166,12 +166,12 @@ def build_recipe(
     ]
     with print_warnings_last(requested, data, strict):
         if format_lines is not None:
-            _build(recipe, requested, path, settings, format_lines)
+            _build(recipe, requested, path, run, format_lines)
             return
         with terminal.name_recipe_keys(path):
             earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
             is_done = len(earlier) == len(requested)
-            built = set() if is_done else _build(recipe, requested, path, settings, join=join)
+            built = set() if is_done else _build(recipe, requested, path, run, join=join)
         states = {
             target.role: ("current", earlier[target.role]) if is_done else target.state(data) for target in requested
         }
@@ -191,7 +191,7 @@ def _build(
     recipe: Recipe,
     requested: Sequence[Target],
     path: Path,
-    settings: Run,
+    run: Run,
     format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> set[str]:
@@ -199,8 +199,8 @@ def _build(
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
-    recipe.check_local_files(settings.root)
-    outcomes = join_targets(requested, settings) if join else run_targets(requested, settings, keep_going=True)
+    recipe.check_local_files(run.root)
+    outcomes = join_targets(requested, run) if join else run_targets(requested, run, keep_going=True)
     for outcome in outcomes:
         target = outcome.target
         if outcome.failure is not None:
@@ -211,9 +211,9 @@ def _build(
         elif not outcome.was_current:
             built.add(target.role)
         if format_lines is not None and outcome.manifest is not None:
-            terminal.print_lines(format_lines(open_artifact(settings.root / target.folder)))
+            terminal.print_lines(format_lines(open_artifact(run.root / target.folder)))
         checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE_VARIABLE)]
-        terminal.print_lines((_check_line(target, check) for check in checks), err=True)
+        terminal.print_lines((_check_result_line(target, check) for check in checks), err=True)
     if failures:
         what = f"{len(failures)} of {len(requested)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
@@ -223,7 +223,7 @@ def _build(
 
 
 def _artifact_row(
-    target: Target, state: str, built: Collection[str], joined: Collection[str], root: Path
+    target: Target, state: str, built_roles: Collection[str], joined_roles: Collection[str], root: Path
 ) -> dict[str, Any]:
     manifest = read_manifest(root / target.folder)
     counts = manifest.identity.counts if manifest else {}
@@ -232,8 +232,8 @@ def _artifact_row(
         "artifact": target.kind.name,
         "partition": target.partition,
         "state": state,
-        "was_built": target.role in built and state == "current",
-        "was_built_by_others": target.role in joined and state == "current",
+        "was_built": target.role in built_roles and state == "current",
+        "was_built_by_others": target.role in joined_roles and state == "current",
         "digest": manifest.digest if manifest else None,
         "checks": target.check_results(root, manifest) if manifest else [],
         "counts": {name: counts[name] for name in ("documents", "tokens") if name in counts},
@@ -279,7 +279,7 @@ def build_targets(
     return built
 
 
-def _check_line(target: Target, result: CheckResult) -> str:
+def _check_result_line(target: Target, result: CheckResult) -> str:
     return f"check {target.name}: {result.name}: {result.state}: {result.because}"
 
 
@@ -307,7 +307,7 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
             if (manifest := read_manifest(root / target.folder)) is not None:
                 for check in target.check_results(root, manifest):
                     if not check.passed and not check.is_blocking_failure:
-                        yield _check_line(target, check)
+                        yield _check_result_line(target, check)
                 yield from _unread_file_lines(target, manifest, root)
                 yield from _repeated_id_lines(target, manifest)
 

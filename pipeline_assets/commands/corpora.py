@@ -155,11 +155,15 @@ def _near_section(near: Content, proposer: str) -> Content:
     return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
 
 
-def _raise_if_keys_set(keys: Content, section: type[RecipeSection], path: str, required: str) -> None:
+def _raise_if_keys_set(
+    keys: Content, section_class: type[RecipeSection], section_key: str, required_option: str
+) -> None:
     """Raise UsageError if a key of an unused section differs from its default."""
     for key, value in keys.items():
-        if not isinstance(value, dict) and value != section.model_fields[key].default:
-            raise UsageError(f"requires {required}", RecipeKey(f"{path}.{key}"), "add it, or omit this option")
+        if not isinstance(value, dict) and value != section_class.model_fields[key].default:
+            raise UsageError(
+                f"requires {required_option}", RecipeKey(f"{section_key}.{key}"), "add it, or omit this option"
+            )
 
 
 def explain(

@@ -14,7 +14,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 Form = Literal["croissant", "spdx", "in-toto", "eu-summary", "ab2013", "answers"]
 # Share of the domains to list, by the answer to `small_provider`, in the template of the European Commission.
-_DOMAIN_SHARES = {"yes": 0.05, "no": 0.1}
+_DOMAIN_SHARE_BY_ANSWER = {"yes": 0.05, "no": 0.1}
 
 
 def describe(
@@ -42,7 +42,7 @@ def describe(
         manifest, chain = open_artifact(folder).manifest, collect_chain(folder, root)
         facts = {name: found for name, found in chain_facts(chain).items() if found}
         if is_law or (form != "in-toto" and "licences" not in facts):
-            stated_by_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARES[known.get("small_provider", "no")])
+            stated_by_rows = row_facts(chain, SYSTEMS.kinds, _DOMAIN_SHARE_BY_ANSWER[known.get("small_provider", "no")])
             facts = {
                 **stated_by_rows,
                 **facts,

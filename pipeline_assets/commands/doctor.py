@@ -36,10 +36,10 @@ from resources.launchers import remote_launcher_factory
 _PROBE_TIMEOUT_S, _CONNECT_TIMEOUT_S = 60.0, 5
 _CONTAINER_LIMIT_FILE, _NVIDIA_DEVICE = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
 _LOW_DISK_BYTES = 10 << 30
-_PROCESS_BYTES = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
-_MIN_FILES, _RECOMMENDED_FILES = 64, 1024  # a small stage A fails at 32
-_EXPECTED_ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
-_PG_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "PASSWORD": "password"}
+_BYTES_PER_PROCESS = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
+_MIN_OPEN_FILES, _RECOMMENDED_OPEN_FILES = 64, 1024  # a small stage A fails at 32
+_EXPECTED_HASHED_ORDER = [0, 3, 4, 1, 2]  # of five numbers with the seed 0
+_POSTGRES_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "user", "PASSWORD": "password"}
 
 
 class ProbeWarning(InputError):
@@ -101,7 +101,7 @@ def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) 
     sender.send(finding)
 
 
-def _settings(root: Path) -> str:
+def _probe_settings(root: Path) -> str:
     if errors := invalid_settings(os.environ):
         raise RetryableError("; ".join(errors), None, "correct them")
     if misspelled := misspelled_settings(os.environ):
@@ -109,7 +109,7 @@ def _settings(root: Path) -> str:
     return "all CORPUSMILL_ variables are valid"
 
 
-def _python(root: Path) -> str:
+def _probe_python(root: Path) -> str:
     from packaging.requirements import Requirement
 
     for library in map(Requirement, metadata.requires("corpusmill") or ()):
@@ -119,7 +119,7 @@ def _python(root: Path) -> str:
     return f"{platform.python_version()} on {platform.machine()}, with supported libraries"
 
 
-def _disk(root: Path) -> str:
+def _probe_disk(root: Path) -> str:
     folder = nearest_existing(root)
     probe = folder / f".doctor.{os.getpid()}"
     durable.write_durably(probe, bytes(1 << 16))
@@ -133,7 +133,7 @@ def _disk(root: Path) -> str:
     return f"{folder}: {text}"
 
 
-def _locks(root: Path) -> str:
+def _probe_locks(root: Path) -> str:
     with locked(nearest_existing(root) / f"doctor.{os.getpid()}") as lock:
         durable.remove(lock.path)
     try:
@@ -143,29 +143,31 @@ def _locks(root: Path) -> str:
     return f"locks hold in {nearest_existing(root)}"
 
 
-def _files(root: Path) -> str:
+def _probe_files(root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit < _RECOMMENDED_FILES:
-        error = RetryableError if limit < _MIN_FILES else ProbeWarning
+    if limit < _RECOMMENDED_OPEN_FILES:
+        error = RetryableError if limit < _MIN_OPEN_FILES else ProbeWarning
         raise error(
-            f"must be at least {_RECOMMENDED_FILES:,} for large builds, got {limit}", "ulimit -n", "raise the limit"
+            f"must be at least {_RECOMMENDED_OPEN_FILES:,} for large builds, got {limit}",
+            "ulimit -n",
+            "raise the limit",
         )
     return f"a process may open {limit:,} files"
 
 
-def _memory(root: Path) -> str:
+def _probe_memory(root: Path) -> str:
     workers, memory = WORKERS.read(os.environ), MEMORY_MIB.read(os.environ) << 20
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
         total = min(total, int(_CONTAINER_LIMIT_FILE.read_text()))
-    needed = memory + (workers + 1) * _PROCESS_BYTES
+    needed = memory + (workers + 1) * _BYTES_PER_PROCESS
     text = f"{total >> 20:,} MiB; builds with {terminal.pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
     if needed > total:
         raise RetryableError(text, "memory", "set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
     return text
 
 
-def _kernels(root: Path) -> str:
+def _probe_kernels(root: Path) -> str:
     from pipeline_assets.corpus.compiled import cache_folder, is_writable
     from pipeline_assets.corpus.packing.hashed_order import hashed_order
 
@@ -173,8 +175,8 @@ def _kernels(root: Path) -> str:
         order = hashed_order(5, 0).tolist()
     except Exception as error:
         order = one_line(error)
-    if order != _EXPECTED_ORDER:
-        what = f"a compiled kernel gave {order!r}, expected {_EXPECTED_ORDER}"
+    if order != _EXPECTED_HASHED_ORDER:
+        what = f"a compiled kernel gave {order!r}, expected {_EXPECTED_HASHED_ORDER}"
         raise RetryableError(what, cache_folder(), "delete the folder, then kernels are compiled again")
     if not is_writable(cache_folder()):
         what = "compiled kernels cannot be stored, so that each process compiles them again"
@@ -182,7 +184,7 @@ def _kernels(root: Path) -> str:
     return f"compiled kernels load from {cache_folder().parent}"
 
 
-def _hub(root: Path) -> str:
+def _probe_hub(root: Path) -> str:
     from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -202,8 +204,8 @@ def _hub(root: Path) -> str:
     return f"{client.address} answers; {hub.call_with_retries('the hub', 'main', identify)}"
 
 
-def _postgres(root: Path) -> str:
-    options = {key: os.environ.get(f"DAGSTER_PG_{name}") for name, key in _PG_OPTIONS.items()}
+def _probe_postgres(root: Path) -> str:
+    options = {key: os.environ.get(f"DAGSTER_PG_{name}") for name, key in _POSTGRES_OPTIONS.items()}
     if not any(options.values()):
         return "not used: no DAGSTER_PG_… is set"
     try:
@@ -218,7 +220,7 @@ def _postgres(root: Path) -> str:
     return f"the database at {options['host']} answers"
 
 
-def _ray(root: Path) -> str:
+def _probe_ray(root: Path) -> str:
     address = os.environ.get("RAY_ADDRESS", "")
     if os.environ.get(ENGINE.variable) != "ray" and not address:
         return f"not used: {ENGINE.variable} is not ray"
@@ -233,7 +235,7 @@ def _ray(root: Path) -> str:
         disconnect()
 
 
-def _modal(root: Path) -> str:
+def _probe_modal(root: Path) -> str:
     if remote_launcher_factory(os.environ) is None:
         return "not used: CORPUSMILL_LAUNCHER is local"
     from resources.modal_launcher import has_token
@@ -244,7 +246,7 @@ def _modal(root: Path) -> str:
     return "a token is stored; it was not sent"
 
 
-def _gpu(root: Path) -> str:
+def _probe_gpu(root: Path) -> str:
     if importlib.util.find_spec("torch") is None:
         return "not used: torch is not installed"
     if can_start_cuda():
@@ -255,5 +257,18 @@ def _gpu(root: Path) -> str:
     return "no GPU: models score on the CPU"
 
 
-_PROBES = (_settings, _python, _disk, _locks, _files, _memory, _kernels, _hub, _postgres, _ray, _modal, _gpu)
-PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_"): probe for probe in _PROBES}
+_PROBES = (
+    _probe_settings,
+    _probe_python,
+    _probe_disk,
+    _probe_locks,
+    _probe_files,
+    _probe_memory,
+    _probe_kernels,
+    _probe_hub,
+    _probe_postgres,
+    _probe_ray,
+    _probe_modal,
+    _probe_gpu,
+)
+PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_probe_"): probe for probe in _PROBES}

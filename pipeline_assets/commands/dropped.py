@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
 
 _EXCERPT_CHARACTERS = 300
-_MAX_COUNTED_BYTES = 1 << 24  # a line further down gets no number, because counting would read all bytes before it
+_MAX_LINE_COUNTING_BYTES = (
+    1 << 24
+)  # a line further down gets no number, because counting would read all bytes before it
 
 
 def dropped(
@@ -110,7 +112,7 @@ def _locate_rows(
             listing = find_listing(lineage, artifact, row.source or artifact.folder.name)
             listing.file_entry(file)  # raises if the file is a shard
             place = str(source := listing.row(file, number))
-            if isinstance(source, LocalRow) and number < _MAX_COUNTED_BYTES:
+            if isinstance(source, LocalRow) and number < _MAX_LINE_COUNTING_BYTES:
                 line = format_place(source)
                 place += "" if line.startswith("row ") else f", {line}"
             if with_text and document is None and isinstance(source, LocalRow):
@@ -118,7 +120,7 @@ def _locate_rows(
         yield row, place, text
 
 
-def _row_lines(row: "DroppedRow", place: str, text: str | None, with_text: bool) -> Iterator[str]:
+def _row_lines(row: "DroppedRow", place: str, text: str | None, shows_text: bool) -> Iterator[str]:
     yield "  ".join(filter(None, (row.reason, row.detail.removeprefix(f"{row.reason} "), row.doc_id, place)))
-    if with_text:
+    if shows_text:
         yield f"    {'(only its source has the text)' if text is None else text[:_EXCERPT_CHARACTERS]}"

@@ -88,11 +88,11 @@ def export(
             durable.remove(lock.path)
 
 
-def _raise_if_among_artifacts(out: Path, root: Path) -> None:
-    """Raise UsageError if commands would find artifacts in the folder `out`."""
-    if any(out.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
+def _raise_if_among_artifacts(output_folder: Path, root: Path) -> None:
+    """Raise UsageError if commands would find artifacts in the folder `output_folder`."""
+    if any(output_folder.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
-        raise UsageError("a copy in this folder would be taken for its artifact", out, fix)
+        raise UsageError("a copy in this folder would be taken for its artifact", output_folder, fix)
 
 
 def _export_lines(exported: Artifact) -> Iterator[str]:
@@ -100,20 +100,22 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
     yield from (f"  {source}: {losses}" for source, losses in (read_losses(exported.manifest) or {}).items())
 
 
-def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; UsageError if rows or options do not fit `to`."""
+def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
+    """Return the target of an export; UsageError if rows or options do not fit `export_format`."""
     from pipeline_assets.build.rows.file_rows import FileRows
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 
-    form, kind, source = FORMATS[to], store.artifact.manifest.kind, store.artifact.folder
+    form, kind, source = FORMATS[export_format], store.artifact.manifest.kind, store.artifact.folder
     if not isinstance(store, form.rows):
         formats = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
         fitting = " or ".join(f"--to {name}" for name in (*_PLAIN_FORMATS, *formats) if isinstance(store, FileRows))
         fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
-        raise UsageError(f"--to {to} takes {form.contents}, got {kind}", source, fix)
-    _raise_if_unused(to, options, form.options)
-    content: dict[str, Any] = {"to": to} | ({"seq_len": options.get("seq_len", 4096)} if to == "sft" else {})
+        raise UsageError(f"--to {export_format} takes {form.contents}, got {kind}", source, fix)
+    _raise_if_unused(export_format, options, form.options)
+    content: dict[str, Any] = {"to": export_format} | (
+        {"seq_len": options.get("seq_len", 4096)} if export_format == "sft" else {}
+    )
     more: dict[str, Any] = {}
     if "tokenizer" in form.options:
         file = options.get("tokenizer")
@@ -121,13 +123,15 @@ def _export_target(store: "RowStore", to: str, out: Path, options: dict[str, Any
         more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
     # No copy of the manifest: whoever may only read the data root can export from it.
-    return KINDS[to].target(out.name, content, upstream, folder=resolve_output_folder(out), export_as=None, **more)
+    return KINDS[export_format].target(
+        output_folder.name, content, upstream, folder=resolve_output_folder(output_folder), export_as=None, **more
+    )
 
 
-def _raise_if_unused(to: str, options: Collection[str], known: Collection[str]) -> None:
-    if unused := [name for name in options if name not in known]:
+def _raise_if_unused(export_format: str, options: Collection[str], used_options: Collection[str]) -> None:
+    if unused := [name for name in options if name not in used_options]:
         option = f"--{unused[0].replace('_', '-')}"
-        raise UsageError(f"--to {to} does not use {option}", option, "omit it, or choose another --to")
+        raise UsageError(f"--to {export_format} does not use {option}", option, "omit it, or choose another --to")
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def why(
         followed = list(follow_document(stores, *ids))
     if followed:
         content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
-        lines = (line.translate(IN_ONE_LINE) for entry in followed for line in _why_lines(entry))
+        lines = (line.translate(IN_ONE_LINE) for entry in followed for line in _fate_lines(entry))
         terminal.print_answer(as_json, content, lines)
         return True
     if not found and not as_json:
@@ -65,12 +65,12 @@ def why(
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
     rows = found[:_MAX_LISTED_ROWS]
     more = [f"and more; the first {_MAX_LISTED_ROWS} are listed"] if len(found) > _MAX_LISTED_ROWS else []
-    lines = (line.translate(IN_ONE_LINE) for line in _found_lines(rows))
+    lines = (line.translate(IN_ONE_LINE) for line in _match_lines(rows))
     terminal.print_answer(as_json, [row._asdict() for row in rows], [*lines, *more])
     return bool(found)
 
 
-def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
+def _match_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
     """Yield a line per distinct row, under a heading line with its corpus's folder."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
@@ -82,7 +82,7 @@ def _found_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
         seen.add(shown)
 
 
-def _why_lines(followed: "FollowedRow") -> Iterator[str]:
+def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
     folder, part = followed.fate.artifact.folder, followed.part
     if part is not None:
         yield f"{folder}/{part.shard} row {part.shard_row}"

@@ -50,7 +50,7 @@ def forget(
     _check_options(has_rows, clean, published, keep_history, apply, reason)
     root = terminal.require_root(data)
     if published is not None:
-        _unpublish(published, root, apply, keep_history, as_json)
+        _clean_published(published, root, apply, keep_history, as_json)
         return
     lineage = Lineage(root)
     if lineage.unreadable:
@@ -71,7 +71,7 @@ def forget(
     affected = forgetting.compare_with_removal_list(stores)
     unsearchable, more = _list_unsearchable(stores, affected)
     if clean:
-        content, lines = _clean(stores, affected, apply, keep_history)
+        content, lines = _clean_remnants(stores, affected, apply, keep_history)
     else:
         commands, next_lines = _removal_steps(affected, data)
         content, lines = content | {"artifacts": [*affected], "commands": commands}, lines + next_lines
@@ -79,21 +79,21 @@ def forget(
 
 
 def _check_options(
-    has_rows: bool, clean: bool, published: str | None, keep_history: bool, apply: bool, reason: str | None
+    has_rows: bool, cleans: bool, published_repo: str | None, keeps_history: bool, applies: bool, reason: str | None
 ) -> None:
     """Raise UsageError if options exclude each other or a needed option is missing."""
-    if published is not None:
-        if clean or has_rows:
+    if published_repo is not None:
+        if cleans or has_rows:
             raise UsageError("excludes --clean and all options of rows", "--published", "add the rows first")
         return
-    if clean and has_rows:
+    if cleans and has_rows:
         raise UsageError("excludes --ids, --source, --url and --text", "--clean", "add the rows first")
-    if (apply or reason is not None) and not (has_rows or clean):
-        option = "--apply" if apply else "--reason"
+    if (applies or reason is not None) and not (has_rows or cleans):
+        option = "--apply" if applies else "--reason"
         raise UsageError("no rows to forget", option, "pass --ids, --source, --url or --text")
-    if keep_history and not clean:
+    if keeps_history and not cleans:
         raise UsageError("needs --clean or --published", "--keep-history", "add one of them, or remove the option")
-    if has_rows and apply and not (reason or "").strip():
+    if has_rows and applies and not (reason or "").strip():
         raise UsageError("missing", "--reason", "state why, such as the number of the request")
 
 
@@ -110,7 +110,7 @@ def _selector_values(
 
 
 def _find_matching_rows(
-    values: "Sequence[SelectorValue]", patterns: Sequence[str], stores: "RowStores"
+    values: "Sequence[SelectorValue]", url_patterns: Sequence[str], stores: "RowStores"
 ) -> "tuple[list[SelectorValue], dict[str, Any], list[str]]":
     """Find the rows that match values or patterns.
 
@@ -119,40 +119,44 @@ def _find_matching_rows(
     from pipeline_assets.build import forgetting
 
     listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.sealed.values()))
-    rows, unmatched = forgetting.find_rows(stores, values, patterns, listed)
+    rows, unmatched = forgetting.find_rows(stores, values, url_patterns, listed)
     copies = forgetting.find_recorded_duplicates(stores.lineage, rows, values)
-    lines = [*_list_names([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
-    lines += _list_names([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
+    lines = [*_name_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
+    lines += _name_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
     lines += ["duplicates are kept, unless you add their ids"] if copies else []
     if unmatched:
-        lines += _list_names([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
+        lines += _name_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
         lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
     found = dict.fromkeys([*values, *(value for row in rows for value in row.values)])
     return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
 
 
-def _removal_steps(affected: Mapping[Path, RemovalComparison], data: Path) -> tuple[list[str], list[str]]:
+def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) -> tuple[list[str], list[str]]:
     """Return the commands that remove listed rows from artifacts, and lines to print."""
-    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(data)[0], data)
-    counts = [count for comparison in affected.values() for count in comparison.rows.values()]
+    recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
+    counts = [count for comparison in comparisons.values() for count in comparison.rows.values()]
     lines = [f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}"]
-    lines += _list_names([*map(str, affected)], "artifact")
-    if others := sum(folder not in recipes for folder in map(str, affected)):
-        found = f"{terminal.pluralize(others, 'artifact')} of no recipe in {data / 'recipes'}"
+    lines += _name_lines([*map(str, comparisons)], "artifact")
+    if others := sum(folder not in recipes for folder in map(str, comparisons)):
+        found = f"{terminal.pluralize(others, 'artifact')} of no recipe in {root / 'recipes'}"
         lines.append(f"{found}: to keep them without the rows, first run their recipes by path, with --replace")
-    names = sorted({recipes[folder] for folder in map(str, affected) if folder in recipes})
-    commands = [terminal.as_command("run", name, "--replace", "--data", data) for name in names]
-    commands += [terminal.as_command("forget", "--clean", "--data", data)] if affected else []
+    names = sorted({recipes[folder] for folder in map(str, comparisons) if folder in recipes})
+    commands = [terminal.format_command("run", name, "--replace", "--data", root) for name in names]
+    commands += [terminal.format_command("forget", "--clean", "--data", root)] if comparisons else []
     return commands, [*lines, *(f"next: {command}" for command in commands)]
 
 
-def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
+def _list_unsearchable(
+    stores: "RowStores", affected_folders: Collection[Path]
+) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts, each with a missing input, and lines to print.
 
-    Artifacts in `affected` are omitted. The input is None for an artifact whose rows were read
+    Artifacts in `affected_folders` are omitted. The input is None for an artifact whose rows were read
     without the removal list.
     """
-    found: dict[str, str | None] = {str(path): missing for path, missing in stores.find_unsearchable(affected).items()}
+    found: dict[str, str | None] = {
+        str(path): missing for path, missing in stores.find_unsearchable(affected_folders).items()
+    }
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
     unlisted = [folder for folder in map(str, stores.find_unlisted()) if folder not in found]
@@ -161,12 +165,12 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
     ]
     if unlisted:
         advice.append("they may contain forgotten rows: pin the rebuilt pools, and run their recipes, or remove them")
-    lines = [*_list_names(names, "unsearchable artifact"), *advice] if names else []
+    lines = [*_name_lines(names, "unsearchable artifact"), *advice] if names else []
     return found | dict.fromkeys(unlisted), lines
 
 
-def _clean(
-    stores: "RowStores", affected: Collection[Path], applies: bool, keeps_artifacts: bool
+def _clean_remnants(
+    stores: "RowStores", affected_folders: Collection[Path], applies: bool, keeps_artifacts: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Find folders that may contain forgotten rows, and remove them if `applies`.
 
@@ -175,8 +179,8 @@ def _clean(
     """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
-    found = [entry for entry in find_remnants(stores, affected) if not (keeps_artifacts and entry.is_artifact)]
-    lines = [*_list_names([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
+    found = [entry for entry in find_remnants(stores, affected_folders) if not (keeps_artifacts and entry.is_artifact)]
+    lines = [*_name_lines([f"{entry.folder}  {entry.reason}" for entry in found if not entry.is_manual], "folder")]
     busy = remove_remnants(found) if applies else []
     lines += [f"in use: {folder}; run the same command later" for folder in busy]
     if len(lines) > 1:
@@ -187,7 +191,7 @@ def _clean(
     return {"remnants": found, "in_use": busy}, lines
 
 
-def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
+def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
     """Search a hub dataset for forgotten rows; remove them if `applies`.
 
     Print the result, and exit with status 1 if rows remain.
@@ -199,12 +203,12 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
     terminal.log_to_stderr()
-    hub_repo.check_repo_name(name)
+    hub_repo.check_repo_name(dataset)
     removals = read_removals(root)
     if not removals.entries:
         raise UsageError("the removal list is empty", root, "put rows on it with `corpusmill forget`")
-    repo = hub_repo.HubRepo.open(name, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
-    record = root / REMOVALS_FOLDER / "published" / f"{name.replace('/', '--')}.json"
+    repo = hub_repo.HubRepo.open(dataset, open_hub(root, os.environ), hub_repo.hf_token(os.environ))
+    record = root / REMOVALS_FOLDER / "published" / f"{dataset.replace('/', '--')}.json"
     search = RepoSearch(removals, load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
     now, options = functools.partial(datetime.datetime.now, datetime.UTC), {"applies": applies}
     with repo.limit_requests(), locked(record):
@@ -216,8 +220,8 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         lines.append(f"entries removed: {len(removal.removed):,}, large files deleted: {len(removal.objects):,}")
     elif applies:
         lines.append("nothing was removed" + ", since --keep-history is set" * keeps_history)
-    lines += _list_names(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
-    lines += _list_names(removal.unread, "unsearchable file")
+    lines += _name_lines(sorted({*itertools.chain(*removal.remaining.values())}), "remaining file")
+    lines += _name_lines(removal.unread, "unsearchable file")
     if removal.remaining and removal.has_forgotten_head:
         lines.append("a branch still ends with forgotten rows; rebuild, and run `corpusmill nemotron publish` first")
     elif removal.remaining and not applies:
@@ -231,7 +235,7 @@ def _unpublish(name: str, root: Path, applies: bool, keeps_history: bool, as_jso
         raise typer.Exit(1)
 
 
-def _list_names(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
+def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
     """Yield the count of names with its noun, then a line for each of the first names."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])

@@ -15,7 +15,7 @@ from pipeline_assets.build.removal_staleness import has_listed_rows
 from pipeline_assets.build.run import HUB_TRIES, open_hub
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.commands.options import Content
-from pipeline_assets.commands.terminal import as_command, echo
+from pipeline_assets.commands.terminal import echo, format_command
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
 from pipeline_assets.corpus.readers.hub_files import HubFiles, is_repo_name
@@ -88,7 +88,7 @@ def folder_or_commit(
         raise type(error)(what, error.where or None, error.fix) from None
 
 
-def hub_source(
+def hub_source_section(
     hub: HubFiles,
     dataset: str,
     config: str,
@@ -97,13 +97,13 @@ def hub_source(
     rules: Sequence[str],
     seed: str,
     split: str = "train",
-    text: str = "text",
+    text_column: str = "text",
 ) -> dict[str, Any]:
     """Return the `sources` section that reads a config of a hub dataset.
 
-    The dataset's card names the licence and the files; if the card has no configs, the file names decide which files
-    are read. The column names come from the first file; `text` is the column with the text. `amount`, `rules` and
-    `seed` are values of the section. Raise UsageError if the config, the split or the text column does not exist.
+    Licence and files come from the dataset's card; if the card has no configs, the files are found by their names.
+    The other columns are named after columns of the first file. `amount`, `rules` and `seed` are copied into the
+    section. Raise UsageError if the config, the split or the text column does not exist.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -132,9 +132,9 @@ def hub_source(
     else:
         metadata, _ = read_footer(hub, dataset, commit, first)
         names = metadata.schema.to_arrow_schema().names
-    if text not in names:
+    if text_column not in names:
         fix = "set `sources.0.columns.text` in the recipe to the column that holds the text"
-        raise UsageError(f"column `{text}` not found among {', '.join(names)}", where, fix)
+        raise UsageError(f"column `{text_column}` not found among {', '.join(names)}", where, fix)
     licence = hub_configs.parse_card_metadata(hub_configs.read_card(hub, dataset, commit), where).get("license")
     return {
         "kind": "hub",
@@ -146,7 +146,8 @@ def hub_source(
         "files": recipe_patterns(patterns, matches, [file.path for file in listing]),
         "domain": "web",
         "license_tag": licence_table().match_tag(licence) or UNKNOWN if isinstance(licence, str) else UNKNOWN,
-        "columns": {"text": text} | {key: name if name in names else None for key, name in _USUAL_COLUMNS.items()},
+        "columns": {"text": text_column}
+        | {key: name if name in names else None for key, name in _USUAL_COLUMNS.items()},
         "rules": list(rules),
         "language": None,
         "amount": amount,
@@ -154,14 +155,14 @@ def hub_source(
     }
 
 
-def recipe_patterns(patterns: Sequence[str], files: Sequence[str], listed: Sequence[str]) -> list[str]:
-    """Return recipe patterns that select exactly `files` from the paths `listed`.
+def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_paths: Sequence[str]) -> list[str]:
+    """Return recipe patterns that select exactly `files` from `listed_paths`.
 
-    `patterns`, from a dataset card, are converted to fnmatch, whose `*` also matches `/`. If the converted patterns
-    select other files, the escaped name of each file is returned.
+    `card_patterns` are the patterns of a dataset card. They are converted to fnmatch patterns, whose `*` also matches
+    `/`. If these select other files, the escaped name of each file is returned instead.
     """
-    converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in patterns]
-    matches = [path for path in listed if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
+    converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in card_patterns]
+    matches = [path for path in listed_paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
     return converted if matches == list(files) else [glob.escape(path) for path in files]
 
 
@@ -186,7 +187,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     folders: dict[Path, Path] = {}
     for pattern in patterns:
         matches = sorted(Path(match).absolute() for match in glob.glob(pattern, recursive=True))
-        sealed = [folder for match in matches if (folder := _sealed_folder(match)) is not None]
+        sealed = [folder for match in matches if (folder := _find_sealed_folder(match)) is not None]
         if not sealed:
             raise UsageError("no sealed source matches", pattern, "choose folders that contain a manifest.json")
         new = {match.resolve(): match for match in sealed if match.resolve() not in folders}
@@ -196,7 +197,7 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     return list(folders.values())
 
 
-def _sealed_folder(match: Path) -> Path | None:
+def _find_sealed_folder(match: Path) -> Path | None:
     """Find a sealed folder by its path, one of its files, or its FOLDER.manifest.json."""
     sibling = match.with_name(match.name.removesuffix(f".{MANIFEST_FILE}"))
     folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
@@ -207,7 +208,7 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
     """Warn if an artifact to copy out of the data root has rows on the removal list."""
     manifest = try_read_manifest(folder)
     if manifest is not None and has_listed_rows(root, manifest):
-        command = as_command("forget", "--data", root)
+        command = format_command("forget", "--data", root)
         echo(f"warning: {folder} has rows of the removal list; {command} prints how to rebuild it", err=True)
 
 
@@ -262,7 +263,7 @@ def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
         yield Path(path), manifest
 
 
-def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
+def sealed_targets_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
     """Map roles to targets of artifacts below a folder; UsageError if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
@@ -277,17 +278,17 @@ def sealed_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
     return targets
 
 
-def folder_and_patterns(inputs: Sequence[str], in_folder: str) -> tuple[Path, list[str]]:
+def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Path, list[str]]:
     """Return the common absolute folder of inputs, and a pattern in it for each input.
 
-    Inputs are files, folders, or patterns as a shell reads them. A folder stands for its files that match `in_folder`.
-    Raise UsageError if an input matches neither a file nor a folder.
+    An input is a file, a folder or a shell pattern. A folder stands for its files that match `folder_pattern`. Raise
+    UsageError if an input matches neither a file nor a folder.
     """
     patterns = []
     for text in inputs:
         path = os.path.abspath(text) if text else ""
         if os.path.isdir(path):
-            patterns.append(os.path.join(path, in_folder))
+            patterns.append(os.path.join(path, folder_pattern))
         elif os.path.exists(path) or glob.glob(path, recursive=True):
             patterns.append(path)
         else:

@@ -38,7 +38,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line of single counts, then a line or table for each group of counts."""
     plain = {name: value for name, value in counts.items() if isinstance(value, int | str) and value}
     if plain:
-        yield f"  {', '.join(f'{_spell_out(name)} {_format_value(value)}' for name, value in plain.items())}"
+        yield f"  {', '.join(f'{_spell_out(name)} {_format_count(value)}' for name, value in plain.items())}"
     for name, group in counts.items():
         if not isinstance(group, Mapping) or not group:
             continue
@@ -46,7 +46,7 @@ def _count_lines(counts: Mapping[str, Any]) -> Iterator[str]:
             rows = _table_rows(_spell_out(name), group)
             yield from (f"  {line}" for line in align(rows, range(1, len(rows[0]))))
         elif any(group.values()):
-            parts = (f"{_format_value(value)} {key}" for key, value in group.items() if value)
+            parts = (f"{_format_count(value)} {key}" for key, value in group.items() if value)
             yield f"  {_spell_out(name)}: {', '.join(parts)}"
 
 
@@ -55,7 +55,7 @@ def _table_rows(title: str, groups: Mapping[str, Mapping[str, Any]]) -> list[tup
     columns = dict.fromkeys(
         name for counts in groups.values() for name, value in counts.items() if isinstance(value, int | str) and value
     )
-    rows = [(name, *(_format_value(counts.get(column, 0)) for column in columns)) for name, counts in groups.items()]
+    rows = [(name, *(_format_count(counts.get(column, 0)) for column in columns)) for name, counts in groups.items()]
     return [(title, *map(_spell_out, columns)), *rows]
 
 
@@ -63,5 +63,5 @@ def _spell_out(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _format_value(value: int | str) -> str:
-    return f"{value:,}" if isinstance(value, int) else value
+def _format_count(count: int | str) -> str:
+    return f"{count:,}" if isinstance(count, int) else count

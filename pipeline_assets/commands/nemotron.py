@@ -12,10 +12,16 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
-from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify, upstream_targets
+from pipeline_assets.commands.inputs import (
+    folder_or_commit,
+    local_folder,
+    sealed_targets_below,
+    slugify,
+    upstream_targets,
+)
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, SectionOptions
-from pipeline_assets.commands.terminal import as_command, echo, print_lines
+from pipeline_assets.commands.terminal import echo, format_command, print_lines
 from pipeline_assets.corpus.nemotron import dataset_section, sections
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
 from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
@@ -83,7 +89,7 @@ def pools(
 
     build.build_targets(targets, artifact_lines)
     commands = (
-        as_command("nemotron", "publish", f"OWNER/{target.partition}", build.out_dir / target.folder)
+        format_command("nemotron", "publish", f"OWNER/{target.partition}", build.out_dir / target.folder)
         for target in targets
         if target.kind.name == nemotron.CANDIDATE_POOLS.name
     )
@@ -177,7 +183,7 @@ def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
     The other splits are only normalised. A folder in hub layout stands for the rows that it was built from. Raise
     UsageError if no rows are sealed.
     """
-    targets = sealed_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
+    targets = sealed_targets_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:
         for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
             targets.setdefault(rows.role, rows)
@@ -192,7 +198,7 @@ def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
 
 
 def _build_dataset(
-    verb: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: BuildOptions
+    command_name: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: BuildOptions
 ) -> None:
     build = build.with_absolute_root()
     revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
@@ -208,7 +214,7 @@ def _build_dataset(
         known = {dataset_key(name): efforts for name, efforts in dataset_section.EFFORTS.items()}
         efforts = known.get(dataset_key(section["dataset"]), {})
         section["reasoning_effort"] = {split: effort for split, effort in efforts.items() if split in section["splits"]}
-    name = "-".join([verb, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
+    name = "-".join([command_name, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
     recipe = {"system": "nemotron", "name": name, **content, "datasets": [section]}
     build.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pipeline_assets.build.target import Target
-from pipeline_assets.commands.terminal import as_command
+from pipeline_assets.commands.terminal import format_command
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 
@@ -36,9 +36,9 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
         f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}' for folder in sets[-1:]
     )
     yield "next steps:"
-    yield f"  {as_command('dropped', lossy.folder) if lossy else as_command('verify', last, '--upstream')}"
-    yield f"  {as_command('peek', last)}"
-    yield f"  {as_command('trace', last, '--row', 0)}"
+    yield f"  {format_command('dropped', lossy.folder) if lossy else format_command('verify', last, '--upstream')}"
+    yield f"  {format_command('peek', last)}"
+    yield f"  {format_command('trace', last, '--row', 0)}"
 
 
 def _row_count(artifact: Artifact) -> int:

@@ -67,9 +67,9 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         marks = get_args(hints[name])
         section = next((mark for mark in marks if isinstance(mark, SectionOptions)), None)
         if section is not None:
-            keys = list(_keys(section))
+            keys = list(_key_options(section))
             flat_parameters |= {key.parameter.name: key.parameter for key in keys}
-            options |= {key.path: _option_name(key.parameter.name) for key in keys}
+            options |= {key.dotted_key: _option_name(key.parameter.name) for key in keys}
             parts[name] = functools.partial(_collect_content, keys)
         elif dataclasses.is_dataclass(hints[name]):
             flat_parameters |= {field.name: field for field in signature_parameters(hints[name])}
@@ -138,37 +138,37 @@ def option_finder(by_section_key: Mapping[str, str], by_full_key: Mapping[str, s
 
 
 @dataclasses.dataclass(frozen=True)
-class _Key:
+class _KeyOption:
     """Recipe key that a command sets with an option."""
 
-    path: str  # dotted, within the section
+    dotted_key: str  # within the section
     parameter: inspect.Parameter
-    empty: object  # value of the key without the option; ... omits the key
+    unset_value: object  # value of the key without the option; ... omits the key
 
 
-def _option_name(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _option_name(parameter_name: str) -> str:
+    return f"--{parameter_name.replace('_', '-')}"
 
 
 def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-def _keys(marked: SectionOptions) -> Iterator[_Key]:
-    for path, field, option in _fields(marked.section):
-        if marked.keys is None or path in marked.keys:
+def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
+    for path, field, option in _fields_with_options(section_options.section):
+        if section_options.keys is None or path in section_options.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
-            kind, low, high = _option_type(field.annotation), *_bounds(field)
-            default = _default(field, option)
+            kind, low, high = _option_type(field.annotation), *_integer_bounds(field)
+            default = _option_default(field, option)
             annotation = kind | None if default is None else kind
             info = typer.Option(f"--{word}", *option.other_names, help=option.help, min=low, max=high)
             parameter = _parameter(word.replace("-", "_"), Annotated[annotation, info], default)
             has_null = type(None) in get_args(field.annotation)
             empty = None if has_null and (field.is_required() or field.default is None) else ...
-            yield _Key(path, parameter, [] if kind == list[str] else empty)
+            yield _KeyOption(path, parameter, [] if kind == list[str] else empty)
 
 
-def _default(field: FieldInfo, option: Option) -> object:
+def _option_default(field: FieldInfo, option: Option) -> object:
     """Return an option's own default, or the default of its recipe key.
 
     Return `Parameter.empty` if the key is required. Return None if its default is not a bool, int or str: the section
@@ -181,15 +181,17 @@ def _default(field: FieldInfo, option: Option) -> object:
     return field.default if isinstance(field.default, bool | int | str) else None
 
 
-def _fields(section: type[pydantic.BaseModel], within: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
+def _fields_with_options(
+    section: type[pydantic.BaseModel], prefix: str = ""
+) -> Iterator[tuple[str, FieldInfo, Option]]:
     """Yield key, field and option for each `Option` of a section and nested sections."""
     for name, field in section.model_fields.items():
         option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
         if option is not None:
-            yield f"{within}{name}", field, option
+            yield f"{prefix}{name}", field, option
         else:
             for nested in sections_in(field.annotation):
-                yield from _fields(nested, f"{within}{name}.")
+                yield from _fields_with_options(nested, f"{prefix}{name}.")
 
 
 def _option_type(annotation: Any) -> Any:
@@ -200,7 +202,7 @@ def _option_type(annotation: Any) -> Any:
     return next((kind for kind in (bool, int) if kind in kinds), str)
 
 
-def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
+def _integer_bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     """Return the minimum and maximum of an integer field; None if unlimited."""
     limits = {
         name: getattr(mark, name) for mark in field.metadata for name in ("ge", "gt", "le", "lt") if hasattr(mark, name)
@@ -209,12 +211,12 @@ def _bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     return limits["gt"] + 1 if "gt" in limits else low, limits["lt"] - 1 if "lt" in limits else high
 
 
-def _collect_content(keys: list[_Key], values: Mapping[str, Any]) -> Content:
+def _collect_content(key_options: list[_KeyOption], values: Mapping[str, Any]) -> Content:
     content: Content = {}
-    for key in keys:
-        value = key.empty if values[key.parameter.name] is None else values[key.parameter.name]
+    for key in key_options:
+        value = key.unset_value if values[key.parameter.name] is None else values[key.parameter.name]
         if value is not ...:
-            *sections, last = key.path.split(".")
+            *sections, last = key.dotted_key.split(".")
             part = content
             for section in sections:
                 part = part.setdefault(section, {})
@@ -222,5 +224,5 @@ def _collect_content(keys: list[_Key], values: Mapping[str, Any]) -> Content:
     return content
 
 
-def _fill_dataclass(options: type[Any], values: Mapping[str, Any]) -> object:
-    return options(**{field.name: values[field.name] for field in dataclasses.fields(options)})
+def _fill_dataclass(options_class: type[Any], values: Mapping[str, Any]) -> object:
+    return options_class(**{field.name: values[field.name] for field in dataclasses.fields(options_class)})

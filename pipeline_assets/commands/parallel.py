@@ -22,7 +22,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 
 ParallelRecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
-_DEFAULT_FILES, _DEFAULT_SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
+_DEFAULT_FILE_PATTERNS, _DEFAULT_SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
 _DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
@@ -31,7 +31,9 @@ def sample(
     dataset: Annotated[
         str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
     ] = "wmt/wmt14",
-    files: Annotated[list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")] = _DEFAULT_FILES,
+    files: Annotated[
+        list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")
+    ] = _DEFAULT_FILE_PATTERNS,
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _DEFAULT_SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,

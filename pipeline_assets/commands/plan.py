@@ -21,7 +21,7 @@ from pipeline_assets.corpus.packing.mixture_estimate import MixtureEstimate, Sou
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.plan import ArtifactPlan, RecipePlan, limit_warnings, plan_recipe
 
-_INDENT, _WIDTH, _MAX_LISTED = "  ", 120, 2
+_INDENT, _LINE_WIDTH, _MAX_LISTED = "  ", 120, 2
 _UNITS_BY_FIGURE = {"bytes_fetched": "to fetch", "bytes_read": "of files", "rows": "rows read", "tokens": "tokens"}
 
 
@@ -46,10 +46,10 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     return all(check.fits for check in planned.disk_checks)
 
 
-def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
+def _plan_json(recipe_plan: RecipePlan, root: Path) -> dict[str, Any]:
     return {
-        "bytes_fetched_to_plan": planned.fetched_bytes,
-        "bytes_to_fetch": planned.missing_bytes,
+        "bytes_fetched_to_plan": recipe_plan.fetched_bytes,
+        "bytes_to_fetch": recipe_plan.missing_bytes,
         "artifacts": [
             {
                 "artifact": entry.status.target.kind.name,
@@ -61,45 +61,45 @@ def _plan_json(planned: RecipePlan, root: Path) -> dict[str, Any]:
                 "sample": entry.sample,
                 "planned": entry.figures,
                 "disk_bytes": entry.disk_bytes,
-                "outcome": _outcomes(entry),
+                "outcome": _figure_outcomes(entry),
             }
-            for entry in planned.artifacts
+            for entry in recipe_plan.artifacts
         ],
-        "mixture": None if planned.mixture is None else asdict(planned.mixture),
-        "kept_work_bytes": planned.kept_bytes,
-        "room": [vars(check) | {"fits": check.fits} for check in planned.disk_checks],
-        "warnings": _warning_lines(planned),
+        "mixture": None if recipe_plan.mixture is None else asdict(recipe_plan.mixture),
+        "kept_work_bytes": recipe_plan.kept_bytes,
+        "room": [vars(check) | {"fits": check.fits} for check in recipe_plan.disk_checks],
+        "warnings": _warning_lines(recipe_plan),
     }
 
 
-def _plan_lines(plan: RecipePlan, title: str) -> Iterator[str]:
+def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
     """Yield the title, the lines of each kind, the mixture, totals and warnings."""
     yield title
-    if plan.fetched_bytes:
-        yield f"planning fetched {terminal.format_bytes(plan.fetched_bytes)} to the cache: listing and footers"
+    if recipe_plan.fetched_bytes:
+        yield f"planning fetched {terminal.format_bytes(recipe_plan.fetched_bytes)} to the cache: listing and footers"
     by_kind: dict[str, list[ArtifactPlan]] = {}
-    for entry in plan.artifacts:
+    for entry in recipe_plan.artifacts:
         by_kind.setdefault(entry.status.target.kind.name, []).append(entry)
     for kind, artifacts in by_kind.items():
         yield from _kind_lines(kind, artifacts)
-    if plan.mixture is not None:
+    if recipe_plan.mixture is not None:
         yield "mixture, estimated before filters and deduplication"
-        yield from (f"{_INDENT}{_source_line(source)}" for source in plan.mixture.sources)
-        rows = plan.mixture.possible_rows
+        yield from (f"{_INDENT}{_source_line(source)}" for source in recipe_plan.mixture.sources)
+        rows = recipe_plan.mixture.possible_rows
         few = {0: "less than one row is", 1: "about 1 row is"}
         yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
-    if plan.to_build:
+    if recipe_plan.to_build:
         yield "total"
-        yield f"{_INDENT}to fetch: {terminal.pluralize(plan.missing_bytes, 'byte')}"
-        on_disk = sum(entry.disk_bytes or 0 for entry in plan.artifacts)
+        yield f"{_INDENT}to fetch: {terminal.pluralize(recipe_plan.missing_bytes, 'byte')}"
+        on_disk = sum(entry.disk_bytes or 0 for entry in recipe_plan.artifacts)
         yield f"{_INDENT}on disk: about {terminal.format_bytes(on_disk)}, if every document is kept"
-        if plan.kept_bytes:
-            yield f"{_INDENT}kept work: about {terminal.format_bytes(plan.kept_bytes)} more on disk"
-        for check in plan.disk_checks:
+        if recipe_plan.kept_bytes:
+            yield f"{_INDENT}kept work: about {terminal.format_bytes(recipe_plan.kept_bytes)} more on disk"
+        for check in recipe_plan.disk_checks:
             fits = "" if check.fits else ": too little"
             needed = f"{terminal.format_bytes(check.needed)} needed by known figures, " if check.needed else ""
             yield f"{_INDENT}{check.folder}: {needed}{terminal.format_bytes(check.free)} free{fits}"
-    yield from (f"WARNING {warning}" for warning in _warning_lines(plan))
+    yield from (f"WARNING {warning}" for warning in _warning_lines(recipe_plan))
 
 
 def _source_line(source: SourceEstimate) -> str:
@@ -124,25 +124,25 @@ def _shortage_warnings(mixture: MixtureEstimate) -> Iterator[str]:
             yield f"{short}; {fewer}or raise its max_epochs"
 
 
-def _warning_lines(plan: RecipePlan) -> list[str]:
+def _warning_lines(recipe_plan: RecipePlan) -> list[str]:
     return [
-        *limit_warnings(plan),
-        *(_shortage_warnings(plan.mixture) if plan.mixture is not None else ()),
+        *limit_warnings(recipe_plan),
+        *(_shortage_warnings(recipe_plan.mixture) if recipe_plan.mixture is not None else ()),
         *(
             f"{check.folder}: needs {terminal.format_bytes(check.needed)}, but only "
             f"{terminal.format_bytes(check.free)} are free; free some, or set another --data"
-            for check in plan.disk_checks
+            for check in recipe_plan.disk_checks
             if not check.fits
         ),
     ]
 
 
-def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
+def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Iterator[str]:
     """Yield a kind's lines: counts by state, the first artifacts, and totals."""
-    states = Counter(entry.status.condition for entry in artifacts)
-    yield f"{kind}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
-    unbuilt = [entry for entry in artifacts if not entry.status.matches_recipe]
-    for number, entry in enumerate((unbuilt or artifacts)[:_MAX_LISTED], 1):
+    states = Counter(entry.status.condition for entry in artifact_plans)
+    yield f"{kind_name}: " + ", ".join(f"{count:,} {state}" for state, count in states.items())
+    unbuilt = [entry for entry in artifact_plans if not entry.status.matches_recipe]
+    for number, entry in enumerate((unbuilt or artifact_plans)[:_MAX_LISTED], 1):
         status = entry.status
         reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
         more = f", and {len(unbuilt) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(unbuilt) else ""
@@ -158,20 +158,20 @@ def _kind_lines(kind: str, artifacts: Sequence[ArtifactPlan]) -> Iterator[str]:
             source = f"{entry.status.target.partition} " * (len(unbuilt) > 1)
             yield f"{_INDENT}{source}reads {files}, {terminal.pluralize(groups, 'row group')}, {rows}"
     if unbuilt:
-        yield from _wrap(_planned_figures(unbuilt))
+        yield from _wrap(_format_planned_figures(unbuilt))
     disk_bytes = [entry.disk_bytes for entry in unbuilt if entry.disk_bytes is not None]
     if disk_bytes:
         on_disk, basis = terminal.format_bytes(sum(disk_bytes)), "estimate" if any(disk_bytes) else "links to the input"
         yield f"{_INDENT}{on_disk} on disk ({basis})"
-    yield from _wrap(_real_figures([outcome for entry in artifacts for outcome in _outcomes(entry)]))
+    yield from _wrap(_format_real_figures([outcome for entry in artifact_plans for outcome in _figure_outcomes(entry)]))
 
 
-def _outcomes(plan: ArtifactPlan) -> Sequence[FigureOutcome]:
-    manifest = plan.status.manifest
-    return figure_outcomes(manifest) if plan.status.matches_recipe and manifest is not None else []
+def _figure_outcomes(artifact_plan: ArtifactPlan) -> Sequence[FigureOutcome]:
+    manifest = artifact_plan.status.manifest
+    return figure_outcomes(manifest) if artifact_plan.status.matches_recipe and manifest is not None else []
 
 
-def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
+def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
     """Format planned totals, grouped by their basis, which follows in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS_BY_FIGURE:
@@ -182,7 +182,7 @@ def _planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
     return "; ".join(f"{', '.join(totals)} ({basis})" for basis, totals in by_basis.items())
 
 
-def _real_figures(figures: Sequence[FigureOutcome]) -> str:
+def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
     """Format real totals, each with the deviation of the planned from the real total.
 
     Figures without a planned or a real value do not count.
@@ -208,4 +208,4 @@ def _format_figure(name: str, value: float) -> str:
 
 
 def _wrap(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=2 * _INDENT)
+    return textwrap.wrap(text, _LINE_WIDTH, initial_indent=_INDENT, subsequent_indent=2 * _INDENT)

@@ -97,13 +97,13 @@ def _find_publishable(folder: Path) -> Path:
     return last[0]
 
 
-def _repo_lines(repo: "HubRepo", parent: str | None, owners: Collection[str], public: bool) -> Iterator[str]:
-    if parent is not None:
-        yield f"{repo.url} exists, at {parent}"
-        if public and (repo.access_settings() or {}).get("private"):
+def _repo_lines(repo: "HubRepo", head_commit: str | None, owners: Collection[str], is_public: bool) -> Iterator[str]:
+    if head_commit is not None:
+        yield f"{repo.url} exists, at {head_commit}"
+        if is_public and (repo.access_settings() or {}).get("private"):
             yield "the repository is private; --public only affects new ones: make it public on its page"
         return
-    yield f"{repo.url} will be created, {'public' if public else 'private'}"
+    yield f"{repo.url} will be created, {'public' if is_public else 'private'}"
     owner = repo.name.partition("/")[0]
     if owner not in owners:
         yield f"the token belongs to {', '.join(owners)} and may lack permission to create it for {owner}"

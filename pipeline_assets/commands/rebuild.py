@@ -90,7 +90,7 @@ def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
             yield _INDENT + line
 
 
-def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
+def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator[str]:
     step = outcome.step
     if outcome.rebuilt is None:
         yield "an input differs after its rebuild"
@@ -115,10 +115,10 @@ def _outcome_lines(outcome: "StepOutcome", copy: Path | None) -> Iterator[str]:
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
         yield "changed since the seal:" if outcome.versions else unchanged
         yield from (f"{_INDENT}{version.name}: {version.sealed} → {version.current}" for version in outcome.versions)
-    if copy is not None:
-        yield f"kept in {copy}"
+    if copy_folder is not None:
+        yield f"kept in {copy_folder}"
         if outcome.verdict == "different" and step.sealed_folder is not None:
-            yield f"for details: {terminal.as_command('diff', step.sealed_folder, copy)}"
+            yield f"for details: {terminal.format_command('diff', step.sealed_folder, copy_folder)}"
     if outcome.verdict == "damaged" and step.sealed_folder is not None:
         yield "the rebuilt copy matches the manifest; the sealed files do not"
         yield f"to repair it: {repair_hint(step.sealed_folder)}"
@@ -195,7 +195,7 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         more = (
             [f"and {len(lines) - _MAX_SHOWN_LINES:,} more; --json gives all"] if len(lines) > _MAX_SHOWN_LINES else []
         )
-        yield from _section_lines(part.replace("_", " "), [*lines[:_MAX_SHOWN_LINES], *more])
+        yield from _titled_lines(part.replace("_", " "), [*lines[:_MAX_SHOWN_LINES], *more])
     counts = [
         (
             _describe_count(count.name),
@@ -205,13 +205,13 @@ def _diff_lines(comparison: "Comparison") -> Iterator[str]:
         )
         for count in comparison.counts
     ]
-    yield from _section_lines("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
+    yield from _titled_lines("counts", terminal.align([("", "A", "B", "change"), *counts], number_columns=(1, 2, 3)))
     for changes in comparison.documents:
         title = "documents" if changes.part is None else f"documents of {changes.part}"
-        yield from _section_lines(title, _document_lines(changes))
+        yield from _titled_lines(title, _document_lines(changes))
 
 
-def _section_lines(title: str, lines: Sequence[str]) -> Iterator[str]:
+def _titled_lines(title: str, lines: Sequence[str]) -> Iterator[str]:
     if lines:
         yield title
         yield from (f"  {line}" for line in lines)

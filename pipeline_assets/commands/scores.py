@@ -16,9 +16,9 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
-from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_below, slugify
+from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets_below, slugify
 from pipeline_assets.commands.options import Content, SectionOptions
-from pipeline_assets.commands.terminal import align, as_command, pluralize, print_lines
+from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -89,7 +89,7 @@ def score(
     if against is not None:
         print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap_lines(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*target.folder.parts[:3])) for target in scored[0]}))
-    command = as_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
+    command = format_command("nemotron", "subsets", "--in-dir", run.root / folders, "--out-dir", run.root)
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
@@ -122,7 +122,7 @@ def subsets(
     artifact = build_targets([target], build.run, build.strict, _subset_lines)
     with contextlib.suppress(UsageError):  # rows that name no dataset cannot be published
         collect_splits([artifact])
-        command = as_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
+        command = format_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
         print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
 
 
@@ -140,7 +140,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 def sealed_scores(folder: Path) -> list[Target]:
     """Return targets of the scores below a folder, with inputs; UsageError if none."""
-    if not (scores := [*sealed_below(folder, NLL_SCORES).values()]):
+    if not (scores := [*sealed_targets_below(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
 
@@ -156,12 +156,12 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 
 
 def _write_scoring_recipe(
-    pool: str, revision: str | None, subdir: str | None, scoring: Content, model: str, build: BuildOptions
+    pool: str, revision: str | None, subdir: str | None, scoring: Content, model_name: str, build: BuildOptions
 ) -> NemotronRecipe:
     """Write and return the recipe that scores pools of a data root, folder or hub."""
     ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), build.run
-    sealed = [] if folder is None or subdir else [*sealed_below(folder, CANDIDATE_POOLS).values()]
+    sealed = [] if folder is None or subdir else [*sealed_targets_below(folder, CANDIDATE_POOLS).values()]
     if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
         raise UsageError("the pools have no rows", pool, "choose pools with rows")
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
@@ -172,7 +172,7 @@ def _write_scoring_recipe(
         folders = [str(target.folder) for target in sealed] or [pool]
         pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
-    name = "-".join(["score", *map(slugify, [*names, model])])
+    name = "-".join(["score", *map(slugify, [*names, model_name])])
     recipe, _ = build.write_recipe(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
     print_lines(recipe.warnings(), err=True)
     return recipe
@@ -243,12 +243,12 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
 
 
-def _gap_lines(first: Sequence[Target], second: Sequence[Target], run: Run) -> list[str]:
+def _gap_lines(model_scores: Sequence[Target], against_scores: Sequence[Target], run: Run) -> list[str]:
     from pipeline_assets.corpus.scoring.score_gap import compare_scores
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = StagingView(Path(scratch))
-        with scored_splits(first, run, folder) as base, scored_splits(second, run, folder) as other:
+        with scored_splits(model_scores, run, folder) as base, scored_splits(against_scores, run, folder) as other:
             gap = compare_scores(base, other)
             rows = gap.table_rows()
             return [*align(rows, range(1, len(rows[0]))), *gap.warnings()]

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 HELP_PANEL = "Also"  # title of the section of the help that lists these options
-_PREFIX = "CORPUSMILL_"
+_VARIABLE_PREFIX = "CORPUSMILL_"
 # Read by the UI, the server's containers and the log; those of Modal are checked where they are read.
 _OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_INPUT LOG OWNERS PORT REPORTS
     SERVER_LOGS TAGS WEBHOOK"""
 
 
-def _setting(*names: str, **properties: Any) -> Any:
+def _setting_option(*names: str, **properties: Any) -> Any:
     return typer.Option(*names, show_default=False, rich_help_panel=HELP_PANEL, **properties)
 
 
@@ -29,22 +29,29 @@ class Settings:
     """
 
     workers: Annotated[
-        int | None, _setting("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.")
+        int | None,
+        _setting_option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none."),
     ] = None
-    engine: Annotated[Literal["local", "ray"] | None, _setting(help="Workers of this machine, or of Ray.")] = None
-    log_every: Annotated[int | None, _setting(min=1, metavar="N", help="Seconds between progress lines.")] = None
-    verbose: Annotated[bool, _setting("--verbose", help="Print debug logs, digests and passed checks.")] = False
-    memory_mib: Annotated[int | None, _setting(min=1, metavar="N", help="MiB for deduplication; the rest spills.")] = (
+    engine: Annotated[Literal["local", "ray"] | None, _setting_option(help="Workers of this machine, or of Ray.")] = (
         None
     )
-    keep_work: Annotated[bool, _setting("--keep-work", help="Keep finished tasks for the next version.")] = False
-    faiss_gpu: Annotated[int | None, _setting(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
-    launcher: Annotated[Literal["local", "modal"] | None, _setting(help="Score shards here, or on Modal.")] = None
+    log_every: Annotated[int | None, _setting_option(min=1, metavar="N", help="Seconds between progress lines.")] = None
+    verbose: Annotated[bool, _setting_option("--verbose", help="Print debug logs, digests and passed checks.")] = False
+    memory_mib: Annotated[
+        int | None, _setting_option(min=1, metavar="N", help="MiB for deduplication; the rest spills.")
+    ] = None
+    keep_work: Annotated[bool, _setting_option("--keep-work", help="Keep finished tasks for the next version.")] = False
+    faiss_gpu: Annotated[int | None, _setting_option(min=0, metavar="N", help="GPU for faiss; default: the first.")] = (
+        None
+    )
+    launcher: Annotated[Literal["local", "modal"] | None, _setting_option(help="Score shards here, or on Modal.")] = (
+        None
+    )
     modal_cost_limit: Annotated[
-        float | None, _setting("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
+        float | None, _setting_option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
     ] = None
     modal_split_cost_limit: Annotated[
-        float | None, _setting("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
+        float | None, _setting_option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
     ] = None
 
 
@@ -52,7 +59,7 @@ def export_settings(values: Mapping[str, Any]) -> None:
     """Set the environment variables of all settings that the user passed."""
     for name, value in values.items():
         if value is not None and value is not False:
-            os.environ[_PREFIX + name.upper()] = "1" if value is True else str(value)
+            os.environ[_VARIABLE_PREFIX + name.upper()] = "1" if value is True else str(value)
 
 
 def invalid_settings(variables: Mapping[str, str]) -> list[str]:
@@ -76,21 +83,21 @@ def misspelled_settings(variables: Mapping[str, str]) -> list[str]:
     """Describe unused variables whose names are similar to a setting's."""
     from pipeline_assets.build.run import SETTINGS
 
-    known = {setting.variable.removeprefix(_PREFIX) for setting in SETTINGS} | {*_OTHER_VARIABLES.split()}
+    known = {setting.variable.removeprefix(_VARIABLE_PREFIX) for setting in SETTINGS} | {*_OTHER_VARIABLES.split()}
     known |= {field.name.upper() for field in dataclasses.fields(Settings)}
-    unread = {name.removeprefix(_PREFIX) for name in variables if name.startswith(_PREFIX)} - known
+    unread = {name.removeprefix(_VARIABLE_PREFIX) for name in variables if name.startswith(_VARIABLE_PREFIX)} - known
     near = {name: difflib.get_close_matches(name, sorted(known), n=1) for name in sorted(unread)}
     return [
-        f"{_PREFIX}{name} is not a setting, unlike {_PREFIX}{found[0]}"
+        f"{_VARIABLE_PREFIX}{name} is not a setting, unlike {_VARIABLE_PREFIX}{found[0]}"
         for name, found in near.items()
         if found and not name.startswith("MODAL_")
     ]
 
 
-def signature_parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
+def signature_parameters(options_class: type[Any]) -> Iterator[inspect.Parameter]:
     """Yield a keyword-only parameter for each field of a dataclass of options."""
-    hints = get_type_hints(options, include_extras=True)
-    for field in dataclasses.fields(options):
+    hints = get_type_hints(options_class, include_extras=True)
+    for field in dataclasses.fields(options_class):
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
         yield inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default

@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.text_export import check_named_output, check_out
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
-from pipeline_assets.commands.inputs import hub_source, resolve_commit, slugify
+from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
@@ -51,16 +51,16 @@ _DOCS_PAGE = Path("docs/stage2_mixture.md")
 _STATISTICS_SUFFIX = ".json"
 
 
-def _hub_section(dataset: str, keys: Content, run: Run, output: Path | None) -> Content:
+def _hub_section(dataset: str, keys: Content, run: Run, output_file: Path | None) -> Content:
     """Return the section of a hub source, named after the output file or the dataset."""
-    name = None if output is None else slugify(plain_stem(output.name))
+    name = None if output_file is None else slugify(plain_stem(output_file.name))
     if name == "":
         what = "the file names the source, so its name must contain an ASCII letter or digit"
-        raise UsageError(what, output, "rename it")
+        raise UsageError(what, output_file, "rename it")
     hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
     tag = None if tag is None else licence_table().require_tag(tag, "--license")
     commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
-    section = hub_source(hub, dataset, config, commit, keys["amount"], (), "1", keys["split"], column)
+    section = hub_source_section(hub, dataset, config, commit, keys["amount"], (), "1", keys["split"], column)
     if tag is not None:
         section["license_tag"] = tag
     elif section["license_tag"] == UNKNOWN:
@@ -132,12 +132,12 @@ def filter(
     print_lines([f"  to read it in a recipe: {{kind: local, files: {files}, text_unit: line}}"])
 
 
-def _build_source(build: BuildOptions, step: str, section: Content, kind: str) -> Artifact:
-    name = f"{step}-{section['source']}"
+def _build_source(build: BuildOptions, command_name: str, section: Content, kind_name: str) -> Artifact:
+    name = f"{command_name}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = build.write_recipe(Stage2Recipe, content)
     with name_recipe_keys(path):
-        return build.build_targets([recipe.target(kind, section["source"])])
+        return build.build_targets([recipe.target(kind_name, section["source"])])
 
 
 def train(
@@ -153,7 +153,7 @@ def train(
     Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000
     """
     run = build.run
-    _log_to(log_file)
+    _log_to_file(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
         fix = "use a recipe with `kind: trained` in its `tokenizer`"
@@ -201,12 +201,12 @@ def process(
     Example: corpusmill stage2 process refinedweb_mixture --out-dir out
     """
     run = build.run
-    _log_to(log_file)
+    _log_to_file(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if tokenizer_path is not None:
         if recipe.shards is None:
             raise _no_shards_error(path)
-        sha256 = _check_tokenizer(recipe, tokenizer_path)
+        sha256 = _checked_tokenizer_hash(recipe, tokenizer_path)
         section = {
             "kind": "file",
             "family": "sentencepiece",
@@ -225,7 +225,7 @@ def process(
     _write_statistics(log_file, mixture_statistics(run.root / "stage2" / recipe.name))
 
 
-def _check_tokenizer(recipe: Stage2Recipe, file: Path) -> str:
+def _checked_tokenizer_hash(recipe: Stage2Recipe, file: Path) -> str:
     """Return a tokenizer file's sha256; UsageError if the recipe pins a different one."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
@@ -259,21 +259,23 @@ def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
     return _read_recipe(str(path), run.root)
 
 
-def _write_derived_recipe(path: Path, name: str, changes: Content, build: BuildOptions) -> tuple[Stage2Recipe, Path]:
+def _write_derived_recipe(
+    path: Path, name: str, tokenizer_changes: Content, build: BuildOptions
+) -> tuple[Stage2Recipe, Path]:
     """Write a copy of a recipe under a new name with a changed `tokenizer` section.
 
     With an external tokenizer, only the sources of the token shards are kept. Return the new recipe and its path.
     """
     content: Content = read_yaml(path)
-    tokenizer = content["tokenizer"] if changes.get("kind", "trained") == "trained" else {}
-    content |= {"name": slugify(name), "tokenizer": tokenizer | changes}
+    tokenizer = content["tokenizer"] if tokenizer_changes.get("kind", "trained") == "trained" else {}
+    content |= {"name": slugify(name), "tokenizer": tokenizer | tokenizer_changes}
     if not tokenizer:  # an external tokenizer needs no training corpora
         sharded = section_at(content, "shards", "sources")
         content["sources"] = [source for source in content["sources"] if source["source"] in sharded]
     return build.write_recipe(Stage2Recipe, content)
 
 
-def _log_to(file: Path | None) -> None:
+def _log_to_file(file: Path | None) -> None:
     if file is None:
         return
     check_output_file(file)

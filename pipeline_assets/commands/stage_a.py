@@ -11,7 +11,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
-from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source, resolve_commit, slugify
+from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, echo, join_first, log_to_stderr, print_answer, print_lines
@@ -32,7 +32,7 @@ from pipeline_assets.systems.stage_a import NORMALIZED, RAW, StageARecipe, manif
 NORMALIZED_DIR = "stage_a/normalized"
 _REJECT_LIMIT_KEY = "max_reject_fraction"
 # Datasets with a short name, each with its default config.
-_SHORT_NAMES = {
+_DATASET_BY_SHORT_NAME = {
     "fineweb-edu": ("HuggingFaceFW/fineweb-edu", "default"),
     "fineweb-2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
     "fineweb2": ("HuggingFaceFW/fineweb-2", "eng_Latn"),
@@ -55,7 +55,7 @@ def hf_configs(
     Example: corpusmill stage-a hf-configs --dataset fineweb-2 --lang asm --script Beng
     """
     log_to_stderr()
-    hub, (repo, _) = open_hub(out_dir.absolute(), os.environ), _resolve_name(dataset, "--dataset")
+    hub, (repo, _) = open_hub(out_dir.absolute(), os.environ), _resolve_short_name(dataset, "--dataset")
     commit = hub.resolve(repo, revision)
     configs = read_configs(hub, repo, commit)
     if not configs:
@@ -91,19 +91,21 @@ def hf_stream(
     hub, config = open_hub(build.out_dir.absolute(), os.environ), keys.get("config")
     sections = []
     for name in source:
-        repo, default = _resolve_name(name, "--source")
+        repo, default = _resolve_short_name(name, "--source")
         commit = resolve_commit(hub, repo, keys["revision"])
-        section = hub_source(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
+        section = hub_source_section(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
         sections.append(section | {key: keys[key] for key in keys if key == _REJECT_LIMIT_KEY})
     name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
     _build_sources(build, name, sections)
 
 
-def _resolve_name(name: str, option: str) -> tuple[str, str]:
+def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
     """Return the dataset that a name or short name stands for, and its default config."""
-    if name not in _SHORT_NAMES and name.count("/") != 1:
-        raise UsageError(f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(_SHORT_NAMES)}")
-    return _SHORT_NAMES.get(name, (name, "default"))
+    if name not in _DATASET_BY_SHORT_NAME and name.count("/") != 1:
+        raise UsageError(
+            f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(_DATASET_BY_SHORT_NAME)}"
+        )
+    return _DATASET_BY_SHORT_NAME.get(name, (name, "default"))
 
 
 def ingest_manifest(
@@ -204,9 +206,13 @@ def filter(
 
 
 def _build_sources(
-    build: BuildOptions, name: str, sections: Sequence[Content], up_to: Step = "normalized", refused: Sequence[str] = ()
+    build: BuildOptions,
+    name: str,
+    sections: Sequence[Content],
+    last_step: Step = "normalized",
+    refuse_licences: Sequence[str] = (),
 ) -> None:
-    build.build_recipe(StageARecipe, stage_a_recipe(slugify(name), sections, up_to, refused), _source_lines)
+    build.build_recipe(StageARecipe, stage_a_recipe(slugify(name), sections, last_step, refuse_licences), _source_lines)
 
 
 def _source_lines(artifact: Artifact) -> Iterator[str]:
@@ -215,20 +221,22 @@ def _source_lines(artifact: Artifact) -> Iterator[str]:
         yield f"  {manifest_copy_path(artifact.folder)}"
 
 
-def _files_section(kind: str, inputs: Sequence[str], in_folder: str) -> Content:
-    folder, patterns = folder_and_patterns(inputs, in_folder)
+def _files_section(kind: str, inputs: Sequence[str], folder_pattern: str) -> Content:
+    folder, patterns = folder_and_patterns(inputs, folder_pattern)
     return {"kind": kind, "path": str(folder), "files": patterns}
 
 
-def stage_a_recipe(name: str, sources: Sequence[Content], up_to: Step, refuse_licences: Sequence[str] = ()) -> Content:
-    """Return a stage A recipe that ends with the step `up_to`.
+def stage_a_recipe(
+    name: str, sources: Sequence[Content], last_step: Step, refuse_licences: Sequence[str] = ()
+) -> Content:
+    """Return a stage A recipe that ends with the step `last_step`.
 
     The recipe lacks later steps, so `status` does not report their artifacts as missing.
     """
     return {
         "system": "stage_a",
         "name": name,
-        "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": up_to},
+        "outputs": {"normalized_dir": NORMALIZED_DIR, "up_to": last_step},
         "refuse_licences": list(refuse_licences),
         "tokenizer": HarmonyRecipe().content(),
         "shard_text_bytes": SHARD_TEXT_BYTES,

@@ -15,12 +15,12 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
-_NEEDS_WORK = ("failed", "stale", "damaged", "interrupted")
+_STATES_NEEDING_WORK = ("failed", "stale", "damaged", "interrupted")
 _INDENT = "  "
 
 
 @dataclass(frozen=True)
-class KnownRecipe:
+class RecipeStatus:
     """A recipe with the states of its artifacts, or the error of reading its file."""
 
     name: str
@@ -31,12 +31,12 @@ class KnownRecipe:
     error: str | None = None
 
     @classmethod
-    def read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
+    def read(cls, name: str, path: Path, root: Path) -> "RecipeStatus":
         targets = SYSTEMS.read_recipe(path).targets()
         return cls(name, path, root, targets, inventory.artifact_statuses(root, targets))
 
     @classmethod
-    def try_read(cls, name: str, path: Path, root: Path) -> "KnownRecipe":
+    def try_read(cls, name: str, path: Path, root: Path) -> "RecipeStatus":
         """Read a recipe as `read` does, but record an error instead of raising it."""
         try:
             read_named_recipe(path)
@@ -53,11 +53,11 @@ class KnownRecipe:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
 
-    def command_for(self, entry: inventory.ArtifactStatus) -> str:
+    def command_for(self, artifact_status: inventory.ArtifactStatus) -> str:
         """Return the command that continues, rebuilds or repairs an artifact."""
-        is_sealing = entry.unfinished is not None and entry.unfinished.is_sealing
-        replace = ["--replace"] if entry.sealed in ("stale", "damaged") and not is_sealing else []
-        return terminal.as_command("run", self.name, *replace, "--data", self.root)
+        is_sealing = artifact_status.unfinished is not None and artifact_status.unfinished.is_sealing
+        replace = ["--replace"] if artifact_status.sealed in ("stale", "damaged") and not is_sealing else []
+        return terminal.format_command("run", self.name, *replace, "--data", self.root)
 
 
 def status(
@@ -76,10 +76,10 @@ def status(
     """
     terminal.require_root(data)
     if recipe is not None:
-        shown = recipes = [KnownRecipe.read(recipe, recipe_path(recipe, data), data)]
+        shown = recipes = [RecipeStatus.read(recipe, recipe_path(recipe, data), data)]
         orphans = list[inventory.Orphan]()
     else:
-        recipes = [KnownRecipe.try_read(name, path, data) for name, path in recipe_paths(data).items()]
+        recipes = [RecipeStatus.try_read(name, path, data) for name, path in recipe_paths(data).items()]
         shown = [known for known in recipes if known.is_listed]
         orphans = inventory.find_orphans(Lineage(data), [target for known in recipes for target in known.targets])
     untouched = [known.name for known in recipes if known not in shown]
@@ -102,14 +102,15 @@ def status(
         names = ", ".join(untouched)
         lines.append(f"nothing is built yet of any recipe: {names}; `corpusmill status NAME` lists missing artifacts")
     terminal.print_answer(as_json, content, lines)
-    needs_work = any(entry.condition in _NEEDS_WORK for known in shown for entry in known.artifacts)
+    needs_work = any(entry.condition in _STATES_NEEDING_WORK for known in shown for entry in known.artifacts)
     return not (needs_work or any(known.error for known in shown) or any(orphan.damage for orphan in orphans))
 
 
-def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
-    cells = [_cells(entry.condition, entry.target.folder, entry) for known in recipes for entry in known.artifacts]
+def _status_lines(recipes: Sequence[RecipeStatus], orphans: Sequence[inventory.Orphan], root: Path) -> Iterator[str]:
+    cells = [_row_cells(entry.condition, entry.target.folder, entry) for known in recipes for entry in known.artifacts]
     cells += [
-        _cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan) for orphan in orphans
+        _row_cells("damaged" if orphan.damage else "sealed", orphan.folder.relative_to(root), orphan)
+        for orphan in orphans
     ]
     rows = iter(terminal.align(cells, number_columns=(2, 3, 4)))
     for known in recipes:
@@ -131,31 +132,32 @@ def _status_lines(recipes: Sequence[KnownRecipe], orphans: Sequence[inventory.Or
         yield f"{_INDENT * 2}{orphan.damage or f'{orphan.name} {orphan.digest}'}"
 
 
-def _cells(state: str, folder: Path, entry: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
+def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | inventory.Orphan) -> tuple[str, ...]:
     sizes = [
-        terminal.pluralize(count, unit[:-1]) if count is not None else "" for unit, count in vars(entry.size).items()
+        terminal.pluralize(count, unit[:-1]) if count is not None else "" for unit, count in vars(artifact.size).items()
     ]
-    sealed = "" if entry.sealed_at is None else f"sealed {terminal.format_age(entry.sealed_at)} ago"
+    sealed = "" if artifact.sealed_at is None else f"sealed {terminal.format_age(artifact.sealed_at)} ago"
     return (state, str(folder), *sizes, sealed)
 
 
-def _explain_state(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str | None:
+def _explain_state(artifact_status: inventory.ArtifactStatus, recipe_status: RecipeStatus) -> str | None:
     """Return the reason for an artifact's state, or None.
 
     For a damaged, failed or interrupted artifact, the text also has the command to run.
     """
-    unfinished, reason = entry.unfinished, entry.reason
-    if entry.condition == "damaged":
-        reason = f"{reason}; to repair it: {known.command_for(entry)}"
-    elif entry.condition == "failed":
-        reason = f"{reason}; this check blocks downstream builds; to run it again: {known.command_for(entry)}"
+    unfinished, reason = artifact_status.unfinished, artifact_status.reason
+    run_command = recipe_status.command_for(artifact_status)
+    if artifact_status.condition == "damaged":
+        reason = f"{reason}; to repair it: {run_command}"
+    elif artifact_status.condition == "failed":
+        reason = f"{reason}; this check blocks downstream builds; to run it again: {run_command}"
     if unfinished is None:
         return reason
-    if entry.condition not in ("building", "interrupted"):
+    if artifact_status.condition not in ("building", "interrupted"):
         leftovers = ", ".join(folder.name for folder in unfinished.folders)
         advice = f"a crash left {leftovers} next to it, which is not needed: remove it"
         return f"{reason}; {advice}" if reason else advice
-    earlier = "" if entry.sealed == "missing" else f"; sealed earlier: {entry.sealed}"
+    earlier = "" if artifact_status.sealed == "missing" else f"; sealed earlier: {artifact_status.sealed}"
     earlier += f" ({reason})" if earlier and reason else ""
     shards = ", ".join(
         f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in unfinished.finished_shards.items()
@@ -163,36 +165,38 @@ def _explain_state(entry: inventory.ArtifactStatus, known: KnownRecipe) -> str |
     progress = f"finished: {shards}" if shards else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
         progress = "all shards are finished, the seal was interrupted"
-    command = "`corpusmill pull` it again" if unfinished.is_pull else known.command_for(entry)
+    command = "`corpusmill pull` it again" if unfinished.is_pull else run_command
     resume = "" if unfinished.builder is not None else f"; to continue: {command}"
     return f"{_describe_builder(unfinished)}; {progress}{earlier}{resume}"
 
 
-def _describe_builder(unfinished: inventory.PartialBuild) -> str:
-    builder = unfinished.builder
+def _describe_builder(partial_build: inventory.PartialBuild) -> str:
+    builder = partial_build.builder
     if builder is None:
-        return f"stopped {terminal.format_age(unfinished.last_write)} ago"
+        return f"stopped {terminal.format_age(partial_build.last_write)} ago"
     if builder.pid is None:
         return "another process is building it"
     since = "" if builder.since is None else f", for {terminal.format_age(builder.since)}"
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _artifact_json(entry: inventory.ArtifactStatus, known: KnownRecipe) -> dict[str, Any]:
-    is_pull = entry.unfinished is not None and entry.unfinished.is_pull
+def _artifact_json(artifact_status: inventory.ArtifactStatus, recipe_status: RecipeStatus) -> dict[str, Any]:
+    is_pull = artifact_status.unfinished is not None and artifact_status.unfinished.is_pull
     return {
-        "artifact": entry.target.kind.name,
-        "partition": entry.target.partition,
-        "name": entry.target.name,
-        "folder": known.root / entry.target.folder,
-        "state": entry.condition,
-        "sealed": entry.sealed,
-        "reason": entry.reason,
-        "digest": entry.manifest.digest if entry.manifest else None,
-        "checks": entry.checks,
-        **asdict(entry.size),
-        "sealed_at_utc": entry.sealed_at,
-        "unfinished": entry.unfinished,
-        "go_on": None if entry.condition != "interrupted" or is_pull else known.command_for(entry),
-        "mend": known.command_for(entry) if entry.condition == "damaged" else None,
+        "artifact": artifact_status.target.kind.name,
+        "partition": artifact_status.target.partition,
+        "name": artifact_status.target.name,
+        "folder": recipe_status.root / artifact_status.target.folder,
+        "state": artifact_status.condition,
+        "sealed": artifact_status.sealed,
+        "reason": artifact_status.reason,
+        "digest": artifact_status.manifest.digest if artifact_status.manifest else None,
+        "checks": artifact_status.checks,
+        **asdict(artifact_status.size),
+        "sealed_at_utc": artifact_status.sealed_at,
+        "unfinished": artifact_status.unfinished,
+        "go_on": None
+        if artifact_status.condition != "interrupted" or is_pull
+        else recipe_status.command_for(artifact_status),
+        "mend": recipe_status.command_for(artifact_status) if artifact_status.condition == "damaged" else None,
     }

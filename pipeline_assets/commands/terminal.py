@@ -60,15 +60,15 @@ _COLOURS_BY_STATE |= dict.fromkeys(("failed", "FAILED", "damaged", "differs", "f
 Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
-def data_root(folder: Path | None, typed: Path | None) -> Path:
-    """Return the data root: `typed`, else the root of `folder`, else CORPUSMILL_DATA.
+def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
+    """Return the data root: `explicit_root`, else the root of `folder`, else CORPUSMILL_DATA.
 
     If all three are missing, raise UsageError for a command with a `folder`, and return `data` for the others.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest
 
-    root = typed or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
+    root = explicit_root or (find_data_root(folder) if folder else None) or os.environ.get("CORPUSMILL_DATA")
     if folder is not None and root is None:
         require_manifest(folder)  # raises its own error if the folder is not an artifact
         raise UsageError("the folder is not inside a data root", folder, "pass the data root of its inputs with --data")
@@ -84,7 +84,7 @@ def require_root(root: Path) -> Path:
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
     """Print lines as they are produced, with a colour for a state that starts a line."""
     for line in lines:
-        echo(color_state(line) if isinstance(line, str) else line, err=err)
+        echo(colour_state(line) if isinstance(line, str) else line, err=err)
 
 
 def echo(line: Line, err: bool = False) -> None:
@@ -107,7 +107,7 @@ def echo(line: Line, err: bool = False) -> None:
         typer.echo(text, err=err, color=False if is_plain else None)
 
 
-def color_state(line: str) -> Line:
+def colour_state(line: str) -> Line:
     """Return a line with its first word in colour if the word is a state."""
     match = _FIRST_WORD.match(line)
     colour = _COLOURS_BY_STATE.get(match[2]) if match is not None else None
@@ -134,9 +134,9 @@ def format_bytes(count: float) -> str:
     return pluralize(round(count), "byte")
 
 
-def format_age(then: datetime.datetime) -> str:
+def format_age(moment: datetime.datetime) -> str:
     """Format the time since a moment in the largest unit that gives at least 2: `3 h`."""
-    seconds = max(0, int((datetime.datetime.now(datetime.UTC) - then).total_seconds()))
+    seconds = max(0, int((datetime.datetime.now(datetime.UTC) - moment).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
@@ -165,14 +165,14 @@ def align(rows: Sequence[tuple[str, ...]], number_columns: Collection[int] = ())
     ]
 
 
-def as_command(*words: object) -> str:
+def format_command(*words: object) -> str:
     """Return a command of this program, quoted for the shell."""
     return shlex.join(["corpusmill", *map(str, words)])
 
 
 def running_command() -> str:
     """Return the running command as typed, quoted for the shell."""
-    return as_command(*sys.argv[1:])
+    return format_command(*sys.argv[1:])
 
 
 @contextlib.contextmanager

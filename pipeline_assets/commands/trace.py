@@ -159,8 +159,8 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
         "shard": text.part.shard,
         "shard_row": text.part.shard_row,
         "made_of": [{"file": file, "row": row} for file, row in text.derivation],
-        "source": _row_json(source),
-        "answers": [_row_json(answer) for answer in answers],
+        "source": _source_row_json(source),
+        "answers": [_source_row_json(answer) for answer in answers],
         "source_digest": text.source.digest,
         "license_tag": text.source.license_tag,
         "license_evidence": text.source.license_evidence,
@@ -169,7 +169,7 @@ def _traced_json(traced: "TracedRow") -> dict[str, Any]:
     }
 
 
-def _row_json(row: "AnySourceRow") -> dict[str, Any]:
+def _source_row_json(row: "AnySourceRow") -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
@@ -189,7 +189,7 @@ def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
     for entry in followed:
         groups.setdefault(entry.store.display_names.group, []).append(followed_json(entry))
     lines = [str(row), *(line for entry in followed for line in _followed_lines(entry))]
-    terminal.print_answer(as_json, {"source": _row_json(row), **groups}, lines)
+    terminal.print_answer(as_json, {"source": _source_row_json(row), **groups}, lines)
 
 
 def _followed_lines(followed: "FollowedRow") -> Iterator[str]:

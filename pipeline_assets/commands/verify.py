@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipeline_assets.trust.result import Verification
 
 _MAX_SHOWN_FINDINGS = 50
-_GROUP_NAMES = ("files of the artifacts", "parts of files in the hub cache", "source files")
+_TASK_GROUP_NAMES = ("files of the artifacts", "parts of files in the hub cache", "source files")
 
 
 def verify(
@@ -52,104 +52,104 @@ def verify(
     root = terminal.data_root(folder, data) if upstream else None
     terminal.log_to_stderr()
     scope = VerificationScope(root, drawn, content, WORKERS.read(os.environ), LOG_EVERY.read(os.environ))
-    result = scan_chain(folder, scope, SYSTEMS.label_names)
-    read_and_check(result)
+    verification = scan_chain(folder, scope, SYSTEMS.label_names)
+    read_and_check(verification)
     report = None
     if as_json:
         provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
-        report = verification_json(result, {"corpusmill": version("corpusmill"), **machine})
-    terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(result)))
-    return not result.findings
+        report = verification_json(verification, {"corpusmill": version("corpusmill"), **machine})
+    terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(verification)))
+    return not verification.findings
 
 
-def _verification_lines(result: "Verification") -> Iterator[str]:
-    for finding in result.findings[:_MAX_SHOWN_FINDINGS]:
+def _verification_lines(verification: "Verification") -> Iterator[str]:
+    for finding in verification.findings[:_MAX_SHOWN_FINDINGS]:
         yield f"{finding.where}: {finding.what}"
-    if len(result.findings) > _MAX_SHOWN_FINDINGS:
-        yield f"… and {len(result.findings) - _MAX_SHOWN_FINDINGS:,} more; --json lists them"
-    if result.scope.root is not None:
-        cells = [_artifact_cells(artifact, result) for artifact in result.chain.artifacts]
+    if len(verification.findings) > _MAX_SHOWN_FINDINGS:
+        yield f"… and {len(verification.findings) - _MAX_SHOWN_FINDINGS:,} more; --json lists them"
+    if verification.scope.root is not None:
+        cells = [_artifact_cells(artifact, verification) for artifact in verification.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))
-    if result.hub is not None and result.hub.listed:
-        hub = result.hub
+    if verification.hub is not None and verification.hub.listed:
+        hub = verification.hub
         total = terminal.pluralize(len(hub.whole) + len(hub.in_part) + len(hub.unavailable), "input file")
         yield (
             f"hub cache: {len(hub.whole):,} of {total} complete, {len(hub.in_part):,} in part "
-            f"({_describe_hashed(hub.tasks, result)}), {len(hub.unavailable):,} missing"
+            f"({_describe_hashed_bytes(hub.tasks, verification)}), {len(hub.unavailable):,} missing"
         )
-    if result.sources is not None and result.sources.listed:
-        yield _sources_line(result, result.sources)
-    yield from _unread_lines(result)
-    yield from _repair_lines(result)
-    yield _summary(result)
-    yield result.chain.artifacts[0].manifest.digest
+    if verification.sources is not None and verification.sources.listed:
+        yield _sources_line(verification, verification.sources)
+    yield from _unread_lines(verification)
+    yield from _repair_lines(verification)
+    yield _summary_line(verification)
+    yield verification.chain.artifacts[0].manifest.digest
 
 
-def _repair_lines(result: "Verification") -> Iterator[str]:
+def _repair_lines(verification: "Verification") -> Iterator[str]:
     """Yield the repair command of each artifact with a damaged file."""
-    damaged = {finding.where for finding in result.findings}
-    for artifact in result.chain.artifacts:
+    damaged = {finding.where for finding in verification.findings}
+    for artifact in verification.chain.artifacts:
         if damaged & {artifact.folder / file.path for file in artifact.manifest.storage}:
             yield f"to repair it: {repair_hint(artifact.folder)}"
 
 
-def _artifact_cells(artifact: Artifact, result: "Verification") -> tuple[str, ...]:
+def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[str, ...]:
     digest = artifact.manifest.digest
-    tasks = [task for task in result.tasks if task.owner == digest]
-    read = [task for task in tasks if result.task_state(task) != "not_read"]
-    word = "DAMAGED" if result.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
+    tasks = [task for task in verification.tasks if task.owner == digest]
+    read = [task for task in tasks if verification.task_state(task) != "not_read"]
+    word = "DAMAGED" if verification.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     size = sum(task.bytes for task in read)
     files = terminal.pluralize(len(tasks), "file")
     files = files if len(read) == len(tasks) else f"{len(read):,} of {files}"
     return word, artifact.manifest.kind, artifact.manifest.name, files, terminal.pluralize(size, "byte")
 
 
-def _sources_line(result: "Verification", sources: "SourceFolderCheck") -> str:
-    unchanged = [task for task in sources.tasks if result.task_state(task) != "damaged"]
-    folders = f"; folder not found: {', '.join(map(str, sources.missing))}" if sources.missing else ""
+def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck") -> str:
+    unchanged = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
+    folders = f"; folder not found: {', '.join(map(str, folder_check.missing))}" if folder_check.missing else ""
     return (
-        f"source files: {len(unchanged):,} of {terminal.pluralize(sources.listed, 'input file')} unchanged "
-        f"({_describe_hashed(unchanged, result)}), {len(sources.findings):,} changed, "
-        f"{len(sources.unavailable):,} missing{folders}"
+        f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed, 'input file')} unchanged "
+        f"({_describe_hashed_bytes(unchanged, verification)}), {len(folder_check.findings):,} changed, "
+        f"{len(folder_check.unavailable):,} missing{folders}"
     )
 
 
-def _describe_hashed(tasks: Sequence[HashTask], result: "Verification") -> str:
+def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: "Verification") -> str:
     size = sum(task.bytes for task in tasks)
-    hashed = sum(task.bytes for task in tasks if result.task_state(task) != "not_read")
+    hashed = sum(task.bytes for task in tasks if verification.task_state(task) != "not_read")
     return f"{terminal.pluralize(size, 'byte')}, " + ("all hashed" if hashed == size else f"{hashed:,} of them hashed")
 
 
-def _describe_contents(result: "Verification") -> str:
+def _describe_content_hashes(verification: "Verification") -> str:
     """Describe the comparison of compressed files' content hashes, or its omission."""
-    if result.content_errors:
-        correct = result.content_errors.count(None)
-        return f"; content hashes of compressed files match: {correct:,} of {len(result.content_errors):,}"
-    if result.unread_contents:
-        return f"; content hashes of compressed files not recomputed: {result.unread_contents:,} (--content)"
+    if verification.content_errors:
+        correct = verification.content_errors.count(None)
+        return f"; content hashes of compressed files match: {correct:,} of {len(verification.content_errors):,}"
+    if verification.unread_contents:
+        return f"; content hashes of compressed files not recomputed: {verification.unread_contents:,} (--content)"
     return ""
 
 
-def _summary(result: "Verification") -> str:
-    files, size = len(result.tasks) + result.scan_finding_count, result.intact_bytes
-    word = "intact" if result.verdict.startswith("intact") else result.verdict.upper()
-    missing = len(result.chain.missing)
-    rest = _describe_contents(result)
+def _summary_line(verification: "Verification") -> str:
+    files, size = len(verification.tasks) + verification.scan_finding_count, verification.intact_bytes
+    word = "intact" if verification.verdict.startswith("intact") else verification.verdict.upper()
+    missing = len(verification.chain.missing)
+    rest = _describe_content_hashes(verification)
     are_missing = "is missing, with its inputs" if missing == 1 else "are missing, with their inputs"
     rest += f"; {terminal.pluralize(missing, 'upstream artifact')} {are_missing}" if missing else ""
     match = f"{terminal.pluralize(files, 'file')} match{'es its manifest' if files == 1 else ' their manifests'}"
-    checked = f"{len(result.intact_tasks):,} of {match}, {terminal.pluralize(size, 'byte')}"
-    if result.scope.sample is None or not result.unread_tasks:
+    checked = f"{len(verification.intact_tasks):,} of {match}, {terminal.pluralize(size, 'byte')}"
+    if verification.scope.sample is None or not verification.unread_tasks:
         return f"{word}: {checked}{rest}"
     checked += "; of the others, only names and sizes were compared"
-    return f"{word} of a sample ({result.percent_read:.1f} % of bytes): {checked}{rest}"
+    return f"{word} of a sample ({verification.percent_read:.1f} % of bytes): {checked}{rest}"
 
 
-def _unread_lines(result: "Verification") -> Iterator[str]:
+def _unread_lines(verification: "Verification") -> Iterator[str]:
     parts = []
-    for group, name in zip(result.task_groups, _GROUP_NAMES, strict=True):
-        unread = [task for task in group if result.task_state(task) == "not_read"]
+    for group, name in zip(verification.task_groups, _TASK_GROUP_NAMES, strict=True):
+        unread = [task for task in group if verification.task_state(task) == "not_read"]
         if unread:
             size = sum(task.bytes for task in unread)
             parts.append(f"{len(unread):,} of {len(group):,} {name}, {terminal.pluralize(size, 'byte')}")

@@ -15,8 +15,8 @@ from pipeline_assets.commands.terminal import (
     VERBOSE_VARIABLE,
     Root,
     Workers,
-    as_command,
     echo,
+    format_command,
     log_to_stderr,
     pluralize,
     print_lines,
@@ -67,7 +67,7 @@ def demo(
         for extra in missing[system]:
             echo(f"skipped {system}, which needs the extra {extra}: {install_hint(extra)}")
     where = "" if data == Path("data/demo") else f" DATA={shlex.quote(str(data))}"
-    echo(f"view the result:  make ui{where}   (or: {as_command('ui', '--data', data)})")
+    echo(f"view the result:  make ui{where}   (or: {format_command('ui', '--data', data)})")
 
 
 def missing_extras(system: System) -> list[str]:

@@ -11,7 +11,7 @@ import typer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
-from pipeline_assets.commands.terminal import Workers, align, as_command, format_bytes, log_to_stderr, print_lines
+from pipeline_assets.commands.terminal import Workers, align, format_bytes, format_command, log_to_stderr, print_lines
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter, read_line_blocks
 from pipeline_assets.corpus.formats.memmap import INPUT_IDS_FILE, META_FILE, open_packed
 from pipeline_assets.corpus.sealed_shards import shard_rows
@@ -93,7 +93,7 @@ def smoke(
 
 def format_summary(build_result: str, commands: Sequence[Sequence[object]]) -> list[str]:
     """Return lines with the result of a smoke run and commands to inspect it."""
-    return ["", f"{build_result}; to inspect the result:", *(f"  {as_command(*words)}" for words in commands)]
+    return ["", f"{build_result}; to inspect the result:", *(f"  {format_command(*words)}" for words in commands)]
 
 
 def _total_bytes(path: Path) -> int:

@@ -12,7 +12,7 @@ from healing_build import DATASET
 from refusals import refusal
 
 from pipeline_assets.build.recipe_writing import write_new_recipe
-from pipeline_assets.commands.inputs import folder_and_patterns, hub_source, recipe_patterns
+from pipeline_assets.commands.inputs import folder_and_patterns, hub_source_section, recipe_patterns
 from pipeline_assets.commands.stage_a import stage_a_recipe
 from pipeline_assets.corpus.readers.hub_configs import Config, find_split_files
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -100,7 +100,7 @@ def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., s
     commit = publish({"README.md": CARD, "data/a.parquet": page, "data/extra/b.parquet": page})
 
     def files(config: str) -> list[str]:
-        section = hub_source(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
+        section = hub_source_section(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
         return [*section["files"]]
 
     assert files("default") == ["data/a.parquet"]
@@ -114,7 +114,7 @@ def test_a_dataset_without_a_format_that_hub_sources_read_is_refused_with_a_way_
 ) -> None:
     commit = publish({"README.md": b"A card.\n", "train.csv": b"text\na page\n"})
 
-    told = refusal(lambda: hub_source(hub_files, DATASET, "default", commit, {"documents": 1}, (), "0"))
+    told = refusal(lambda: hub_source_section(hub_files, DATASET, "default", commit, {"documents": 1}, (), "0"))
 
     fix = "download it, and run corpusmill init pages --input FOLDER"
     assert told == f"{DATASET}@{commit}: no file of the dataset is Parquet or JSON lines; {fix}"
@@ -147,7 +147,7 @@ def test_a_hub_source_of_json_lines_has_the_files_that_the_card_means(
     books = {"books/train/0.jsonl": LINES, "books/train/1.jsonl": LINES, "books/test/0.jsonl": LINES}
     commit = publish({"README.md": LINES_CARD} | dict.fromkeys(names, packed) | books)
 
-    section = hub_source(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
+    section = hub_source_section(hub_files, DATASET, config, commit, {"documents": 1}, (), "0")
 
     assert section["files"] == files
     assert section["columns"] == {"text": "text", "id": "id", "created_at": None, "license": None}
