@@ -48,7 +48,7 @@ def main() -> None:
 
     from pipeline_assets.code_location import build_definitions
     from pipeline_assets.instance import open_instance
-    from pipeline_assets.sealed_sensor import build_sensor, report_sealed
+    from pipeline_assets.sealed_sensor import build_sealed_sensor, report_sealed
     from pipeline_assets.systems.registry import SYSTEMS
     from resources.store import Hub, Store, Tokenizer
 
@@ -75,8 +75,8 @@ def main() -> None:
 
             report_sealed(recipes[:0], root, instance)  # warm-up: excludes one-time loading
             figures["first report"] = cpu_s(lambda: report_sealed(recipes, root, instance))
-            tick(build_sensor(recipes, root))
-            sensor = build_sensor(recipes, root)
+            tick(build_sealed_sensor(recipes, root))
+            sensor = build_sealed_sensor(recipes, root)
             figures["scan without news"] = cpu_s(lambda: tick(sensor))
             observer = next(
                 sensor for sensor in build_definitions(root).sensors or [] if sensor.name == "external_sources"

@@ -36,7 +36,7 @@ PACKAGES = (
     *("accelerate", "gigatoken", "httpx2", "huggingface_hub", "msgspec", "numpy", "pyarrow", "pydantic", "pyyaml"),
     *("safetensors", "tiktoken", "tokenizers", "torch", "transformers", "zstandard"),
 )
-_ROW_TOKENS = 1024  # tokens per row to convert a batch of rows to tokens if MAX_LENGTH is not set
+_DEFAULT_ROW_TOKENS = 1024  # tokens per row to convert a batch of rows to tokens if MAX_LENGTH is not set
 # Environment variables of `modal run`, and the options of `corpusmill nemotron score` that they set.
 _OPTION_BY_VARIABLE = {
     "CANDIDATE_DATASET_ID": "--pool",
@@ -64,7 +64,7 @@ def build_image(extra_packages: Sequence[str]) -> modal.Image:
 
 
 app = modal.App(SETTINGS.app)
-files, scores = (
+files_volume, scores_volume = (
     modal.Volume.from_name(name, create_if_missing=True, version=2, environment_name=SETTINGS.environment)
     for name in SETTINGS.volumes
 )
@@ -72,7 +72,7 @@ if modal.is_local():
     image = build_image(os.environ.get("CORPUSMILL_MODAL_PACKAGES", "").split())
 else:
     image = modal.Image.debian_slim()
-container_env: dict[str, str | None] = {
+container_variables: dict[str, str | None] = {
     name: value for name, value in os.environ.items() if name.startswith(("CORPUSMILL_MODAL_", "HF_ENDPOINT"))
 }
 
@@ -95,8 +95,8 @@ def _portable_errors() -> Iterator[None]:
 
 @app.function(
     image=image,
-    env=container_env,
-    volumes={str(FILES_FOLDER): files},
+    env=container_variables,
+    volumes={str(FILES_FOLDER): files_volume},
     secrets=[modal.Secret.from_name(SETTINGS.secret, required_keys=["HF_TOKEN"])] if SETTINGS.secret else [],
     timeout=86_400,
     startup_timeout=SETTINGS.startup_s,
@@ -112,17 +112,17 @@ def fetch(request: str) -> str:
 
     with _portable_errors():
         fetch_files(json.loads(request), HubFiles(FILES_FOLDER))
-        _commit(files)
+        _commit(files_volume)
     return request
 
 
 @app.function(
     image=image,
-    env={**container_env, "HF_HUB_OFFLINE": "1"},
+    env={**container_variables, "HF_HUB_OFFLINE": "1"},
     gpu=None if SETTINGS.gpu == NO_GPU else f"{SETTINGS.gpu}:{SETTINGS.gpus}",
     cpu=SETTINGS.cpu,
     memory=round(SETTINGS.memory_gib * 1024),
-    volumes={str(FILES_FOLDER): files, str(SCORES_FOLDER): scores},
+    volumes={str(FILES_FOLDER): files_volume, str(SCORES_FOLDER): scores_volume},
     timeout=SETTINGS.timeout_s,
     startup_timeout=SETTINGS.startup_s,
     scaledown_window=SETTINGS.scaledown_s,
@@ -137,13 +137,13 @@ def score(request: str) -> str:
     content = json.loads(request)
     with _portable_errors():
         if not modal.is_local():  # make visible what other containers wrote since this one started
-            scores.reload()
+            scores_volume.reload()
             if not is_fetched(content, FILES_FOLDER):
-                files.reload()  # not always: Modal refuses it while a file is open, and weights may be open
+                files_volume.reload()  # not always: Modal refuses it while a file is open, and weights may be open
         try:
             receipt = score_remote(content, FILES_FOLDER, SCORES_FOLDER)
         finally:  # also after an interrupt by preemption
-            _commit(scores)
+            _commit(scores_volume)
     return receipt.to_bytes().decode()
 
 
@@ -157,7 +157,7 @@ def parse_batch_size(variables: Mapping[str, str]) -> str:
     """Convert BATCH_SIZE, in rows if below 512, to tokens; UsageError if invalid."""
     from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 
-    numbers = {"MAX_LENGTH": _ROW_TOKENS}
+    numbers = {"MAX_LENGTH": _DEFAULT_ROW_TOKENS}
     for name in ("BATCH_SIZE", "MAX_LENGTH"):
         text = variables.get(name) or str(numbers[name])
         if not text.isdecimal() or len(text) > 18 or int(text) < 1:

@@ -41,7 +41,7 @@ def build_assets(recipe: Recipe, root: Path, recipe_by_folder: events.RecipeByFo
     `recipe_by_folder` maps an artifact's folder to the name of the recipe that builds the artifact.
     """
     by_kind = events.targets_by_kind(recipe)
-    return [_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
+    return [_recipe_asset(recipe, targets[0].kind, targets, root, recipe_by_folder) for targets in by_kind.values()]
 
 
 def dagster_name(name: str) -> str:
@@ -54,7 +54,7 @@ def dagster_name(name: str) -> str:
     return name if is_allowed else f"{valid}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
-def _asset(
+def _recipe_asset(
     recipe: Recipe, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: events.RecipeByFolder
 ) -> dg.AssetsDefinition:
     by_partition, externals = {target.partition: target for target in targets}, external_assets(targets, root)
@@ -72,7 +72,7 @@ def _asset(
         kind,
         targets,
         root,
-        deps=[*_deps(recipe, targets, recipe_by_folder), *externals],
+        deps=[*_asset_deps(recipe, targets, recipe_by_folder), *externals],
         code_version=events.code_version(kind, targets, externals),
         partitions=None if None in by_partition else partitions,
         find_target=find_target,
@@ -125,14 +125,16 @@ def build_asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
         partition = context.partition_key if context.has_partition_key else None
-        with as_failure(root, context.retry_number):
+        with raise_dagster_failures(root, context.retry_number):
             run = store.make_run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:
                 yield from _build(context, key, *find_target(partition, run))
                 return
             chosen = targets if partition is None else [find_target(partition, run)[0]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
-            yield from _check_results(kind, key, {target.partition: run_checks(target, root) for target in sealed})
+            yield from _asset_check_results(
+                kind, key, {target.partition: run_checks(target, root) for target in sealed}
+            )
 
     return asset
 
@@ -150,25 +152,27 @@ def _build(
         metadata=artifact_metadata(built.artifact, SYSTEMS.kinds, built.was_current),
         data_version=dg.DataVersion(built.artifact.manifest.digest),
     )
-    yield from _check_results(target.kind, key, {target.partition: built.checks})
+    yield from _asset_check_results(target.kind, key, {target.partition: built.checks})
 
 
-def _deps(recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.RecipeByFolder) -> list[dg.AssetDep]:
+def _asset_deps(
+    recipe: Recipe, targets: Sequence[Target], recipe_by_folder: events.RecipeByFolder
+) -> list[dg.AssetDep]:
     names = frozenset(recipe_by_folder.values())
     pairs: dict[dg.AssetKey, list[tuple[str | None, str | None]]] = {}
     for target in targets:
-        for key, upstream in events.upstream_keys(target, recipe.name, recipe_by_folder, names).items():
+        for key, upstream in events.upstream_by_key(target, recipe.name, recipe_by_folder, names).items():
             pairs.setdefault(key, []).extend((entry.partition, target.partition) for entry in upstream)
     return [dg.AssetDep(key, partition_mapping=partition_mapping(mapped)) for key, mapped in pairs.items()]
 
 
-def partition_mapping(pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
+def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """Return the mapping for pairs of upstream and downstream partitions.
 
     Return None if Dagster's default is right: one of the assets has no partitions, or all pairs have equal names.
     """
     mapped: dict[str, list[str]] = {}
-    for upstream, downstream in pairs:
+    for upstream, downstream in partition_pairs:
         if upstream is None or downstream is None:
             return None
         mapped.setdefault(upstream, []).append(downstream)
@@ -201,7 +205,7 @@ def _has_other_partition(partition: str | None, target: Target) -> bool:
     return is_other or any(_has_other_partition(partition, upstream) for upstream in target.upstream)
 
 
-def _check_results(
+def _asset_check_results(
     kind: Kind, key: dg.AssetKey, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckResult]:
     for check in kind.checks:
@@ -214,10 +218,10 @@ def _check_results(
 
 
 @contextlib.contextmanager
-def as_failure(root: Path, retries: int) -> Iterator[None]:
+def raise_dagster_failures(root: Path, retry_number: int) -> Iterator[None]:
     """Raise dg.Failure for an InputError, but dg.RetryRequested for a TransientError.
 
-    `retries` is the number of the step's earlier retries; messages about full disks name `root`.
+    `retry_number` is the number of the step's earlier retries; messages about full disks name `root`.
     """
     try:
         with os_errors_explained(root):
@@ -227,4 +231,4 @@ def as_failure(root: Path, retries: int) -> Iterator[None]:
         failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
         if not isinstance(error, TransientError):
             raise failure from error
-        raise dg.RetryRequested(_RETRY_POLICY.max_retries, _RETRY_POLICY.calculate_delay(retries + 1)) from failure
+        raise dg.RetryRequested(_RETRY_POLICY.max_retries, _RETRY_POLICY.calculate_delay(retry_number + 1)) from failure

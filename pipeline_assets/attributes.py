@@ -18,17 +18,17 @@ _NEVER_BUILT_GROUP = "never_built"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
-def add_attributes(assets: Assets, used_groups: Collection[str], scheduled: Collection[str]) -> Assets:
+def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recipes: Collection[str]) -> Assets:
     """Return assets with owners, tags, groups and automation conditions.
 
-    Groups that are not in `used_groups` are merged into the group `never_built`. If all assets that read an external
-    input are in one group, the input joins that group; assets in `never_built` are ignored unless there are no others.
-    If the sensor for automation conditions is on in the UI, assets of `scheduled` recipes are built after each build of
-    an input.
+    Groups that are not in `used_groups` are merged into the group `never_built`. An external input joins the group of
+    the assets that read it, if they are all in one group; assets in `never_built` count only if no others read it.
+    Assets of `scheduled_recipes` get a condition by which they are built after each build of an input. It has an effect
+    only while Dagster's sensor for automation conditions is on.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()
-    kept, automated = {*map(dagster_name, used_groups), INVALID_GROUP}, set(map(dagster_name, scheduled))
+    kept, automated = {*map(dagster_name, used_groups), INVALID_GROUP}, set(map(dagster_name, scheduled_recipes))
     external = dg.AssetSelection.assets(*(spec.key for spec in specs if spec.group_name == SOURCES_GROUP))
     condition = dg.AutomationCondition.eager().ignore(external)
     for spec in specs:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 
-def _removed_error(typed: str) -> UsageError:
-    return UsageError(f"this {'option' if '--' in typed else 'command'} was removed", typed, REMOVED_NAMES[typed])
+def _removed_name_error(name: str) -> UsageError:
+    return UsageError(f"this {'option' if '--' in name else 'command'} was removed", name, REMOVED_NAMES[name])
 
 
 class Program(TyperGroup):
@@ -42,7 +42,7 @@ class Program(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if (typed := " ".join(args[:2])) in REMOVED_NAMES:
-            raise _removed_error(typed)
+            raise _removed_name_error(typed)
         if args[:1] != ["doctor"]:  # `doctor` reports all invalid settings itself
             check_log_format(os.environ)
         commands = [words for helps in COMMANDS.values() for words in helps]
@@ -71,15 +71,17 @@ app = typer.Typer(
 )
 
 
-def add_command(group: typer.Typer, name: str, help: str, load: Callable[[], Callable[..., bool | None]]) -> None:
-    """Add a command to a group; `load` imports the command's function on first use."""
+def add_command(
+    group: typer.Typer, name: str, help: str, load_function: Callable[[], Callable[..., bool | None]]
+) -> None:
+    """Add a command to a group; `load_function` imports the command's function on first use."""
 
     class LazyCommand(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
             if not self.params:
                 from pipeline_assets.commands.options import make_command
 
-                command = make_command(load())
+                command = make_command(load_function())
                 self.params, self.callback = command.params, command.callback
                 self.epilog = inspect.cleandoc(command.epilog or "").removeprefix(help).strip()
             return super().get_params(ctx)
@@ -124,7 +126,7 @@ def _empty_path_error(name: str) -> UsageError:
     return UsageError("must not be empty", name, "pass a path; . is the current folder")
 
 
-def _assemble() -> None:
+def _add_all_commands() -> None:
     groups = {"": app}
     for name, (help, example) in GROUPS.items():
         parent, _, short_name = name.rpartition(" ")
@@ -140,7 +142,7 @@ def _load_function(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"pipeline_assets.{module}"), name)
 
 
-_assemble()
+_add_all_commands()
 
 
 def _print_version(is_requested: bool) -> None:
@@ -194,17 +196,17 @@ def main() -> None:
         sys.exit(1)
     except TyperException as error:
         if isinstance(error, typer.BadParameter) or "\n" not in error.format_message():
-            _fail(_usage_error(error))
+            _exit_with_error(_usage_error(error))
         from pipeline_assets.commands.terminal import echo
 
         echo(error.format_message(), err=True)  # the help of a group that was typed without a command
         sys.exit(error.exit_code)
     except InputError as error:
-        _fail(error)
+        _exit_with_error(error)
     except OSError as error:
         from pipeline_assets.spine.disk_errors import explain_os_error
 
-        _fail(explain_os_error(error, Path(os.fsdecode(error.filename or os.getcwd()))))
+        _exit_with_error(explain_os_error(error, Path(os.fsdecode(error.filename or os.getcwd()))))
 
 
 def _check_encoding() -> None:
@@ -237,7 +239,7 @@ def _usage_error(error: TyperException) -> UsageError:
     where = command.partition(" ")[2] or "command line"
     option = f"{where} {getattr(error, 'option_name', '')}"
     if option in REMOVED_NAMES:
-        return _removed_error(option)
+        return _removed_name_error(option)
     return UsageError(what[:1].lower() + what[1:], where, f"see {command} --help")
 
 
@@ -256,7 +258,7 @@ def _value_error_text(details: "ErrorDetails") -> str:
     return details["msg"].removeprefix("Value error, ").rstrip(".")
 
 
-def _fail(error: InputError) -> None:
+def _exit_with_error(error: InputError) -> None:
     from pipeline_assets.commands.terminal import print_lines
 
     lines = [(("corpusmill", "red"), f": {failure}") for failure in (error, *error.others)]
@@ -264,34 +266,34 @@ def _fail(error: InputError) -> None:
     sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
-def expand_group(words: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
+def expand_group(arguments: list[str], groups: Collection[str], commands: Collection[str]) -> list[str]:
     """Insert the missing group of a command, such as `stage-a` before `pack`.
 
     A group and a command may have the same name: `dedup --input` becomes `stage-a dedup --input`.
     """
-    name, following = "".join(words[:1]), words[1:2]
+    name, following = "".join(arguments[:1]), arguments[1:2]
     is_group = name in groups and (
         not following or not following[0].startswith("-") or following[0] in ("-h", "--help")
     )
     matches = [command for command in commands if command.partition(" ")[2] == name]
     if not name or is_group or name in commands or not matches:
-        return words
+        return arguments
     # `normalize` exists in two groups; without a group it is stage A's.
     full_name = next((command for command in matches if command.startswith("stage-a ")), matches[0])
-    return [*full_name.split(), *words[1:]]
+    return [*full_name.split(), *arguments[1:]]
 
 
-def repeat_option(words: list[str], repeatable: Collection[str]) -> list[str]:
+def repeat_option(arguments: list[str], repeatable: Collection[str]) -> list[str]:
     """Repeat an option before each value: `--input a b` becomes `--input a --input b`.
 
     A shell expands an unquoted pattern to several values after one option.
     """
     repeated: list[str] = []
     option = None
-    for index, word in enumerate(words):
+    for index, word in enumerate(arguments):
         if word.startswith("-") and word != "-":
             option = word if word in repeatable else None
-        elif option is not None and index and words[index - 1] != option:
+        elif option is not None and index and arguments[index - 1] != option:
             repeated.append(option)
         repeated.append(word)
     return repeated

@@ -9,11 +9,11 @@ from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
 from pipeline_assets.external import build_observer, external_assets, invalid_file_assets, invalid_recipe_name
-from pipeline_assets.freshness import Freshness, freshness_sensor
+from pipeline_assets.freshness import FreshnessChecks, freshness_sensor
 from pipeline_assets.jobs import invalid_recipe_job, recipe_job
 from pipeline_assets.retention import run_retention
 from pipeline_assets.schedules import alert, build_schedules, read_schedules
-from pipeline_assets.sealed_sensor import build_sensor
+from pipeline_assets.sealed_sensor import build_sealed_sensor
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import parse_version
@@ -36,12 +36,12 @@ def build_definitions(root: Path) -> dg.Definitions:
     externals = external_assets((target for recipe in unversioned.values() for target in recipe.targets()), root)
     active = [recipe for recipe in unversioned.values() if is_used_in(recipe, root)]
     used = {recipe.name for recipe in active} | {
-        f"{version.recipe}_versions" for version in versions.values() if version
+        f"{version.recipe_name}_versions" for version in versions.values() if version
     }
     watched = external_assets((target for recipe in active for target in recipe.targets()), root)
     schedules, mistakes = build_schedules(root, jobs)
     runs = [entry.section for entry in schedules if entry.section.action == "run"]
-    fresh = [Freshness(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
+    fresh = [FreshnessChecks(entry, unversioned[entry.recipe], root) for entry in runs if entry.recipe in unversioned]
     repinned = {
         entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in by_name
     }
@@ -60,7 +60,7 @@ def build_definitions(root: Path) -> dg.Definitions:
         asset_checks=[freshness.checks() for freshness in fresh],
         jobs=list({job.name: job for job in (*jobs.values(), *(entry.job for entry in schedules))}.values()),
         schedules=[entry.schedule for entry in schedules],
-        sensors=[build_sensor(recipes, root), build_observer(watched.values(), root), *sensors],
+        sensors=[build_sealed_sensor(recipes, root), build_observer(watched.values(), root), *sensors],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )

@@ -26,7 +26,7 @@ def is_reserved_name(name: str) -> bool:
     return name in DISALLOWED_NAMES
 
 
-def instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.DagsterInstance":
+def open_instance_with_overrides(home: str, overrides: Mapping[str, Any]) -> "dg.DagsterInstance":
     """Open the Dagster instance of a home folder.
 
     `overrides` replace sections of the folder's `dagster.yaml`; `DagsterInstance` has no argument for them.

@@ -27,29 +27,29 @@ _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an inp
 _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a check
 
 
-def upstream_keys(
-    target: Target, recipe: str, recipe_by_folder: RecipeByFolder, names: Collection[str]
+def upstream_by_key(
+    target: Target, recipe_name: str, recipe_by_folder: RecipeByFolder, recipe_names: Collection[str]
 ) -> dict[dg.AssetKey, list[Target]]:
     """Group an artifact's inputs by asset key, except inputs of unknown recipes.
 
-    `recipe` builds the artifact; `names` has the names of all recipes.
+    `recipe_name` builds the artifact; `recipe_names` has the names of all recipes.
     """
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
-        owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe
+        owner = recipe_by_folder.get(str(upstream.folder)) if upstream.is_external else recipe_name
         if owner is not None:
-            keys.setdefault(asset_partition(upstream.kind.name, None, owner, names).key, []).append(upstream)
+            keys.setdefault(asset_partition(upstream.kind.name, None, owner, recipe_names).key, []).append(upstream)
     return keys
 
 
-def code_version(kind: Kind, targets: Sequence[Target], sources: Iterable[dg.AssetKey]) -> str:
+def code_version(kind: Kind, targets: Sequence[Target], external_keys: Iterable[dg.AssetKey]) -> str:
     """Return the code version of an asset: the version of its stage, and a hash.
 
-    The hash covers recipe values and the keys of external inputs (`sources`). After an edit of the recipe, Dagster
+    The hash covers recipe values and `external_keys`, the keys of external inputs. After an edit of the recipe, Dagster
     shows each partition as stale until its artifact is reported with the new code version.
     """
     contents = sorted([target.partition or "", canonical_sha256(target.build_spec())] for target in targets)
-    nodes = sorted(key.to_user_string() for key in sources)  # Dagster shows an asset as stale if its edges change
+    nodes = sorted(key.to_user_string() for key in external_keys)  # Dagster shows an asset as stale if its edges change
     return f"{kind.stage.version}-{canonical_sha256([contents, nodes]).removeprefix('sha256:')[:12]}"
 
 
@@ -89,7 +89,7 @@ def asset_views(recipe: Recipe, root: Path, recipe_by_folder: RecipeByFolder) ->
 
     def build_view(target: Target) -> AssetView:
         key, partition, version = asset_partition(target.kind.name, target.partition, recipe.name, names)
-        upstream = upstream_keys(target, recipe.name, recipe_by_folder, names)
+        upstream = upstream_by_key(target, recipe.name, recipe_by_folder, names)
         if version is not None:
             return AssetView(key, partition, str(target.stage.version), upstream, version)
         external: dict[dg.AssetKey, list[Target]] = {key: [] for key in sources[target.kind.name]}
@@ -196,7 +196,7 @@ def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, A
     }
 
 
-def evaluations(
+def check_evaluations(
     key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield a Dagster evaluation for each check of a kind that has results."""

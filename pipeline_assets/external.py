@@ -33,7 +33,7 @@ from pipeline_assets.spine.key_types import UNPINNED
 from resources.store import Hub
 
 SOURCES_GROUP, INVALID_GROUP = "sources", "recipes_left_out"
-_KEY_HASH_LENGTH = 12  # characters of a commit or a digest in a key
+_KEY_HASH_CHARACTERS = 12  # characters of a commit or a digest in a key
 _INTERVAL_S = 600
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 ObserveFunction: TypeAlias = Callable[[Path, HubFiles], dict[str, Any]]
@@ -45,20 +45,24 @@ class ExternalAsset:
 
     Attributes:
         key: Key of the asset; the UI shows its last part as the name.
-        kind: Dagster kind, which sets the icon.
-        pinned: Values that recipes pin, as metadata of the asset.
+        dagster_kind: Dagster kind, which sets the icon.
+        pinned_values: Values that recipes pin, as metadata of the asset.
         observe: Returns the current values in a data root or on a hub; raises InputError or OSError if unreadable.
     """
 
     key: dg.AssetKey
     description: str
-    kind: str
-    pinned: Mapping[str, str] = field(hash=False)
+    dagster_kind: str
+    pinned_values: Mapping[str, str] = field(hash=False)
     observe: ObserveFunction = field(compare=False)
 
     def spec(self) -> dg.AssetSpec:
         return dg.AssetSpec(
-            self.key, description=self.description, group_name=SOURCES_GROUP, kinds={self.kind}, metadata=self.pinned
+            self.key,
+            description=self.description,
+            group_name=SOURCES_GROUP,
+            kinds={self.dagster_kind},
+            metadata=self.pinned_values,
         )
 
 
@@ -91,7 +95,7 @@ def _hub_asset(repo_type: RepoType, name: str, commit: str) -> ExternalAsset:
         head = (hub.for_models() if repo_type == "model" else hub).resolve(name)
         return {"head of main": head, "is at the head": head == commit}
 
-    key = dg.AssetKey(["hub", commit[:_KEY_HASH_LENGTH], *name.split("/")])
+    key = dg.AssetKey(["hub", commit[:_KEY_HASH_CHARACTERS], *name.split("/")])
     pinned = {repo_type: name, "commit": commit}
     return ExternalAsset(key, f"Hub {repo_type} {name} at commit {commit}", "huggingface", pinned, observe)
 
@@ -121,7 +125,7 @@ def _tokenizer_asset(family: str, sha256: str, path: Path) -> ExternalAsset:
         actual = file_sha256(root / path)
         return {"sha256": actual, "matches the pin": actual == sha256}
 
-    key = dg.AssetKey(["tokenizers", sha256[:_KEY_HASH_LENGTH], family])
+    key = dg.AssetKey(["tokenizers", sha256[:_KEY_HASH_CHARACTERS], family])
     return ExternalAsset(key, f"Tokenizer {family}", "file", {"sha256": sha256, "path": str(path)}, observe)
 
 
@@ -153,7 +157,7 @@ def invalid_recipe_name(error: InputError) -> str:
     return Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
 
 
-def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:
+def build_observer(assets: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:
     """Return the sensor that observes external inputs and reports changed values."""
 
     @dg.sensor(
@@ -167,7 +171,7 @@ def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.Senso
         files, deadline = hub.files(root, tries=1), time.monotonic() + _MAX_TICK_S
         events = []
         # The oldest observation comes first, so that the next tick starts with the inputs that this one does not reach.
-        for external in sorted(externals, key=lambda entry: seen.get(entry.key.to_user_string(), {}).get("at", 0.0)):
+        for external in sorted(assets, key=lambda entry: seen.get(entry.key.to_user_string(), {}).get("at", 0.0)):
             if time.monotonic() > deadline:
                 break
             try:
@@ -176,9 +180,9 @@ def build_observer(externals: Collection[ExternalAsset], root: Path) -> dg.Senso
                 values = {"cannot be read": str(error)}
             name = external.key.to_user_string()
             if seen.get(name, {}).get("found") != values:
-                events.append(dg.AssetObservation(external.key, metadata={**external.pinned, **values}))
+                events.append(dg.AssetObservation(external.key, metadata={**external.pinned_values, **values}))
             seen[name] = {"at": time.time(), "found": values}
-        known = {external.key.to_user_string() for external in externals}
+        known = {external.key.to_user_string() for external in assets}
         cursor = json.dumps({name: observed for name, observed in seen.items() if name in known})
         return dg.SensorResult(asset_events=events, cursor=cursor)
 

@@ -30,7 +30,7 @@ from pipeline_assets.versions import asset_key
 _INTERVAL_S, _DAY_S = 60, 86_400
 
 
-class Freshness:
+class FreshnessChecks:
     """Freshness checks of all assets of a recipe that a schedule runs."""
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
@@ -61,7 +61,7 @@ class Freshness:
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
         window = (deadline, now.timestamp() + _DAY_S)
-        is_active = _has_time_in(window, self._activity(instance))
+        is_active = _has_time_in(window, self._activity_times_s(instance))
         for spec in self._specs:
             targets = self._targets[spec.asset_key]
             yield (
@@ -69,20 +69,22 @@ class Freshness:
                 {target.partition: self._check_target(target, spec.name, window, is_active) for target in targets},
             )
 
-    def _check_target(self, target: Target, name: str, window: tuple[datetime, float], is_active: bool) -> CheckResult:
+    def _check_target(
+        self, target: Target, check_name: str, window: tuple[datetime, float], was_active: bool
+    ) -> CheckResult:
         state, reason = target.state(self._root)
         if state == "current":
-            return CheckResult(name, True, False, "up to date")
-        if is_active or _has_time_in(window, [_modified_s(self._root / target.folder / MANIFEST_FILE)]):
-            return CheckResult(name, True, False, f"{state} since the last run ({reason})")
-        return CheckResult(name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
+            return CheckResult(check_name, True, False, "up to date")
+        if was_active or _has_time_in(window, [_modification_time_s(self._root / target.folder / MANIFEST_FILE)]):
+            return CheckResult(check_name, True, False, f"{state} since the last run ({reason})")
+        return CheckResult(check_name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
-    def _activity(self, instance: dg.DagsterInstance) -> list[float]:
+    def _activity_times_s(self, instance: dg.DagsterInstance) -> list[float]:
         """Return the times of the recipe's last successful run and last edit, if known."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         times_s = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         with contextlib.suppress(InputError):  # removed or broken since definitions were loaded
-            times_s.append(_modified_s(recipe_path(self._recipe.name, self._root)))
+            times_s.append(_modification_time_s(recipe_path(self._recipe.name, self._root)))
         return times_s
 
 
@@ -90,7 +92,7 @@ def _has_time_in(window: tuple[datetime, float], times_s: Iterable[float]) -> bo
     return any(window[0].timestamp() <= time_s <= window[1] for time_s in times_s)
 
 
-def _modified_s(path: Path) -> float:
+def _modification_time_s(path: Path) -> float:
     """Return the modification time of a file in seconds since 1970; 0 if missing."""
     try:
         return path.stat().st_mtime
@@ -98,7 +100,7 @@ def _modified_s(path: Path) -> float:
         return 0.0
 
 
-def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
+def freshness_sensor(all_checks: Sequence[FreshnessChecks]) -> dg.SensorDefinition:
     """Return the sensor that runs the freshness checks and reports changed results."""
 
     @dg.sensor(
@@ -110,7 +112,7 @@ def freshness_sensor(checks: Sequence[Freshness]) -> dg.SensorDefinition:
     def freshness(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         known: dict[str, str] = json.loads(context.cursor or "{}")
         fingerprints, events = dict[str, str](), []
-        for check in checks:
+        for check in all_checks:
             for spec, results in check.results(context.instance, datetime.now(UTC)):
                 fields = check_event_fields(results)
                 event = dg.AssetCheckEvaluation(asset_key=spec.asset_key, check_name=spec.name, **fields)

@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import sqlalchemy.exc
 
-from pipeline_assets.compat import instance_with_overrides
+from pipeline_assets.compat import open_instance_with_overrides
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.builder import BuilderBusy
 from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
@@ -33,7 +33,7 @@ _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _FIX = "repair it, or move the folder away: a new one will be created"
 # The output of a run remains on its terminal instead of being captured in the UI's log files.
-_NO_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+_NO_LOG_CAPTURE = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
 
 
 def instance_home(root: Path) -> Path:
@@ -85,7 +85,7 @@ def _format_reason(error: BaseException) -> str:
 
 
 def _load_instance(home: Path) -> dg.DagsterInstance:
-    return instance_with_overrides(str(home), {"compute_logs": _NO_CAPTURE})
+    return open_instance_with_overrides(str(home), {"compute_logs": _NO_LOG_CAPTURE})
 
 
 def _encode_config(home: Path) -> bytes:

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from pipeline_assets.assets import as_failure, dagster_name
+from pipeline_assets.assets import dagster_name, raise_dagster_failures
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
@@ -19,7 +19,14 @@ from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.compat import SCHEDULED_TIME_TAG
-from pipeline_assets.events import SAMPLE_KEY, AssetView, asset_views, evaluations, materialization, newest_versions
+from pipeline_assets.events import (
+    SAMPLE_KEY,
+    AssetView,
+    asset_views,
+    check_evaluations,
+    materialization,
+    newest_versions,
+)
 from pipeline_assets.spine.artifact import CheckResult, open_artifact
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.spine.sealed_folder import require_manifest
@@ -40,7 +47,7 @@ def build_job(name: str, description: str, recipe_name: str, root: Path, work: J
     def step(
         context: dg.OpExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
-        with as_failure(root, context.retry_number):
+        with raise_dagster_failures(root, context.retry_number):
             yield from work(context, store, store.make_run(root, hub.files(root), tokenizer, launcher))
 
     @dg.job(name=name, description=description, tags={"corpusmill/recipe": recipe_name})
@@ -57,7 +64,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
     return build_job(dagster_name(recipe.name), description, recipe.name, root, work)
 
 
-def invalid_recipe_job(recipe: str, error: InputError, root: Path) -> dg.JobDefinition:
+def invalid_recipe_job(recipe_name: str, error: InputError, root: Path) -> dg.JobDefinition:
     """Return the job of an invalid or missing recipe, which fails with the error.
 
     Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.
@@ -66,8 +73,8 @@ def invalid_recipe_job(recipe: str, error: InputError, root: Path) -> dg.JobDefi
     def fail(context: dg.OpExecutionContext, store: Store, run: Run) -> Iterator[Event]:
         raise error
 
-    what = f"Fails, because {recipe} is not a valid recipe"
-    return build_job(dagster_name(recipe), what, recipe, root, fail)
+    what = f"Fails, because {recipe_name} is not a valid recipe"
+    return build_job(dagster_name(recipe_name), what, recipe_name, root, fail)
 
 
 def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Recipe) -> Iterator[Event]:
@@ -76,12 +83,12 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
     A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
     on a failed one are still built; then one InputError for all failures is raised.
     """
-    if failures := (yield from _build(context, run, recipe)):
+    if failures := (yield from _build_artifacts(context, run, recipe)):
         raise combine_errors(failures)
 
 
 def repin(
-    context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, period: Period
+    context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, period: Period
 ) -> Iterator[Event]:
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
@@ -90,19 +97,21 @@ def repin(
     Without an error, artifacts of all but the newest `keep_versions` versions (if set) are deleted last.
     """
     version = version_for(
-        recipe, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
+        recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
     context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")
     before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
-    built = yield from _build(context, run, SYSTEMS.read_recipe(version.path))
+    built = yield from _build_artifacts(context, run, SYSTEMS.read_recipe(version.path))
     if failures := [*version.head_errors, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
-        delete_old_artifacts(recipe, run.root, SYSTEMS, store.keep_versions, context.log.info)
+        delete_old_artifacts(recipe_name, run.root, SYSTEMS, store.keep_versions, context.log.info)
 
 
-def _build(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
+def _build_artifacts(
+    context: dg.OpExecutionContext, run: Run, recipe: Recipe
+) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
     A failure that `run_targets` raises in spite of `keep_going` is raised here too.
@@ -130,7 +139,7 @@ def _new_events(
     context: dg.OpExecutionContext,
     target: Target,
     view: AssetView,
-    newest: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
+    find_newest_versions: Callable[[dg.AssetKey], Mapping[str | None, tuple[str, str]]],
     root: Path,
     was_built: bool = False,
 ) -> Iterator[Event]:
@@ -141,16 +150,19 @@ def _new_events(
     """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
-        is_new = was_built or newest(view.key).get(view.partition) != (artifact.manifest.digest, view.code_version)
+        is_new = was_built or find_newest_versions(view.key).get(view.partition) != (
+            artifact.manifest.digest,
+            view.code_version,
+        )
         results = target.check_results(root, artifact.manifest)
         if is_new:
             yield materialization(artifact, view, context.instance, was_current=not was_built)
         if is_new or not all(result.passed for result in results):
-            yield from evaluations(view.key, target.kind, {view.partition: results})
+            yield from check_evaluations(view.key, target.kind, {view.partition: results})
 
 
 def verify_sample(
-    context: dg.OpExecutionContext, store: Store, run: Run, recipe: str, timezone: str, sample: str
+    context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, sample: str
 ) -> Iterator[Event]:
     """Verify a sample of a recipe's sealed files; yield a check result for each asset.
 
@@ -160,7 +172,7 @@ def verify_sample(
     share, findings = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
-    for target, view in _load_asset_views(SYSTEMS.read_recipe(recipe_path(recipe, run.root)), run.root):
+    for target, view in _load_asset_views(SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), run.root):
         if not target.matches_recipe(run.root):
             context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
             continue
@@ -175,7 +187,7 @@ def verify_sample(
         results.setdefault(view.key, {})[view.partition] = (result,)
         kinds[view.key] = target.kind
     for key, asset_results in results.items():
-        yield from evaluations(key, kinds[key], asset_results)
+        yield from check_evaluations(key, kinds[key], asset_results)
     if findings:
         first = findings[0]
         what = f"{len(findings)} differences from the manifests, the first: {first.what}"
@@ -187,13 +199,13 @@ def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetVie
     return asset_views(recipe, root, recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root))
 
 
-def _describe_change(target: Target, previous_folder: FolderByRole | None, root: Path) -> str:
+def _describe_change(target: Target, find_previous_folder: FolderByRole | None, root: Path) -> str:
     """Format an artifact's digest, with changes of its counts since an earlier recipe."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
-    if previous_folder is not None:
+    if find_previous_folder is not None:
         with contextlib.suppress(LookupError, InputError):
-            old = require_manifest(root / previous_folder(target.role))
+            old = require_manifest(root / find_previous_folder(target.role))
     if old is None or old.digest == manifest.digest:
         return manifest.digest + ", unchanged" * (old is not None)
     counts, old_counts = manifest.identity.counts, old.identity.counts

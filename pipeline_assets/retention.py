@@ -40,13 +40,13 @@ def run_retention() -> dg.SensorDefinition:
     return old_runs
 
 
-def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, before: datetime) -> int:
+def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, cutoff: datetime) -> int:
     """Delete runs that were created and ended before a time; return their number.
 
     Runs whose results the UI shows are kept. The work stops after 30 seconds.
     """
     deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
-    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=before, created_before=before))
+    old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=cutoff, created_before=cutoff))
     kept = set(_shown_run_ids(instance, repository)) if old else set()
     for run_id in reversed(old):  # the oldest first
         if run_id in kept:

@@ -147,11 +147,11 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
         case "run":
             job = jobs[recipe]
         case "repin":
-            work: JobWork = partial(repin, recipe=recipe, timezone=section.timezone, period=section.period)
+            work: JobWork = partial(repin, recipe_name=recipe, timezone=section.timezone, period=section.period)
             what = f"Builds {recipe} at the heads of its datasets"
             job = build_job(_job_name(section), what, recipe, root, work)
         case "verify":
-            work = partial(verify_sample, recipe=recipe, timezone=section.timezone, sample=section.sample)
+            work = partial(verify_sample, recipe_name=recipe, timezone=section.timezone, sample=section.sample)
             what = f"Verifies {section.sample} of the artifacts of {recipe}"
             job = build_job(_job_name(section), what, recipe, root, work)
     schedule = dg.ScheduleDefinition(

@@ -26,7 +26,7 @@ from pipeline_assets.events import (
     SAMPLE_KEY,
     AssetView,
     asset_views,
-    evaluations,
+    check_evaluations,
     loss_event,
     materialization,
     newest_versions,
@@ -50,7 +50,7 @@ _MAX_FAILED_RUNS = 1000
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 
 
-def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
+def build_sealed_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     """Return the sensor that reports sealed artifacts of a data root."""
     requested, names = _requested_targets(recipes, root), [recipe.name for recipe in recipes]
     paused_until = 0.0  # scans of a large root take at most a twentieth of the time
@@ -66,7 +66,7 @@ def build_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
         sealed = _list_sealed(requested, root, names)
-        fingerprint = _fingerprint(sealed, root, _failed_runs(context.instance, 1))
+        fingerprint = _fingerprint(sealed, root, _latest_failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
             return dg.SkipReason("nothing was built since the last scan")
@@ -96,7 +96,7 @@ class _SealedAsset:
     """
 
     folder: Path
-    kind: str
+    kind_name: str
     digest: str
     view: AssetView
     target: Target | None = None
@@ -116,7 +116,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
     return requested
 
 
-def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str]) -> list[_SealedAsset]:
+def _list_sealed(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_SealedAsset]:
     """List sealed artifacts, upstream first, then missing ones.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
@@ -135,7 +135,7 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
             artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_changed))
         if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
-            asset = asset_partition(kind, partition or None, name, names)
+            asset = asset_partition(kind, partition or None, name, recipe_names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
     for (folder, kind), targets in requested.items():
@@ -145,10 +145,10 @@ def _list_sealed(requested: _RequestedTargets, root: Path, names: Collection[str
     return artifacts
 
 
-def _fingerprint(sealed: Sequence[_SealedAsset], root: Path, failed: Sequence[dg.RunRecord]) -> str:
+def _fingerprint(sealed_assets: Sequence[_SealedAsset], root: Path, failed_runs: Sequence[dg.RunRecord]) -> str:
     """Hash everything on which events depend, such as digests and times of checks."""
-    lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed)]
-    for entry in sealed:
+    lines = [read_removals(root).positions[-1], *(record.dagster_run.run_id for record in failed_runs)]
+    for entry in sealed_assets:
         checked_at, view = 0, entry.view
         with contextlib.suppress(FileNotFoundError):
             checked_at = check_record_path(entry.folder).stat().st_mtime_ns
@@ -158,11 +158,11 @@ def _fingerprint(sealed: Sequence[_SealedAsset], root: Path, failed: Sequence[dg
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
+def _report_events(sealed_assets: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance) -> int | None:
     """Report new events and return their number; None if the time of a tick ran out."""
     deadline, count = time.monotonic() + _MAX_TICK_S, 0
     events: Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation] = itertools.chain(
-        _new_materializations(sealed, root, instance), _new_check_results(sealed, instance)
+        _new_materializations(sealed_assets, root, instance), _new_check_results(sealed_assets, instance)
     )
     for event in events:
         if time.monotonic() > deadline:
@@ -173,7 +173,7 @@ def _report_events(sealed: Sequence[_SealedAsset], root: Path, instance: dg.Dags
 
 
 def _new_materializations(
-    sealed: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
+    sealed_assets: Sequence[_SealedAsset], root: Path, instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetMaterialization]:
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
@@ -181,13 +181,13 @@ def _new_materializations(
     run hides that the artifact is up to date. A removed or damaged artifact gets one if it is shown as up to date.
     """
     known_keys = set(instance.all_asset_keys())
-    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed} & known_keys}
+    reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed_assets} & known_keys}
     failed_at: dict[tuple[dg.AssetKey, str | None], float] = {}
-    for failure in reversed(_failed_runs(instance, _MAX_FAILED_RUNS)):
+    for failure in reversed(_latest_failed_runs(instance, _MAX_FAILED_RUNS)):
         run, ended = failure.dagster_run, failure.end_time or 0.0
         failed_at |= {(key, run.tags.get(PARTITION_TAG)): ended for key in run.asset_selection or ()}
     states = dict[int, str]()
-    for entry in sealed:
+    for entry in sealed_assets:
         view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
         if state in ("missing", "damaged"):
@@ -205,15 +205,17 @@ def _new_materializations(
 
 
 def _new_check_results(
-    sealed: Sequence[_SealedAsset], instance: dg.DagsterInstance
+    sealed_assets: Sequence[_SealedAsset], instance: dg.DagsterInstance
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield the stored results of checks that the UI lacks, or shows as outdated."""
-    sealed = [entry for entry in sealed if entry.digest]
-    kinds = {entry.view.key: SYSTEMS.kinds[entry.kind] for entry in sealed}
+    sealed_assets = [entry for entry in sealed_assets if entry.digest]
+    kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in sealed_assets}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
-    newest_dates = dict(sorted((entry.view.key, entry.view.version.date) for entry in sealed if entry.view.version))
-    for entry in sealed:
+    newest_dates = dict(
+        sorted((entry.view.key, entry.view.version.date) for entry in sealed_assets if entry.view.version)
+    )
+    for entry in sealed_assets:
         view = entry.view
         if view.version is None or view.version.date == newest_dates[view.key]:
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
@@ -221,7 +223,7 @@ def _new_check_results(
         checks = [dg.AssetCheckKey(key, check.name) for check in kind.checks]
         known = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
         newest = instance.get_latest_materialization_event(key)
-        for event in evaluations(key, kind, results[key]):
+        for event in check_evaluations(key, kind, results[key]):
             record = known.get(event.asset_check_key)
             earlier = None if record is None else record.event
             # The UI ignores results that are older than the newest materialization.
@@ -230,40 +232,44 @@ def _new_check_results(
                 yield event
 
 
-def _failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRecord]:
+def _latest_failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg.RunRecord]:
     failures = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])
     return instance.get_run_records(failures, limit=limit, order_by="update_timestamp")
 
 
-def _looks_failed(entry: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
+def _looks_failed(sealed_asset: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
     """Check whether the UI shows an up-to-date artifact as failed.
 
     It does if the artifact's last materialization is older than its failed run.
     """
-    partitions = None if entry.view.partition is None else [entry.view.partition]
-    chosen = dg.AssetRecordsFilter(entry.view.key, asset_partitions=partitions)
+    partitions = None if sealed_asset.view.partition is None else [sealed_asset.view.partition]
+    chosen = dg.AssetRecordsFilter(sealed_asset.view.key, asset_partitions=partitions)
     events = instance.fetch_materializations(chosen, limit=1).records
-    is_current = entry.target is not None and entry.target.state(root)[0] == "current"
+    is_current = sealed_asset.target is not None and sealed_asset.target.state(root)[0] == "current"
     return is_current and all(event.timestamp < failed_at for event in events)
 
 
-def _find_state(target: Target, root: Path, cache: dict[int, str]) -> str:
+def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
     """Return a target's state, or "stale" if an input is stale, damaged or failed."""
-    if id(target) not in cache:
-        upstream = {_find_state(entry, root, cache) for entry in target.upstream}
+    if id(target) not in state_by_id:
+        upstream = {_find_state(entry, root, state_by_id) for entry in target.upstream}
         is_outdated = not upstream.isdisjoint(("stale", "damaged", "failed"))
-        cache[id(target)] = "stale" if is_outdated else target.state(root)[0]
-    return cache[id(target)]
+        state_by_id[id(target)] = "stale" if is_outdated else target.state(root)[0]
+    return state_by_id[id(target)]
 
 
-def _must_report(last: object, event: dg.AssetCheckEvaluation) -> bool:
+def _must_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
     """Check whether a check's result is unreported, or differs from its last report.
 
     Return False if the last report is a failure that a scheduled verification found in a sample of the files: the
     result of the build must not hide it.
     """
-    if not isinstance(last, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
+    if not isinstance(last_report, dg.AssetCheckEvaluation):  # none, or only planned by a run that failed
         return True
-    if not last.passed and any(name.rpartition("_")[2] == SAMPLE_KEY for name in last.metadata):
+    if not last_report.passed and any(name.rpartition("_")[2] == SAMPLE_KEY for name in last_report.metadata):
         return False
-    return (last.passed, last.severity, last.description) != (event.passed, event.severity, event.description)
+    return (last_report.passed, last_report.severity, last_report.description) != (
+        event.passed,
+        event.severity,
+        event.description,
+    )

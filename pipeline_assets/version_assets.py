@@ -21,54 +21,56 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 
 def build_version_assets(
-    recipes: Mapping[str, Recipe], repinned: Iterable[str], root: Path, recipe_by_folder: RecipeByFolder
+    recipes: Mapping[str, Recipe], repinned_recipes: Iterable[str], root: Path, recipe_by_folder: RecipeByFolder
 ) -> list[dg.AssetsDefinition]:
     """Return the assets of the versions of recipes, upstream first for each recipe.
 
-    `recipes` has all recipes by name, including versions. `repinned` are recipes that a schedule repins: they get
-    assets before their first version exists.
+    `recipes` has all recipes by name, including versions. `repinned_recipes` are names of recipes that a schedule
+    repins; their assets exist before their first version.
     """
-    newest = {name: recipes[name] for name in sorted(repinned)}
+    newest = {name: recipes[name] for name in sorted(repinned_recipes)}
     for name in sorted(recipes):  # versions of a recipe are then sorted by date
         if (version := versions.parse_version(name, recipes)) is not None:
-            newest[version.recipe] = recipes[name]
+            newest[version.recipe_name] = recipes[name]
     return [
-        _asset(name, targets[0].kind, targets, root, recipe_by_folder)
+        _version_asset(name, targets[0].kind, targets, root, recipe_by_folder)
         for name, recipe in newest.items()
         for targets in targets_by_kind(recipe).values()
     ]
 
 
-def _asset(
-    name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
+def _version_asset(
+    recipe_name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
 ) -> dg.AssetsDefinition:
     def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
         assert partition is not None
-        source, date = versions.split_partition(partition)
-        path = root / "recipes" / f"{name}_{date}.yaml"
+        source, date = versions.parse_partition(partition)
+        path = root / "recipes" / f"{recipe_name}_{date}.yaml"
         if not path.exists():
-            raise UsageError("no recipe of this version", path, f"choose a version of {name} that has one")
+            raise UsageError("no recipe of this version", path, f"choose a version of {recipe_name} that has one")
         try:
             target = SYSTEMS.read_recipe(path).target(kind.name, source)
         except LookupError as error:
             raise UsageError(str(error), path, "choose a source that this version has") from None
-        before = SYSTEMS.read_recipe(earlier_version(name, date, root)).folder
+        before = SYSTEMS.read_recipe(earlier_version(recipe_name, date, root)).folder
         return target, replace(run, previous_folder=before, keep_work=run.keep_work is not False)
 
     return build_asset(
-        versions.DatedVersion(name, "").key(kind.name),
-        f"{name}_versions",
+        versions.DatedVersion(recipe_name, "").key(kind.name),
+        f"{recipe_name}_versions",
         kind,
         targets,
         root,
-        deps=_deps(name, targets, recipe_by_folder),
+        deps=_version_asset_deps(recipe_name, targets, recipe_by_folder),
         code_version=str(kind.stage.version),
-        partitions=versions.version_partitions(name, targets),
+        partitions=versions.version_partitions(recipe_name, targets),
         find_target=find_target,
     )
 
 
-def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
+def _version_asset_deps(
+    recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder
+) -> list[dg.AssetDep]:
     """Return the dependencies of an asset of versions.
 
     A partition depends on the same version of upstream assets of its own recipe, and on all partitions of upstream
@@ -79,10 +81,10 @@ def _deps(name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder
     for target in targets:
         for upstream in target.upstream:
             if not upstream.is_external:
-                key = versions.DatedVersion(name, "").key(upstream.kind.name)
+                key = versions.DatedVersion(recipe_name, "").key(upstream.kind.name)
                 own.setdefault(key, []).append((upstream.partition, target.partition))
             elif (recipe := recipe_by_folder.get(str(upstream.folder))) is not None:
                 key = versions.asset_partition(upstream.kind.name, None, recipe, names).key
                 deps[key] = dg.AssetDep(key, partition_mapping=dg.AllPartitionMapping())
-    mapped = ((key, versions.version_mapping(pairs, partition_mapping(pairs))) for key, pairs in own.items())
+    mapped = ((key, versions.version_partition_mapping(pairs, partition_mapping(pairs))) for key, pairs in own.items())
     return [*(dg.AssetDep(key, partition_mapping=mapping) for key, mapping in mapped), *deps.values()]

@@ -13,44 +13,48 @@ import dagster as dg
 
 from pipeline_assets.build.target import Target
 
-_SOURCE_DIM, _VERSION_DIM = "source", "version"
+_SOURCE_DIMENSION, _VERSION_DIMENSION = "source", "version"
 _DATE_PATTERN = re.compile("[0-9]{8}")
 
 
 class DatedVersion(NamedTuple):
     """Version of a recipe; `date` is the first day of its period, YYYYMMDD."""
 
-    recipe: str
+    recipe_name: str
     date: str
 
     def partition(self, source: str | None) -> str:
         """Return the version's partition in an asset: its date, or source and date."""
-        return self.date if source is None else dg.MultiPartitionKey({_SOURCE_DIM: source, _VERSION_DIM: self.date})
+        return (
+            self.date
+            if source is None
+            else dg.MultiPartitionKey({_SOURCE_DIMENSION: source, _VERSION_DIMENSION: self.date})
+        )
 
-    def key(self, kind: str) -> dg.AssetKey:
+    def key(self, kind_name: str) -> dg.AssetKey:
         """Return the key of the asset that has all versions of an artifact."""
-        *path, artifact = asset_key(kind, self.recipe).path
+        *path, artifact = asset_key(kind_name, self.recipe_name).path
         return dg.AssetKey([*path, "versions", artifact])
 
     def add_to(self, instance: dg.DagsterInstance) -> None:
         """Add the version to the instance's partitions if it is new."""
-        if not instance.has_dynamic_partition(_partitions_name(self.recipe), self.date):
-            instance.add_dynamic_partitions(_partitions_name(self.recipe), [self.date])
+        if not instance.has_dynamic_partition(_partitions_name(self.recipe_name), self.date):
+            instance.add_dynamic_partitions(_partitions_name(self.recipe_name), [self.date])
 
 
-def parse_version(recipe: str, names: Collection[str]) -> DatedVersion | None:
+def parse_version(recipe_name: str, recipe_names: Collection[str]) -> DatedVersion | None:
     """Parse a recipe name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
-    name, _, date = recipe.rpartition("_")
-    return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in names else None
+    name, _, date = recipe_name.rpartition("_")
+    return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in recipe_names else None
 
 
-def asset_key(kind: str, recipe: str) -> dg.AssetKey:
+def asset_key(kind_name: str, recipe_name: str) -> dg.AssetKey:
     """Return the asset key `<system>/<recipe>/<artifact>` for a kind and a recipe.
 
-    `kind` is `<system>/<artifact>`. For versions of a recipe, see `DatedVersion`.
+    `kind_name` is `<system>/<artifact>`. For versions of a recipe, see `DatedVersion`.
     """
-    system, _, artifact = kind.partition("/")
-    return dg.AssetKey([system, recipe, artifact])
+    system, _, artifact = kind_name.partition("/")
+    return dg.AssetKey([system, recipe_name, artifact])
 
 
 class AssetPartition(NamedTuple):
@@ -64,58 +68,63 @@ class AssetPartition(NamedTuple):
     version: DatedVersion | None
 
 
-def asset_partition(kind: str, partition: str | None, recipe: str, names: Collection[str]) -> AssetPartition:
+def asset_partition(
+    kind_name: str, partition: str | None, recipe_name: str, recipe_names: Collection[str]
+) -> AssetPartition:
     """Return the asset and partition that show an artifact of a recipe.
 
-    `names` are the names of all recipes. A version of another recipe is a partition of that recipe's asset.
+    `recipe_names` are the names of all recipes. A version of another recipe is a partition of that recipe's asset.
     """
-    version = parse_version(recipe, names)
+    version = parse_version(recipe_name, recipe_names)
     if version is not None:
-        return AssetPartition(version.key(kind), version.partition(partition), version)
-    return AssetPartition(asset_key(kind, recipe), partition, None)
+        return AssetPartition(version.key(kind_name), version.partition(partition), version)
+    return AssetPartition(asset_key(kind_name, recipe_name), partition, None)
 
 
-def version_partitions(recipe: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
+def version_partitions(recipe_name: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
     """Return the partitions of an asset of versions: dates, or sources and dates."""
-    versions = dg.DynamicPartitionsDefinition(name=_partitions_name(recipe))
+    versions = dg.DynamicPartitionsDefinition(name=_partitions_name(recipe_name))
     sources = [target.partition for target in targets if target.partition is not None]
     if not sources:
         return versions
-    return dg.MultiPartitionsDefinition({_SOURCE_DIM: dg.StaticPartitionsDefinition(sources), _VERSION_DIM: versions})
+    return dg.MultiPartitionsDefinition(
+        {_SOURCE_DIMENSION: dg.StaticPartitionsDefinition(sources), _VERSION_DIMENSION: versions}
+    )
 
 
-def split_partition(partition: str) -> tuple[str | None, str]:
+def parse_partition(partition: str) -> tuple[str | None, str]:
     """Split a partition into its source (None if it has no source) and its date."""
     if isinstance(partition, dg.MultiPartitionKey):
         keys = partition.keys_by_dimension
-        return keys[_SOURCE_DIM], keys[_VERSION_DIM]
+        return keys[_SOURCE_DIMENSION], keys[_VERSION_DIMENSION]
     return None, partition
 
 
-def version_mapping(
-    pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
+def version_partition_mapping(
+    source_pairs: Sequence[tuple[str | None, str | None]], source_mapping: dg.PartitionMapping | None
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `pairs` has the sources of the upstream and the downstream artifact of each dependency; None for an artifact without
-    a source. If only some have a source, partitions match by version alone. `source_mapping` maps sources; None maps
-    each to itself. Return None, for Dagster's default mapping, if no artifact has a source.
+    `source_pairs` has the sources of the upstream and the downstream artifact of each dependency; a source is None for
+    an artifact of all sources. If only some artifacts have a source, only their versions must be equal.
+    `source_mapping` maps sources; None maps each to itself. Return None, for Dagster's default mapping, if no artifact
+    has a source.
     """
-    have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in pairs}
+    have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in source_pairs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
         if have_sources == {(False, False)}:
             return None
         if have_sources != {(True, True)}:
-            return dg.MultiToSingleDimensionPartitionMapping(_VERSION_DIM)
+            return dg.MultiToSingleDimensionPartitionMapping(_VERSION_DIMENSION)
         mappings = {
-            _SOURCE_DIM: source_mapping or dg.IdentityPartitionMapping(),
-            _VERSION_DIM: dg.IdentityPartitionMapping(),
+            _SOURCE_DIMENSION: source_mapping or dg.IdentityPartitionMapping(),
+            _VERSION_DIMENSION: dg.IdentityPartitionMapping(),
         }
         return dg.MultiPartitionMapping(
             {name: dg.DimensionPartitionMapping(name, mapping) for name, mapping in mappings.items()}
         )
 
 
-def _partitions_name(recipe: str) -> str:
-    return f"{recipe}/versions"
+def _partitions_name(recipe_name: str) -> str:
+    return f"{recipe_name}/versions"

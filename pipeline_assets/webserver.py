@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
 
 
-class OwnPagesOnly:
+class SameOriginMiddleware:
     """ASGI middleware that refuses requests from pages of other sites.
 
     It refuses requests with another Host or Origin, and GraphQL queries in the URL. The Host may have any port, because
@@ -52,11 +52,11 @@ def refusal_message(scope: Scope) -> str | None:
 
 
 def serve() -> None:
-    """Run Dagster's webserver with `OwnPagesOnly` as its first middleware."""
+    """Run Dagster's webserver with `SameOriginMiddleware` as its first middleware."""
     build = DagsterWebserver.build_middleware
 
     def build_guarded(server: DagsterWebserver[Any, Any]) -> list[Middleware]:
-        return [Middleware(OwnPagesOnly), *build(server)]
+        return [Middleware(SameOriginMiddleware), *build(server)]
 
     setattr(DagsterWebserver, "build_middleware", build_guarded)  # noqa: B010 - mypy refuses to replace a method
     dagster_webserver.cli.main()  # type: ignore[no-untyped-call]

@@ -24,7 +24,11 @@ _COUNT_NAMES = (
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
     *("unknown_channels", "control_characters", "stalled_calls"),
 )
-_MB_NAMES = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
+_MB_NAME_BY_FIGURE = {
+    "bytes_fetched": "fetched_mb",
+    "peak_disk_bytes": "peak_disk_mb",
+    "peak_memory_bytes": "peak_memory_mb",
+}
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
@@ -67,7 +71,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
     if published := provenance.get("published"):
         values["published"] = dg.MetadataValue.url(published["url"])
         values["commit"] = dg.MetadataValue.text(published["commit"])
-    values |= _costs(manifest) | _columns(store)
+    values |= _cost_metadata(manifest) | _column_metadata(store)
     if "ledger" in counts:
         ledger = manifest.identity.ledger
         fates = ((f"{fate}: {reason}" if reason else fate, count) for fate, reason, count in ledger.other_outcomes())
@@ -83,7 +87,7 @@ def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> di
     return values
 
 
-def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
+def _column_metadata(store: RowStore | None) -> dict[str, dg.MetadataValue]:
     """Return a table's column names and types; fields of structs are `column.field`."""
     try:
         shards = [] if store is None else store.table_shards()
@@ -98,14 +102,14 @@ def _columns(store: RowStore | None) -> dict[str, dg.MetadataValue]:
     return {"dagster/column_schema": dg.MetadataValue.table_schema(dg.TableSchema(columns))} if columns else {}
 
 
-def _costs(manifest: Manifest) -> dict[str, dg.MetadataValue]:
+def _cost_metadata(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     """Return the measured costs of a build, and a table of planned and real costs."""
     values: dict[str, dg.MetadataValue] = {}
     rows = []
     for outcome in figure_outcomes(manifest):
         name, real, planned = outcome.figure, outcome.real, outcome.planned
-        if real is not None and name in _MB_NAMES:
-            values[_MB_NAMES[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        if real is not None and name in _MB_NAME_BY_FIGURE:
+            values[_MB_NAME_BY_FIGURE[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
         elif real is not None and name.endswith("_seconds"):
             values[name] = dg.MetadataValue.float(float(real))
         if planned is not None:

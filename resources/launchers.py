@@ -14,24 +14,24 @@ LAUNCHER_NAMES = ("local", "modal")
 
 
 def remote_launcher_factory(
-    variables: Mapping[str, str], launcher: str | None = None, salt: str = "", **limits: float | None
+    variables: Mapping[str, str], launcher_name: str | None = None, salt: str = "", **cost_limits: float | None
 ) -> "RemoteLauncherFactory | None":
     """Return the factory of launchers on Modal; None to score on this machine.
 
     Args:
         variables: Environment variables.
-        launcher: `local` or `modal`, which overrides CORPUSMILL_LAUNCHER; None for no override.
+        launcher_name: `local` or `modal`, which overrides CORPUSMILL_LAUNCHER; None for no override.
         salt: See `ModalLauncherFactory`.
-        limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
+        cost_limits: `cost_limit` and `split_cost_limit`, which override the environment; None for no override.
 
     Raises:
         UsageError: The launcher's name or a setting of Modal is invalid.
     """
-    name = launcher or variables.get(LAUNCHER_VARIABLE) or LAUNCHER_NAMES[0]
+    name = launcher_name or variables.get(LAUNCHER_VARIABLE) or LAUNCHER_NAMES[0]
     if name not in LAUNCHER_NAMES:
         raise UsageError(f"must be one of {', '.join(LAUNCHER_NAMES)}, got {name!r}", LAUNCHER_VARIABLE, "correct it")
     if name == LAUNCHER_NAMES[0]:
         return None
     from resources.modal_launcher import ModalLauncherFactory  # loads Modal's client
 
-    return ModalLauncherFactory(ModalSettings.from_mapping(variables, **limits), salt)
+    return ModalLauncherFactory(ModalSettings.from_mapping(variables, **cost_limits), salt)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import modal
-from modal import exception as failed
+from modal import exception as modal_errors
 
 from pipeline_assets.corpus.scoring.launcher import ScoreJob, ScoreWork
 from pipeline_assets.corpus.scoring.local_functions import LOCAL_FUNCTIONS
@@ -39,26 +39,26 @@ _CONTINUE_HINT = "run the same command again to continue"
 _LOG_FIX = "look at the app's log on Modal"
 _DEPLOY_FIX = "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"
 _NO_ANSWER_ERRORS = (
-    failed.ServiceError,
-    failed.InternalError,
-    failed.ConnectionError,
-    failed.ResourceExhaustedError,
+    modal_errors.ServiceError,
+    modal_errors.InternalError,
+    modal_errors.ConnectionError,
+    modal_errors.ResourceExhaustedError,
     OSError,
 )
 # Exceptions of Modal, the error that replaces them, its message and its fix; the first match counts.
 _EXPLANATIONS: tuple[tuple[tuple[type[Exception], ...], type[InputError], str, str], ...] = (
-    ((failed.AuthError, failed.PermissionDeniedError), UsageError, "Modal denies access to this machine",
+    ((modal_errors.AuthError, modal_errors.PermissionDeniedError), UsageError, "Modal denies access to this machine",
      "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
-    ((failed.NotFoundError, FileNotFoundError), UsageError, "not found on Modal", _DEPLOY_FIX),
-    ((failed.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
+    ((modal_errors.NotFoundError, FileNotFoundError), UsageError, "not found on Modal", _DEPLOY_FIX),
+    ((modal_errors.ResourceExhaustedError,), TransientError, "Modal's quota is used up",
      f"request more from Modal, or set a lower {variable_name('places')}"),
-    ((failed.FunctionTimeoutError,), RetryableError, "the call exceeded its time limit",
+    ((modal_errors.FunctionTimeoutError,), RetryableError, "the call exceeded its time limit",
      f"lower `scoring.shard_rows`, or deploy the app again with a larger {variable_name('timeout_s')}"),
-    ((failed.InternalFailure,), RetryableError, "Modal preempted the machine", _CONTINUE_HINT),
-    ((failed.RemoteError,), RetryableError, "the container ended", _LOG_FIX),
-    ((failed.InvalidError, failed.VersionError, failed.ExecutionError), UsageError, "Modal refuses the call",
-     _DEPLOY_FIX),
-    ((failed.Error, OSError), TransientError, "Modal does not answer", _CONTINUE_HINT),
+    ((modal_errors.InternalFailure,), RetryableError, "Modal preempted the machine", _CONTINUE_HINT),
+    ((modal_errors.RemoteError,), RetryableError, "the container ended", _LOG_FIX),
+    ((modal_errors.InvalidError, modal_errors.VersionError, modal_errors.ExecutionError), UsageError,
+     "Modal refuses the call", _DEPLOY_FIX),
+    ((modal_errors.Error, OSError), TransientError, "Modal does not answer", _CONTINUE_HINT),
     ((Exception,), RetryableError, "the call failed", _LOG_FIX),
 )  # fmt: skip
 
@@ -74,8 +74,8 @@ class ModalLauncher:
     settings: ModalSettings
     salt: str
     work: ScoreWork
-    _calls: int = 0
-    _seconds: list[float] = field(default_factory=list)
+    _call_count: int = 0
+    _container_seconds: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -97,7 +97,7 @@ class ModalLauncher:
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False
-        futures = [pool.submit(self._score, stage, job, folder) for job in jobs]
+        futures = [pool.submit(self._score_job, stage, job, folder) for job in jobs]
         try:
             for ended in as_completed(futures):
                 ended.result()  # raises the first failure of any job
@@ -115,7 +115,7 @@ class ModalLauncher:
                     _cancel(str(call.notes["ref"]))
                     folder.remove_receipt(f"{stage}.calls", job.name)
 
-    def _score(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
+    def _score_job(self, stage: str, job: ScoreJob, folder: StagingView) -> Receipt:
         gpu, tries = None if self.settings.gpu == NO_GPU else self.settings.gpu, 0
         request = build_shard_request(self.work, job, gpu)
         while True:
@@ -135,7 +135,7 @@ class ModalLauncher:
                 folder.remove_receipt(f"{stage}.calls", job.name)
 
     def _await_outcome(
-        self, function: str, request: Mapping[str, Any], folder: StagingView, stage: str, name: str
+        self, function_name: str, request: Mapping[str, Any], folder: StagingView, stage: str, receipt_name: str
     ) -> tuple[str, object]:
         """Return the id and the outcome of a call: a new call, or one of an earlier build.
 
@@ -144,27 +144,27 @@ class ModalLauncher:
         """
         digest = canonical_sha256(request)
         while True:
-            call = folder.receipt(f"{stage}.calls", name)
+            call = folder.receipt(f"{stage}.calls", receipt_name)
             if call is None or call.notes.get("asked") != digest:  # no call yet, or one of another request
                 with self._lock:
-                    call = Receipt([], {}, {"ref": self._spawn(function, request), "asked": digest})
-                    folder.commit(f"{stage}.calls", name, call)
+                    call = Receipt([], {}, {"ref": self._spawn(function_name, request), "asked": digest})
+                    folder.commit(f"{stage}.calls", receipt_name, call)
             call_id = str(call.notes["ref"])
             try:
                 return call_id, self._wait(call_id)
-            except (failed.OutputExpiredError, failed.NotFoundError):
-                folder.remove_receipt(f"{stage}.calls", name)
+            except (modal_errors.OutputExpiredError, modal_errors.NotFoundError):
+                folder.remove_receipt(f"{stage}.calls", receipt_name)
 
-    def _spawn(self, function: str, request: Mapping[str, Any]) -> str:
+    def _spawn(self, function_name: str, request: Mapping[str, Any]) -> str:
         app, environment = self.settings.app, self.settings.environment
         salted = {**request, "salt": self.salt} if self.salt else request
         try:
-            local: Any = LOCAL_FUNCTIONS.get(function)
-            handle = local or modal.Function.from_name(app, function, environment_name=environment)
+            local: Any = LOCAL_FUNCTIONS.get(function_name)
+            handle = local or modal.Function.from_name(app, function_name, environment_name=environment)
             call_id = str(handle.spawn(json.dumps(salted, sort_keys=True)).object_id)
         except Exception as error:
-            raise _explain_error(error, f"{app}.{function}") from None
-        self._calls += function == "score"
+            raise _explain_error(error, f"{app}.{function_name}") from None
+        self._call_count += function_name == "score"
         return call_id
 
     def _wait(self, call_id: str) -> object:
@@ -179,14 +179,14 @@ class ModalLauncher:
                 return modal.FunctionCall.from_id(call_id).get(timeout=_POLL_S)
             except builtins.TimeoutError:
                 last_answer = time.monotonic()
-            except (failed.OutputExpiredError, failed.NotFoundError):
+            except (modal_errors.OutputExpiredError, modal_errors.NotFoundError):
                 raise
             except _NO_ANSWER_ERRORS as error:
                 if time.monotonic() - last_answer > _MAX_SILENCE_S:
                     what = f"Modal has not answered for {_MAX_SILENCE_S:.0f} s ({error})"
                     raise TransientError(what, call_id, _CONTINUE_HINT) from None
                 self._stopped.wait(_POLL_S)
-            except (failed.AuthError, failed.PermissionDeniedError) as error:
+            except (modal_errors.AuthError, modal_errors.PermissionDeniedError) as error:
                 raise _explain_error(error, call_id) from None
             except Exception as error:
                 return error
@@ -200,7 +200,7 @@ class ModalLauncher:
         settings = self.settings
         if isinstance(outcome, Exception):
             raise _explain_error(outcome, call_id)
-        receipt = _shard_receipt(outcome, self.work.split, call_id)
+        receipt = _parse_receipt(outcome, self.work.split, call_id)
         [remote] = receipt.files
         local = f"{WORK_FOLDER}/scored/{receipt.notes['name']}.parquet"
         volume = modal.Volume.from_name(settings.volumes[1], environment_name=settings.environment)
@@ -213,29 +213,29 @@ class ModalLauncher:
                         raise RetryableError(what, remote.path, _CONTINUE_HINT)
         except FileNotFoundError:
             raise RetryableError("file of scores not found on its volume", remote.path, _CONTINUE_HINT) from None
-        except failed.Error as error:
+        except modal_errors.Error as error:
             raise _explain_error(error, f"{settings.volumes[1]}/{remote.path}") from None
         if file.sha256 != remote.sha256:
             folder.path(local).unlink()
             raise RetryableError("downloaded scores do not have the sha256 in their receipt", call_id, _CONTINUE_HINT)
-        self._seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
+        self._container_seconds.append(receipt.notes["gpu_seconds"] / settings.gpus)
         return replace(receipt, files=[replace(remote, path=local)])
 
     def provenance(self) -> Mapping[str, Any]:
         """Return settings, calls, seconds and cost, not counting starts of containers."""
-        seconds = round(sum(self._seconds), 3)
-        usage = {"calls": self._calls, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
+        seconds = round(sum(self._container_seconds), 3)
+        usage = {"calls": self._call_count, "container_seconds": seconds, "cost": self.settings.cost(seconds)}
         return {"modal": {**self.settings.model_dump(mode="json"), **usage}}
 
 
 def _cancel(call_id: str) -> None:
     try:
         modal.FunctionCall.from_id(call_id).cancel()
-    except (failed.Error, OSError) as error:
+    except (modal_errors.Error, OSError) as error:
         logger.warning("call %s could not be canceled (%s); cancel it on Modal, because it costs", call_id, error)
 
 
-def _shard_receipt(outcome: object, split: str, call_id: str) -> Receipt:
+def _parse_receipt(outcome: object, split: str, call_id: str) -> Receipt:
     """Parse the receipt that a call returned.
 
     The receipt is checked strictly, because it names the file to download and the local file to write.

@@ -27,29 +27,29 @@ class ModalLauncherFactory:
 
     Attributes:
         salt: Part of each request; results of requests with a different salt are not reused.
-        spent: Cost of the splits that this command started, by split and model digest: estimated while a split runs,
-            then measured.
+        cost_by_split: Cost of each split that this command started, by split and model digest. The cost is estimated
+            while the split runs, then measured.
     """
 
     settings: ModalSettings
     salt: str = ""
-    spent: dict[tuple[str, str], float] = field(default_factory=dict)
+    cost_by_split: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def describe_costs(self, splits: Sequence[ScoreWork], finished: int = 0) -> Iterator[str]:
+    def describe_costs(self, splits: Sequence[ScoreWork], finished_shards: int = 0) -> Iterator[str]:
         """Yield an estimate for each split, the total of several splits, and the rates.
 
-        `finished` shards of each split are already scored. After the last line, UsageError is raised for the first
-        split that cannot run, for example because of a cost limit.
+        `finished_shards` is the number of shards of each split that are scored already. After the last line, UsageError
+        is raised for the first split that cannot run, for example because of a cost limit.
         """
         refusals, tokens, shards = list[UsageError | None](), 0, 0
-        spent = sum(self.spent.values())
+        spent = sum(self.cost_by_split.values())
         for work in splits:
-            split_tokens, split_shards = self._remaining_work(work, finished)
+            split_tokens, split_shards = self._remaining_work(work, finished_shards)
             tokens, shards = tokens + split_tokens, shards + split_shards
             yield f"{work.split}: {self.settings.describe_estimate(split_tokens, split_shards)}"
             rows = min(split_shards * work.recipe.shard_rows, work.rows)
             refusal = self.settings.start_error(work.split, split_tokens, split_shards, rows, spent)
-            refusals.append(self._refusal(work) or refusal)
+            refusals.append(self._unsupported_error(work) or refusal)
             spent += self.settings.cost(split_tokens / self.settings.tokens_per_s) or 0.0
         if len(splits) > 1:
             yield f"all: {self.settings.describe_estimate(tokens, shards)}"
@@ -57,13 +57,13 @@ class ModalLauncherFactory:
         for refusal in filter(None, refusals):
             raise refusal
 
-    def _remaining_work(self, work: ScoreWork, finished: int) -> tuple[int, int]:
+    def _remaining_work(self, work: ScoreWork, finished_shards: int) -> tuple[int, int]:
         """Return the estimated tokens and the number of unfinished shards of a split."""
         shards = -(-work.rows // work.recipe.shard_rows)  # rounded up
-        remaining = max(shards - finished, 0)
+        remaining = max(shards - finished_shards, 0)
         return work.text_bytes // BYTES_PER_TOKEN * remaining // max(shards, 1), remaining
 
-    def _refusal(self, work: ScoreWork) -> UsageError | None:
+    def _unsupported_error(self, work: ScoreWork) -> UsageError | None:
         """Return the error for a split that Modal cannot score; None if it can."""
         device, gpu = work.recipe.device, self.settings.gpu
         if work.pool_files is None:
@@ -88,14 +88,14 @@ class ModalLauncherFactory:
         for line in self.describe_costs([work], finished):
             logger.info("on Modal: %s", line)
         tokens, _ = self._remaining_work(work, finished)
-        earlier_cost = self.spent.get(key, 0.0)  # cost of an attempt that failed in this command
-        self.spent[key] = earlier_cost + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
+        earlier_cost = self.cost_by_split.get(key, 0.0)  # cost of an attempt that failed in this command
+        self.cost_by_split[key] = earlier_cost + (self.settings.cost(tokens / self.settings.tokens_per_s) or 0.0)
         calls = ModalLauncher(self.settings, self.salt, work)
         try:
             calls.fetch(folder)
             yield calls
         finally:
             usage = calls.provenance()["modal"]
-            self.spent[key] = earlier_cost + (usage["cost"] or 0.0)
+            self.cost_by_split[key] = earlier_cost + (usage["cost"] or 0.0)
         figures = work.split, usage["calls"], usage["container_seconds"], usage["cost"]
         logger.info("%s on Modal: %d calls; %.0f container seconds, cost %s", *figures)

@@ -90,7 +90,7 @@ class Store(dg.ConfigurableResource):
             root,
             environment() | ({} if self.engine is None else {ENGINE.variable: self.engine}),
             remote_launcher=(launcher or Launcher()).remote(),
-            vocabulary=None if tokenizer is None else tokenizer.checked_file(),
+            vocabulary=None if tokenizer is None else tokenizer.checked_vocabulary(),
             workers=self.workers,
             hub=hub,
             fetch_threads=self.fetch_threads,
@@ -143,10 +143,10 @@ class Hub(dg.ConfigurableResource):
 
     tries: int | None = Field(default=None, description="Tries per call; default: CORPUSMILL_HUB_TRIES, else 6")
 
-    def files(self, data_root: Path, tries: int | None = None) -> HubFiles:
+    def files(self, root: Path, tries: int | None = None) -> HubFiles:
         """Return access to the hub; `tries` per call overrides the configured number."""
         _require_at_least(1, "hub", tries=self.tries)
-        cache = Path(self.cache) if self.cache else data_root / CACHE_FOLDER
+        cache = Path(self.cache) if self.cache else root / CACHE_FOLDER
         tries = tries or self.tries or HUB_TRIES.read(environment())
         return HubFiles(cache, endpoint=self.endpoint, tries=tries)
 
@@ -161,19 +161,19 @@ class Tokenizer(dg.ConfigurableResource):
     sha256: str = Field(default=VOCABULARY_SHA256, description="sha256 of the vocabulary file; recipes pin it")
     path: str | None = Field(default=None, description="Vocabulary file; empty means the built-in file")
 
-    def checked_file(self) -> Path | None:
+    def checked_vocabulary(self) -> Path | None:
         """Return the configured path of the vocabulary file; None for the built-in file.
 
         Raise InputError if the family or the file is not usable.
         """
         if self.family != FAMILY:
             raise _invalid_error("tokenizer", "family", FAMILY, self.family)
-        check_vocabulary(self._file() or VOCABULARY, self.sha256)
-        return self._file()
+        check_vocabulary(self._configured_path() or VOCABULARY, self.sha256)
+        return self._configured_path()
 
-    def _file(self) -> Path | None:
+    def _configured_path(self) -> Path | None:
         return Path(self.path).absolute() if self.path else None
 
     def encoder(self) -> HarmonyEncoder:
         """Return the encoder that builds use, loaded once per process."""
-        return load_encoder(self.sha256, self._file())
+        return load_encoder(self.sha256, self._configured_path())

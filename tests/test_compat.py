@@ -49,7 +49,7 @@ def test_scheduled_runs_have_the_tag_of_their_due_time() -> None:
 def test_an_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
     logs = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}
 
-    with compat.instance_with_overrides(str(tmp_path), {"compute_logs": logs}) as instance:
+    with compat.open_instance_with_overrides(str(tmp_path), {"compute_logs": logs}) as instance:
         assert isinstance(instance, dg.DagsterInstance)
         assert Path(instance.root_directory) == tmp_path
         assert type(instance.compute_log_manager).__name__ == "NoOpComputeLogManager"

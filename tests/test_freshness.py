@@ -10,7 +10,7 @@ import yaml
 from materialized import run_job
 
 from pipeline_assets.code_location import build_definitions
-from pipeline_assets.freshness import Freshness
+from pipeline_assets.freshness import FreshnessChecks
 from pipeline_assets.schedules import read_schedules
 from pipeline_assets.spine.artifact import CheckResult
 from pipeline_assets.systems.registry import SYSTEMS
@@ -43,7 +43,7 @@ def edit(root: Path) -> None:
 
 def said(root: Path, instance: dg.DagsterInstance, days: int = 0) -> dict[str | None, CheckResult]:
     [section] = [one for one in read_schedules(root)[0] if one.name == "nightly"]
-    fresh = Freshness(section, SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml"), root)
+    fresh = FreshnessChecks(section, SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml"), root)
     by_asset = {spec.asset_key: results for spec, results in fresh.results(instance, NOW + timedelta(days=days))}
     return by_asset[FILTERED]
 

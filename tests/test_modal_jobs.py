@@ -69,7 +69,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     events: list[str] = []
     monkeypatch.setattr(modal, "is_local", lambda: False)
     for name in ("files", "scores"):
-        monkeypatch.setattr(nll_scoring, name, RecordedVolume(name, events))
+        monkeypatch.setattr(nll_scoring, f"{name}_volume", RecordedVolume(name, events))
     monkeypatch.setattr(remote_shard, "fetch_files", lambda *_: events.append("fetch"))
     return events
 

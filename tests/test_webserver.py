@@ -12,7 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from pipeline_assets.webserver import OwnPagesOnly
+from pipeline_assets.webserver import SameOriginMiddleware
 
 OWN = "http://localhost:3000"
 FOREIGN_HOSTS = ["evil.example", "evil.example:3000", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", ""]
@@ -32,7 +32,7 @@ async def greet(socket: WebSocket) -> None:
 @pytest.fixture
 def client() -> TestClient:
     routes = [Route("/graphql", answer, methods=["GET", "POST"]), WebSocketRoute("/graphql", greet)]
-    return TestClient(Starlette(routes=routes, middleware=[Middleware(OwnPagesOnly)]), base_url=OWN)
+    return TestClient(Starlette(routes=routes, middleware=[Middleware(SameOriginMiddleware)]), base_url=OWN)
 
 
 @pytest.mark.parametrize("host", ["localhost:3000", "127.0.0.1:3000", "LOCALHOST:8080", "127.0.0.1"])

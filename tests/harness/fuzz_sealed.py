@@ -22,7 +22,7 @@ from pipeline_assets.spine.staging import RECEIPTS_FOLDER, OutputFile, Receipt, 
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.pull import find_ref, pull_all
 from pipeline_assets.trust.push import push, ref_key
-from resources.modal_calls import _shard_receipt
+from resources.modal_calls import _parse_receipt
 
 GOLDEN_ROOTS = Path(__file__).parents[1] / "golden" / "roots"
 _SEAL = re.compile(rb',\n "seal": "sha256:[0-9a-f]{64}"')
@@ -82,7 +82,7 @@ def _answers() -> list[bytes]:
 
 
 def _read_answer(data: bytes, folder: Path) -> None:
-    receipt = _shard_receipt(data.decode("utf-8", "surrogateescape"), _SPLIT, _REF)
+    receipt = _parse_receipt(data.decode("utf-8", "surrogateescape"), _SPLIT, _REF)
     [file] = receipt.files
     assert ".." not in file.path and "/" not in receipt.notes["name"]
 

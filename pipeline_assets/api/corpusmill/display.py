@@ -53,18 +53,17 @@ class Plot:
         return f"<figure><figcaption>{_escape(self.title)}</figcaption><svg {size} role='img'>{shapes}</svg></figure>"
 
 
-def _bar_svg(x: int, width: int, bar: HistogramBar, highest: int) -> str:
-    height = _BAR_HEIGHT_PX * bar.amount / highest
+def _bar_svg(left_px: int, width_px: int, bar: HistogramBar, max_amount: int) -> str:
+    height = _BAR_HEIGHT_PX * bar.amount / max_amount
     title = f"<title>{_escape(f'{bar.amount:,} {bar.range_text}')}</title>"
-    box = f"x='{x}' y='{_BAR_HEIGHT_PX + 12 - height:.1f}' width='{width - 4}' height='{height:.1f}'"
-    label = (
-        f"<text x='{x}' y='{_BAR_HEIGHT_PX + 26}' font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
-    )
+    box = f"x='{left_px}' y='{_BAR_HEIGHT_PX + 12 - height:.1f}' width='{width_px - 4}' height='{height:.1f}'"
+    position = f"x='{left_px}' y='{_BAR_HEIGHT_PX + 26}'"
+    label = f"<text {position} font-size='11' fill='currentColor'>{_escape(bar.label[:20])}</text>"
     return f"<rect {box} fill='#4c78a8'>{title}</rect>{label}"
 
 
-def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
-    """Plot the values of a column; its `parts` are read once.
+def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
+    """Plot the values of a column; its `chunks` are read once.
 
     A column of lists, such as tags, is plotted by the items of the lists. Booleans are counted by value. Texts are
     counted by value if none is longer than 64 characters and at most 1,048,576 are different, otherwise by length.
@@ -73,19 +72,19 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
-    for nullable in parts:
+    for nullable in chunks:
         part = (pc.list_flatten(nullable) if pa.types.is_list(nullable.type) else nullable).drop_null()
         part = part.cast(pa.string()) if pa.types.is_boolean(part.type) else part
         total += len(part)
         if pa.types.is_string(part.type) or pa.types.is_large_string(part.type):
             lengths = pc.utf8_length(part)
-            powers += _count_powers(lengths)
+            powers += _count_by_highest_bit(lengths)
             longest = max(longest, pc.max(lengths).as_py() or 0)
             is_countable = longest <= _MAX_VALUE_CHARACTERS and len(values) <= _MAX_DISTINCT_VALUES
             counted = pc.value_counts(part).to_pylist() if is_countable else []
             values.update({entry["values"]: entry["counts"] for entry in counted})
         elif pa.types.is_integer(part.type):
-            powers += _count_powers(part)
+            powers += _count_by_highest_bit(part)
         else:
             numbers.append(part.cast(pa.float64()).to_numpy())
     if numbers and total:
@@ -102,16 +101,16 @@ def plot_column(name: str, parts: Iterable[pa.ChunkedArray]) -> Plot:
     return Plot(f"{name}: {total:,} {what}", length_bars({str(1 << k): int(n) for k, n in enumerate(powers)}, ""))
 
 
-def _count_powers(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
+def _count_by_highest_bit(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
     """Count whole numbers by their highest bit, shape (64,); those below 1 count as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Format texts as an HTML table, escaped and with control characters made visible."""
-    lines = ["".join(f"<th>{_escape(name)}</th>" for name in head)] if head else []
+    lines = ["".join(f"<th>{_escape(name)}</th>" for name in header)] if header else []
     lines += ["".join(f"<td>{_escape(value)}</td>" for value in row) for row in rows]
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 

@@ -34,7 +34,7 @@ class OpenedArtifact:
         self.folder = Path(folder)
         with forbid_replacement(self.folder):
             self.manifest: Manifest = open_artifact(self.folder).manifest
-            self._identity = self._manifest_identity()
+            self._opened_stat = self._manifest_stat()
 
     def __repr__(self) -> str:
         counts = self.manifest.identity.counts
@@ -53,22 +53,22 @@ class OpenedArtifact:
     @property
     def rows(self) -> RowStore:
         """Store that reads the artifact's rows by number or id."""
-        with self._reading() as rows:
+        with self._open_rows() as rows:
             return rows
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[RowStore]:
+    def _open_rows(self) -> Iterator[RowStore]:
         """Yield the row store; RetryableError if the folder was or is being replaced."""
         with forbid_replacement(self.folder):
-            if self._manifest_identity() != self._identity:
+            if self._manifest_stat() != self._opened_stat:
                 raise replaced_error(self.folder, "open the folder again")
-            yield self._rows
+            yield self._row_store
 
     @cached_property
-    def _rows(self) -> RowStore:
+    def _row_store(self) -> RowStore:
         return open_rows(self.folder, SYSTEMS.kinds)
 
-    def _manifest_identity(self) -> tuple[int, int, int] | None:
+    def _manifest_stat(self) -> tuple[int, int, int] | None:
         with contextlib.suppress(OSError):
             stat = (self.folder / MANIFEST_FILE).stat()
             return stat.st_dev, stat.st_ino, stat.st_mtime_ns
@@ -79,7 +79,7 @@ class OpenedArtifact:
 
         Hashes are not compared with the manifest; `corpusmill verify` does that.
         """
-        with self._reading() as rows:
+        with self._open_rows() as rows:
             if not isinstance(rows, DocumentRows):
                 fix = "open a normalised, filtered, deduplicated or decontaminated corpus"
                 raise UsageError(f"expected a corpus of documents, got {self.manifest.kind}", self.folder, fix)
@@ -92,7 +92,7 @@ class OpenedArtifact:
         """
         tables = list[pa.Table]()
         sealed = {self.folder / stored.path: stored for stored in self.manifest.storage}
-        with self._reading() as rows:
+        with self._open_rows() as rows:
             for shard in rows.table_shards():
                 if (problem := hash_error(self.folder, sealed[shard.file])) is not None:
                     raise InputError(problem, shard.file, repair_hint(self.folder))
@@ -107,7 +107,7 @@ class OpenedArtifact:
         Columns within a struct have dotted names, such as `meta.title`. Numbers other than integers need 8
         bytes of memory per value.
         """
-        with self._reading() as rows:
+        with self._open_rows() as rows:
             shards = rows.table_shards()
             names = [field.name for column in (shards[0].schema if shards else ()) for field in column.flatten()]
             if column not in names:
@@ -134,7 +134,7 @@ class OpenedArtifact:
             raise UsageError(
                 f"expected one of row, doc_id and token, got {selectors or 'none'}", self.folder, "pass one of them"
             )
-        with self._reading() as rows:
+        with self._open_rows() as rows:
             if token is not None:
                 return Traces([trace_token(rows, token)])
             return Traces(trace_id(rows, doc_id) if doc_id is not None else trace_row(rows, row or 0))
