@@ -25,7 +25,7 @@ from pipeline_assets.corpus.licences import TABLE_PATH, licence_table
 from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, modified_ns
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, modification_times_ns
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.spine.files import file_sha256
@@ -106,7 +106,8 @@ def _folder_asset(folder: SourceFolder, root: Path) -> ExternalAsset:
 
     def observe(root: Path, hub: HubFiles) -> dict[str, Any]:
         files = folder.resolve_path(root).files()
-        listing = [(file.name, file.bytes, modified) for file, modified in zip(files, modified_ns(files), strict=True)]
+        times = modification_times_ns(files)
+        listing = [(file.name, file.bytes, time_ns) for file, time_ns in zip(files, times, strict=True)]
         digest = hashlib.sha256(json.dumps(listing).encode()).hexdigest()
         return {"files": len(files), "bytes": sum(file.bytes for file in files), "listing sha256": digest}
 

@@ -166,7 +166,7 @@ def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest
         earlier = comparisons.get(manifest.digest, RemovalComparison())
-        new, rows = listed.part(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
+        new, rows = listed.sublist(count_compared_entries(listed, manifest, earlier)), Counter(earlier.rows)
         if new.entries:
             rows.update(file for file, row in _read_rows(store) if _matching_hashes(new, store, row))
             comparisons[manifest.digest] = RemovalComparison(listed.positions[-1], dict(rows))

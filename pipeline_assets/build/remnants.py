@@ -13,7 +13,7 @@ from pipeline_assets.build.removal_state import read_comparisons
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
-from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.adoption import read_plan
@@ -85,7 +85,7 @@ def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Rem
         yield Remnant(root / "rebuilds", "copies that `rebuild` made")
     if (root / "dagster").exists():
         yield Remnant(root / "dagster", "previews of first rows, which the UI keeps", is_manual=True)
-    for local in sorted(filter(None, {folder_path(listing, root) for listing, _ in sources})):
+    for local in sorted(filter(None, {input_folder_path(listing, root) for listing, _ in sources})):
         yield Remnant(local, "source files", is_manual=True)
 
 

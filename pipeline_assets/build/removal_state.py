@@ -11,7 +11,7 @@ from types import MappingProxyType
 import msgspec
 
 from pipeline_assets.corpus.removal_entries import LIST_FILE
-from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER, REMOVALS_KEY, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
@@ -68,7 +68,7 @@ def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({}))
     The list must have all positions in `applied`, a result of `applied_positions`, and those of all comparisons.
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
-    listed = read_list(root)  # after the positions, since another process may add entries and use them
+    listed = read_removal_list(root)  # after the positions, since another process may add entries and use them
     fix = "restore the folder from the newest backup"
     if positions.difference(listed.positions):
         raise InputError("the removal list lacks entries that artifacts were compared with", root / LIST_FILE, fix)

@@ -77,7 +77,7 @@ def _write_tokens(job: Job) -> BuildResult:
         job.staging, source, shards, recipe, "train", job.run.settings, tokenizer=tokenizer
     )
     library = load_tokenizer(tokenizer)
-    decisions = {"end_of_document": library.end_of_document, "vocabulary_size": library.vocabulary_size}
+    decisions = {"end_of_document": library.end_of_document_id, "vocabulary_size": library.vocabulary_size}
     counts = {**result.counts, "ledger": {**result.counts["ledger"], "dropped": {}}}  # there is no other split
     files = {file.path: file for file in result.files}
     if job.recipe["to"] == "olmo":  # the same bytes: ids are below 2**31, so int32 equals uint32
@@ -117,7 +117,7 @@ def _write_packed(job: Job) -> BuildResult:
     rules = (rule for table in tables for rule in read_columns(source.path(table), ["loss_rule"])["loss_rule"])
     # Padding never counts, and 0 is an id of every chat template's tokenizer.
     is_chat = str(next(rules, "")).startswith(SPAN_RULE_VERSION)
-    padding = 0 if is_chat else load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding
+    padding = 0 if is_chat else load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary).padding_id
     names = {
         source.path(table).parent: f"subset_{Path(table).parent.name}/train-00000-of-00001.parquet" for table in tables
     }

@@ -49,17 +49,17 @@ class RankLoader(Generic[B]):
     def __init__(
         self,
         dataset: "TokenRows | PairDataset",
-        plan: Callable[[int], Batches],
+        plan_epoch: Callable[[int], Batches],
         plan_inputs: Mapping[str, Any],
         collate: Callable[[Any], Any],
-        finish: Callable[[Any, torch.Tensor], B],
+        build_batch: Callable[[Any, torch.Tensor], B],
         workers: int,
         epoch: int = 0,
         step: int = 0,
     ) -> None:
-        self._dataset, self._plan, self._collate = dataset, functools.lru_cache(1)(plan), collate
+        self._dataset, self._plan, self._collate = dataset, functools.lru_cache(1)(plan_epoch), collate
         self._plan_inputs = {key: int(n) if isinstance(n, np.integer) else n for key, n in plan_inputs.items()}
-        self._finish, self._workers, self._epoch, self._step = finish, workers, int(epoch), int(step)
+        self._finish, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
         """Return each batch's row numbers in the current epoch; the last may be empty."""

@@ -26,7 +26,7 @@ from pipeline_assets.spine.usage import nearest_existing
 F = TypeVar("F", bound=Callable[..., object])
 load_only_machine_code()
 _INNER_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-_SOURCES = Path(__file__).parent
+_SOURCE_FOLDER = Path(__file__).parent
 
 
 class KernelLocator(UserWideCacheLocator):
@@ -40,7 +40,7 @@ class KernelLocator(UserWideCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: FunctionType, py_file: str) -> Any:
-        if not Path(py_file).is_relative_to(_SOURCES):
+        if not Path(py_file).is_relative_to(_SOURCE_FOLDER):
             return UserWideCacheLocator.from_function(py_func, py_file)  # type: ignore[no-untyped-call]
         return cls(py_func)
 
@@ -96,8 +96,8 @@ def unaligned_u64_view(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
 @functools.cache
 def cache_folder() -> Path:
     digest = hashlib.sha256()
-    for path in sorted(_SOURCES.rglob("*.py")):
-        digest.update(f"{path.relative_to(_SOURCES).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    for path in sorted(_SOURCE_FOLDER.rglob("*.py")):
+        digest.update(f"{path.relative_to(_SOURCE_FOLDER).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     versions = f"python{platform.python_version()}-numba{numba.__version__}-numpy{np.__version__}"
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "corpusmill" / "compiled"
     return Path(vars(config)["CACHE_DIR"] or default) / f"{versions}-{digest.hexdigest()[:32]}"

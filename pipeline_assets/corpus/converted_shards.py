@@ -82,11 +82,11 @@ class ShardWriter:
         return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})
 
 
-def concatenate_lines(staging: StagingDir, parts: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
+def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: str, zstd_level: int) -> OutputFile:
     """Write the lines of staged `.jsonl.zst` files to one staged file, `name`."""
     with JsonlZstWriter(staging.path(name), zstd_level) as writer:
-        for part in parts:
-            for block in read_line_blocks(staging.path(part.path)):
+        for file in files:
+            for block in read_line_blocks(staging.path(file.path)):
                 writer.write_lines(block, block.count(b"\n"))
     return writer.output(name)
 
@@ -139,16 +139,16 @@ def gather_rejects(
     the conversion come first.
     """
     receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
-    return concatenate_lines(staging, _files_of_rejects(receipts), REJECTS_FILE, zstd_level)
+    return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
 
 
 def read_rejects(staging: StagingDir, receipts: Sequence[Receipt]) -> Iterator[Reject]:
     """Yield the rejects in the files of receipts, in order."""
-    for file in _files_of_rejects(receipts):
+    for file in _reject_files(receipts):
         yield from read_structs(staging.path(file.path), Reject)
 
 
-def _files_of_rejects(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
+def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
     return (file for receipt in receipts for file in receipt.files if file.path.startswith(REJECTS_FOLDER))
 
 
@@ -184,15 +184,15 @@ def finalize_shard(
 
 
 def _finalize_line(
-    line: bytes, row: int, nth: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
+    line: bytes, row: int, occurrence: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, or a reject; `nth` comes from `read_occurrences`."""
+    """Return the line to write, or a reject; `occurrence` comes from `read_occurrences`."""
     if row in window.poison_rows:
         return Reject(shard.documents.path, row, KILLED_WORKER)
-    if not nth:
+    if not occurrence:
         return line
     document = _decoder.decode(line)
     if document.doc_id == derive_id(document.text):
-        numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{nth}")
+        numbered = msgspec.structs.replace(document, doc_id=f"{document.doc_id}#{occurrence}")
         return _encoder.encode(numbered) + b"\n"
     return Reject(document.meta.source_file, document.meta.source_row, DUPLICATE_ID, document.doc_id)

@@ -28,11 +28,11 @@ from pipeline_assets.corpus.profile import (
     Profile,
     ProfileShard,
     estimate_tokens,
-    from_json,
-    merge,
+    merge_profiles,
+    profile_from_json,
     profile_shard,
-    sum_all,
-    sum_by,
+    sum_profile,
+    sum_profile_by,
 )
 from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, packed_token_counts, profile_size
@@ -57,7 +57,7 @@ _REPORT_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20,
 
 
 @dataclass(frozen=True)
-class SourceSteps:
+class SourceArtifacts:
     """Artifacts of one source; `filtered` is None if the recipe filters nothing."""
 
     source: str
@@ -78,7 +78,7 @@ class SourceSteps:
 
 def write_corpus_report(
     staging: StagingDir,
-    sources: Sequence[SourceSteps],
+    sources: Sequence[SourceArtifacts],
     tokenizer: HarmonyRecipe | None,
     licences: LicenceTable,
     settings: RunSettings,
@@ -93,22 +93,26 @@ def write_corpus_report(
     InputError if two sources share a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
-    ledgers = [ledger for steps in sources for ledger in _ledger_entries(steps)]
+    ledgers = [ledger for artifacts in sources for ledger in _ledger_entries(artifacts)]
     tags = {
         source: sorted({group.license_tag for group in profile if group.source == source})
-        for source in sum_by(profile, "source")
+        for source in sum_profile_by(profile, "source")
     }
     attribution = attribution_text(licences, tags)
     report = build_report(profile, ledgers, licences, attribution)
-    per_source = {step: [getattr(steps, step) for steps in sources] for step in ("normalized", "filtered")}
+    per_source = {step: [getattr(artifacts, step) for artifacts in sources] for step in ("normalized", "filtered")}
     joint_steps = {"deduplicated": [deduplicated], "decontaminated": [decontaminated], "packed": [packed]}
     report["funnel"] = count_funnel({**per_source, **joint_steps})
-    scored = [steps for steps in sources if steps.filtered and "scored" in steps.filtered.manifest.identity.counts]
+    scored = [
+        artifacts
+        for artifacts in sources
+        if artifacts.filtered and "scored" in artifacts.filtered.manifest.identity.counts
+    ]
     if scored:
-        report["scores"] = {steps.source: _summarize_scores(steps.corpus) for steps in scored}
+        report["scores"] = {artifacts.source: _summarize_scores(artifacts.corpus) for artifacts in scored}
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]
-    packed_tokens = packed_token_counts(packed, joint[-1:] or [steps.corpus for steps in sources], tokenizer)
-    has_scaled = False
+    packed_tokens = packed_token_counts(packed, joint[-1:] or [artifacts.corpus for artifacts in sources], tokenizer)
+    has_scaled_tokens = False
     exact = {"tokens": sum(packed_tokens.values())} if packed_tokens else {}  # tokens of the last step before packing
     if exact and not joint:
         report["totals"].pop("estimated_tokens", None)
@@ -118,7 +122,7 @@ def write_corpus_report(
         duplicates = {name: counts[name] for name in ("by_source", "comparisons")}
         report["duplicates"] = duplicates | {
             "groups": read_groups(deduplicated),
-            "near": draw_near_duplicates(deduplicated, {steps.source: steps.corpus for steps in sources}),
+            "near": draw_near_duplicates(deduplicated, {artifacts.source: artifacts.corpus for artifacts in sources}),
         }
         tokens = exact if decontaminated is None else {}
         report["steps"]["without duplicates"] = {"documents": counts["documents"], **tokens}
@@ -126,12 +130,12 @@ def write_corpus_report(
         kept = kept_sizes(decontaminated, profile, packed_tokens)
         report["decontamination"] = summarize_decontamination(decontaminated) | {"kept": kept}
         report["steps"]["without items of evaluation sets"] = kept["totals"]
-        has_scaled = "estimated_tokens" in kept["totals"]
+        has_scaled_tokens = "estimated_tokens" in kept["totals"]
     if packed is not None:
         report["packed"] = summary = summarize_packed(packed)
         used = sum(source["documents"] - source["unused_documents"] for source in summary["by_source"].values())
         report["steps"][f"packed, {summary['rows']:,} rows"] = {"documents": used, "tokens": summary["tokens"]}
-    report |= describe_estimates(profile, has_scaled)
+    report |= describe_estimates(profile, has_scaled_tokens)
     attributed = staging.write(ATTRIBUTION_FILE, (attribution.rstrip("\n") + "\n").encode())
     totals = report["totals"] | {"text_bytes": report["totals"]["utf8_bytes"]}
     counts = {key: totals[key] for key in ("documents", "tokens", "estimated_tokens", "text_bytes") if key in totals}
@@ -139,13 +143,13 @@ def write_corpus_report(
 
 
 def _profile_sources(
-    staging: StagingDir, sources: Sequence[SourceSteps], tokenizer: HarmonyRecipe | None, settings: RunSettings
+    staging: StagingDir, sources: Sequence[SourceArtifacts], tokenizer: HarmonyRecipe | None, settings: RunSettings
 ) -> Profile:
     """Return the profile of all sources; raise InputError if two share a doc_id."""
-    owners = [(steps, shard) for steps in sources for shard in document_shards(steps.corpus)]
+    owners = [(artifacts, shard) for artifacts in sources for shard in document_shards(artifacts.corpus)]
     shards = [
-        ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, steps.sampling)
-        for number, (steps, shard) in enumerate(owners)
+        ProfileShard(f"{number:05d}", shard.path, shard.file, shard.rows, artifacts.sampling)
+        for number, (artifacts, shard) in enumerate(owners)
     ]
     file = None if tokenizer is None else TokenizerFile(tokenizer, settings.vocabulary)
     writes_ids = len(sources) > 1  # a source's own ids are unique since it was normalised
@@ -154,43 +158,44 @@ def _profile_sources(
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])
     receipts = list(run_stage("profile", work, shards, staging, settings, warm_up))
     if writes_ids:
-        _raise_if_ids_shared(staging, receipts, [(steps, shard.path) for steps, shard in owners])
-    return estimate_tokens(merge(from_json(receipt.notes["groups"]) for receipt in receipts))
+        _raise_if_ids_shared(staging, receipts, [(artifacts, shard.path) for artifacts, shard in owners])
+    return estimate_tokens(merge_profiles(profile_from_json(receipt.notes["groups"]) for receipt in receipts))
 
 
 def _raise_if_ids_shared(
-    staging: StagingDir, receipts: Sequence[Receipt], owners: Sequence[tuple[SourceSteps, str]]
+    staging: StagingDir, receipts: Sequence[Receipt], shard_locations: Sequence[tuple[SourceArtifacts, str]]
 ) -> None:
     """Raise InputError if sources share a doc_id.
 
-    `receipts` have the shards' files of ids; `owners` has the source and the path of each shard, in the same order.
+    `receipts` have the shards' files of ids. `shard_locations` has each shard's source and path, in the same order.
     """
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:
         return
     shard, row, count = repeat
-    steps, path = owners[shard]
-    doc_id = next(document.doc_id for number, document in enumerate(_read_shard(steps.corpus, path)) if number == row)
+    artifacts, path = shard_locations[shard]
+    documents = enumerate(_read_shard(artifacts.corpus, path))
+    doc_id = next(document.doc_id for number, document in documents if number == row)
     first = next(
         other.source
-        for other, other_path in owners
+        for other, other_path in shard_locations
         if any(document.doc_id == doc_id for document in _read_shard(other.corpus, other_path))
     )
     more = f"; {count - 1:,} more ids are in two sources" if count > 1 else ""
-    what = f"doc_id {doc_id!r} is in {first} and in {steps.source} ({path} row {row}){more}"
-    raise InputError(what, steps.corpus.folder, f"remove one of these sources, or {ID_COLUMN_FIX}")
+    what = f"doc_id {doc_id!r} is in {first} and in {artifacts.source} ({path} row {row}){more}"
+    raise InputError(what, artifacts.corpus.folder, f"remove one of these sources, or {ID_COLUMN_FIX}")
 
 
-def _read_shard(corpus: Artifact, shard: str) -> Iterator[Document]:
-    return read_structs(corpus.path(shard), Document)
+def _read_shard(corpus: Artifact, path: str) -> Iterator[Document]:
+    return read_structs(corpus.path(path), Document)
 
 
-def _ledger_entries(steps: SourceSteps) -> Iterator[dict[str, Any]]:
-    normalized, filtered = steps.normalized, steps.filtered
+def _ledger_entries(artifacts: SourceArtifacts) -> Iterator[dict[str, Any]]:
+    normalized, filtered = artifacts.normalized, artifacts.filtered
     for step, artifact in (("normalized", normalized), ("filtered", filtered)):
         if artifact is not None:
             examples = draw_examples(artifact, normalized)
-            yield ledger_entry(steps.source, step, artifact.manifest.identity.ledger, examples)
+            yield ledger_entry(artifacts.source, step, artifact.manifest.identity.ledger, examples)
 
 
 def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, Sequence[Example]]) -> dict[str, Any]:
@@ -222,16 +227,16 @@ def build_report(
     profile: Profile, ledgers: Sequence[Mapping[str, Any]], licences: LicenceTable, attribution: str
 ) -> dict[str, Any]:
     """Return the parts of `report.json` that every corpus has."""
-    totals = profile_size(sum_all(profile))
+    totals = profile_size(sum_profile(profile))
     return {
         "schema": "corpusmill/report/1",
         "steps": {"in the sources": totals},
         "totals": totals,
-        "sources": _size_by(profile, "source"),
-        "domains": _size_by(profile, "domain"),
+        "sources": _sizes_by(profile, "source"),
+        "domains": _sizes_by(profile, "domain"),
         "licences": {
             tag: size | {"licence": msgspec.to_builtins(licences[tag])}
-            for tag, size in _size_by(profile, "license_tag").items()
+            for tag, size in _sizes_by(profile, "license_tag").items()
         },
         "groups": [asdict(group) | profile_size(counts, with_lengths=True) for group, counts in profile.items()],
         "ledgers": ledgers,
@@ -239,8 +244,8 @@ def build_report(
     }
 
 
-def _size_by(profile: Profile, field: str) -> dict[str, Any]:
-    return {name: profile_size(counts, with_lengths=True) for name, counts in sum_by(profile, field).items()}
+def _sizes_by(profile: Profile, field: str) -> dict[str, Any]:
+    return {name: profile_size(counts, with_lengths=True) for name, counts in sum_profile_by(profile, field).items()}
 
 
 def preview_report(report: Artifact) -> list[dict[str, str]]:

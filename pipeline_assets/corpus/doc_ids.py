@@ -22,11 +22,11 @@ from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, StagingView
 IDS_PER_RUN = 1 << 17
 _ID_DTYPE = np.dtype([("high", "<u8"), ("low", "<u8"), ("row", "<i8")])
 _REPEAT_DTYPE = np.dtype([("shard", "<i4"), ("row", "<i8"), ("times", "<u4")])
-_REPEATS = f"{WORK_FOLDER}/repeats"
+_REPEATS_FOLDER = f"{WORK_FOLDER}/repeats"
 _HASH_BYTES = 16
 _BLOCK_IDS = 1 << 16  # per merged block: about 5 MB with the sort's copies
 _WINDOW_ROWS = 1 << 16  # rows of a shard per pass over its repeats
-_MIN_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files takes longer than merging
+_MIN_READ_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files takes longer than merging
 
 
 class IdsWriter(DurableFile):
@@ -97,7 +97,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
         block = block[np.argsort(block["shard"], kind="stable")]
         shards, firsts = np.unique(block["shard"], return_index=True)
         for shard, repeats in zip(shards.tolist(), np.split(block, firsts[1:]), strict=True):
-            path = folder.path(f"{_REPEATS}/{shard:05d}")
+            path = folder.path(f"{_REPEATS_FOLDER}/{shard:05d}")
             durable.call_failpoint("append", path)
             mode = "wb" if written[shard] is None else "ab"  # overwrite the file of an interrupted build
             with durable.name_file_in_errors(path), open(path, mode) as file:
@@ -155,7 +155,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
     for shard, path in enumerate(paths):
         ids = path.stat().st_size // _ID_DTYPE.itemsize
         runs += [_Run(shard, path, start, min(IDS_PER_RUN, ids - start)) for start in range(0, ids, IDS_PER_RUN)]
-    max_ids = max(_BLOCK_IDS, len(runs) * _MIN_IDS)
+    max_ids = max(_BLOCK_IDS, len(runs) * _MIN_READ_IDS)
     ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up
     bounds = np.array([number * 2**64 // ranges for number in range(ranges)], np.uint64)
     positions = np.empty((ranges + 1, len(runs)), np.int32)

@@ -15,7 +15,7 @@ class Line(NamedTuple):
     """Row number of a line and its bytes without the line feed."""
 
     row: int
-    line: bytes
+    content: bytes
 
 
 class LineBlock(NamedTuple):

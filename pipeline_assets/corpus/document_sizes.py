@@ -14,7 +14,7 @@ from pipeline_assets.corpus.document import Document
 
 SIZES_NOTE = "document_sizes"
 LARGE_BYTES = 1_000_000
-TIMES_MEDIAN = 100
+MEDIAN_FACTOR = 100
 OUTSIZED = "outsized_document"
 _LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1/16 too low
 
@@ -44,19 +44,19 @@ class DocumentSizes:
         return {"bins": {str(size): count for size, count in sorted(self.bins.items())}, "largest": self.largest}
 
 
-def describe_outsized_document(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Describe the largest document for provenance if it is outsized, else return {}.
 
-    An outsized document is larger than `LARGE_BYTES` and at least `TIMES_MEDIAN` times the median size. `shards` has
-    `DocumentSizes.to_json` of each shard, or an empty mapping if an earlier version wrote the shard.
+    An outsized document is larger than `LARGE_BYTES` and at least `MEDIAN_FACTOR` times the median size.
+    `shard_notes` has the `DocumentSizes.to_json` of each shard, {} for a shard that an earlier version wrote.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
-    for notes in shards:
+    for notes in shard_notes:
         bins.update({int(size): count for size, count in notes.get("bins", {}).items()})
         largest = max(largest, tuple(notes.get("largest", largest)))
     size, doc_id, file, row = largest
     seen = accumulate(bins[size] for size in sorted(bins))
     median = next((size for size, count in zip(sorted(bins), seen, strict=True) if 2 * count > bins.total()), 0)
-    if size <= LARGE_BYTES or size < TIMES_MEDIAN * median:
+    if size <= LARGE_BYTES or size < MEDIAN_FACTOR * median:
         return {}
     return {OUTSIZED: {"bytes": size, "median_bytes": median, "doc_id": doc_id, "file": file, "row": row}}

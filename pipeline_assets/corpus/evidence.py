@@ -45,20 +45,20 @@ class Example:
     place: str
 
 
-def draw_by_reason(rows: Iterable[tuple[str, str, int, T]], count: int) -> dict[str, list[T]]:
-    """Draw up to `count` items for each reason, from tuples (reason, file, row, item)."""
+def draw_by_reason(rows: Iterable[tuple[str, str, int, T]], max_items: int) -> dict[str, list[T]]:
+    """Draw up to `max_items` items for each reason, from tuples (reason, file, row, item)."""
     drawn: dict[str, list[tuple[tuple[bytes, int, bytes], T]]] = {}
     for reason, file, row, item in rows:
-        order = _hash(file), row // _STRIPE_ROWS, _hash(f"{file}\0{row}")
+        order = _seeded_hash(file), row // _STRIPE_ROWS, _seeded_hash(f"{file}\0{row}")
         lowest = drawn.setdefault(reason, [])
-        if len(lowest) < count or order < lowest[-1][0]:
+        if len(lowest) < max_items or order < lowest[-1][0]:
             bisect.insort(lowest, (order, item), key=lambda entry: entry[0])
-            del lowest[count:]
+            del lowest[max_items:]
     return {reason: [item for _, item in lowest] for reason, lowest in sorted(drawn.items())}
 
 
 @functools.lru_cache(maxsize=1024)  # rows of a file follow each other
-def _hash(text: str) -> bytes:
+def _seeded_hash(text: str) -> bytes:
     return hashlib.sha256(f"{SEED}\0{text}".encode()).digest()
 
 
@@ -105,20 +105,22 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
             "similarity": new.similarity,
             "passages": [
                 {"kept": passage.old, "dropped": passage.new, "is_equal": passage.is_equal}
-                for passage in _compare(documents[positions[old]].text, documents[positions[new]].text)
+                for passage in _compare_texts(documents[positions[old]].text, documents[positions[new]].text)
             ],
         }
         for old, new in pairs
     ]
 
 
-def _compare(old: str, new: str) -> list[Passage]:
+def _compare_texts(kept: str, dropped: str) -> list[Passage]:
     """Compare two texts by passages, starting shortly before the first difference."""
-    first = next((place for place, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    first = next(
+        (place for place, (a, b) in enumerate(zip(kept, dropped, strict=False)) if a != b), min(len(kept), len(dropped))
+    )
     start = max(first - _CHARACTERS_BEFORE, 0)
     stop, omitted = start + _COMPARED_CHARACTERS, Passage("…", "…", True)
-    passages = list(compare_words(old[start:stop], new[start:stop], _CONTEXT_WORDS))
-    is_cut = max(len(old), len(new)) > stop
+    passages = list(compare_words(kept[start:stop], dropped[start:stop], _CONTEXT_WORDS))
+    is_cut = max(len(kept), len(dropped)) > stop
     if is_cut and passages and not passages[-1].is_equal:  # the texts end at different words
         passages.pop()
     return [omitted] * (start > 0) + passages + [omitted] * is_cut

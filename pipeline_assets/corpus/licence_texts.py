@@ -67,7 +67,7 @@ def identify_licence(text: str, evidence: str) -> LicenceTag:
 
     The result has `evidence`; if an SPDX identifier is not in the licence table, it is added to the evidence.
     """
-    stated = [licence_table().find_licence(identifier, evidence) for identifier in _SPDX.findall(text)]
+    stated = [licence_table().find_licence_tag(identifier, evidence) for identifier in _SPDX.findall(text)]
     prose = _HOLDER.sub(_keep_terms, _LINES_WITHOUT_WORDS.sub("\n", _SPDX.sub("", text)))
     untitled = _TITLE.sub(_keep_terms, prose)
     matches = {tag for words in (prose, untitled) if (tag := _TAGS_BY_HASH.get(_words_sha256(words)))}
@@ -83,9 +83,9 @@ def identify_licence(text: str, evidence: str) -> LicenceTag:
     return LicenceTag(UNKNOWN, next((licensed.evidence for licensed in stated if licensed.tag == UNKNOWN), evidence))
 
 
-def _keep_terms(line: re.Match[str]) -> str:
+def _keep_terms(match: re.Match[str]) -> str:
     """Return a matched line if it states terms, else an empty text."""
-    return line[0] if _TERMS.search(line[0]) else ""
+    return match[0] if _TERMS.search(match[0]) else ""
 
 
 def _words_sha256(text: str) -> str:

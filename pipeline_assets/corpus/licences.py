@@ -69,28 +69,28 @@ class LicenceTable:
     def __contains__(self, tag: str) -> bool:
         return tag in self._by_tag
 
-    def match_tag(self, value: str) -> str | None:
+    def match_tag(self, spelling: str) -> str | None:
         """Return the tag of a licence in any spelling (`CC BY-SA 4.0`); None if not found."""
-        return self._by_spelling.get(_normalize(value))
+        return self._by_spelling.get(_normalize(spelling))
 
-    def require_tag(self, value: str, where: object) -> str:
+    def require_tag(self, spelling: str, where: object) -> str:
         """Return the tag for a spelling, or raise UsageError, which names `where`."""
-        tag = self.match_tag(value)
+        tag = self.match_tag(spelling)
         if tag is None:
-            raise UsageError(f"unknown licence {value!r}", where, self.suggest_tag(value))
+            raise UsageError(f"unknown licence {spelling!r}", where, self.suggest_tag(spelling))
         return tag
 
-    def suggest_tag(self, value: str) -> str:
+    def suggest_tag(self, spelling: str) -> str:
         """Return a hint with the tag nearest to an unknown licence, or with all tags."""
-        nearest = difflib.get_close_matches(_normalize(value), self._by_tag, n=1, cutoff=0.5)
+        nearest = difflib.get_close_matches(_normalize(spelling), self._by_tag, n=1, cutoff=0.5)
         if nearest:
             return f"did you mean {nearest[0]}? Add new licences to manifests/licences.json"
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
-    def find_licence(self, value: str, evidence: str) -> LicenceTag:
+    def find_licence_tag(self, spelling: str, evidence: str) -> LicenceTag:
         """Return tag and evidence of a licence; an unknown value is added to the evidence."""
-        tag = self.match_tag(value)
-        return LicenceTag(UNKNOWN, f"{evidence} is {value[:80]!r}") if tag is None else LicenceTag(tag, evidence)
+        tag = self.match_tag(spelling)
+        return LicenceTag(UNKNOWN, f"{evidence} is {spelling[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 
     def __len__(self) -> int:
         return len(self._by_tag)
@@ -154,8 +154,8 @@ def _spellings(licence: Licence) -> set[str]:
     return {_normalize(spelling) for spelling in named} | ({_normalize(licence.url)} if licence.url else set())
 
 
-def _normalize(value: str) -> str:
-    return value.strip().lower().rstrip("/").translate(_WORD_GAPS)
+def _normalize(spelling: str) -> str:
+    return spelling.strip().lower().rstrip("/").translate(_WORD_GAPS)
 
 
 def tag_or_unknown(licence: str | None) -> str:
@@ -163,9 +163,9 @@ def tag_or_unknown(licence: str | None) -> str:
     return UNKNOWN if licence is None else licence_table().match_tag(licence) or UNKNOWN
 
 
-def check_tag(tag: str) -> str:
+def check_tag(licence: str) -> str:
     """Return the tag of a recipe's licence; ValueError if it is not in the table."""
-    known = licence_table().match_tag(tag)
+    known = licence_table().match_tag(licence)
     if known is None:
-        raise ValueError(f"unknown licence {tag!r}: {licence_table().suggest_tag(tag)}")
+        raise ValueError(f"unknown licence {licence!r}: {licence_table().suggest_tag(licence)}")
     return known

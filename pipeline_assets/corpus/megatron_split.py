@@ -95,7 +95,7 @@ def build_split(
         return _join_shards(staging, to_encode, budget, encoded)
 
     tokenizer = tokenizer or TokenizerFile(recipe.tokenizer, settings.vocabulary)
-    receipts, files, lengths, cut = with_oracle_fallback(tokenizer, encode)
+    receipts, files, lengths, first_over_budget = with_oracle_fallback(tokenizer, encode)
     rejects = [receipt.files[2] for receipt in receipts]
     unread = [shard.path for shard in to_encode[len(receipts) :]]
     counts, tokens = total_counts(receipts), int(lengths.sum(dtype=np.int64))
@@ -121,7 +121,7 @@ def build_split(
             "spot_checked_documents": counts["spot_checked"],
             "text_bytes_encoded": counts["bytes"],
             "tokens_encoded": counts["tokens"],
-            "ended_by": cut[0] if cut else None,
+            "ended_by": first_over_budget[0] if first_over_budget else None,
             **losses_to_provenance({corpus.manifest.name: Losses.from_counts(counts)}),
         },
     )
@@ -134,13 +134,13 @@ class _JoinedShards(NamedTuple):
         receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
         lengths: Tokens per document, shape (documents,).
-        cut: doc_id, shard, row and tokens of the first document that exceeds the budget; empty if none does.
+        first_over_budget: First document that exceeds the budget: its doc_id, shard, row and tokens; empty if none.
     """
 
     receipts: list[Receipt]
     files: list[OutputFile]
     lengths: NDArray[np.int32]
-    cut: list[dict[str, Any]]
+    first_over_budget: list[dict[str, Any]]
 
 
 def _join_shards(
@@ -149,7 +149,7 @@ def _join_shards(
     """Join encoded shards in order up to the budget, while workers encode later ones."""
     receipts: list[Receipt] = []
     lengths: list[NDArray[np.int32]] = []
-    cut: list[dict[str, Any]] = []
+    first_over_budget: list[dict[str, Any]] = []
     with (
         DurableFile(staging.path(TOKENS_FILE)) as tokens,
         ParquetOutput(staging.path(DOCUMENTS_FILE), DOCUMENTS_SCHEMA) as documents,
@@ -160,13 +160,13 @@ def _join_shards(
             table = _document_rows(staging, shard, receipt)
             fitting = count_fitting(to_numpy(table["tokens"]), budget - tokens.bytes_written // 4)
             fits = table.slice(0, fitting)
-            cut = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
+            first_over_budget = table.slice(fitting, 1).rename_columns(["doc_id", "shard", "row", "tokens"]).to_pylist()
             lengths.append(to_numpy(fits["tokens"]).copy())  # a view would keep the shard's table in memory
             documents.write(fits)
             encoded_file = receipt.files[0]
             taken_bytes = int(lengths[-1].sum(dtype=np.int64)) * 4
             tokens.append(staging.path(encoded_file.path), taken_bytes, encoded_file.sha256)
-            if cut or tokens.bytes_written == 4 * budget:
+            if first_over_budget or tokens.bytes_written == 4 * budget:
                 break
     all_lengths = np.concatenate(lengths)
     with DurableFile(staging.path(INDEX_FILE)) as index:
@@ -177,7 +177,7 @@ def _join_shards(
         OutputFile.uncompressed(INDEX_FILE, len(all_lengths), index),
         documents.output(DOCUMENTS_FILE),
     ]
-    return _JoinedShards(receipts, files, all_lengths, cut)
+    return _JoinedShards(receipts, files, all_lengths, first_over_budget)
 
 
 def _document_rows(staging: StagingDir, shard: DocumentShard, receipt: Receipt) -> pa.Table:

@@ -30,11 +30,11 @@ def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens
     ]
 
 
-def _format_power(number: int) -> str:
+def _format_power(power: int) -> str:
     for unit, name in ((1 << 30, "G"), (1 << 20, "M"), (1 << 10, "k")):
-        if number >= unit:
-            return f"{number // unit}{name}"
-    return str(number)
+        if power >= unit:
+            return f"{power // unit}{name}"
+    return str(power)
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar]:

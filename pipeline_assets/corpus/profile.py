@@ -67,7 +67,7 @@ class DocumentGroup:
 
 
 @dataclass(frozen=True)
-class Counts:
+class ProfileCounts:
     """Counts of a group of documents; tokens exclude end-of-document tokens.
 
     `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also documents of 0 tokens.
@@ -81,8 +81,8 @@ class Counts:
     lengths: tuple[int, ...] = (0,) * LENGTH_BINS
     sample: SampleSums = NO_SAMPLE
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
+    def __add__(self, other: "ProfileCounts") -> "ProfileCounts":
+        return ProfileCounts(
             self.documents + other.documents,
             self.characters + other.characters,
             self.utf8_bytes + other.utf8_bytes,
@@ -97,7 +97,7 @@ class Counts:
         return self.sample.weights == WEIGHT_ONE * self.documents
 
 
-Profile = Mapping[DocumentGroup, Counts]
+Profile = Mapping[DocumentGroup, ProfileCounts]
 
 
 def profile_shard(
@@ -125,15 +125,15 @@ def profile_shard(
             )
             rows += len(documents)
     files = [] if ids is None else [ids.output(name)]
-    return Receipt(files, {"rows": rows, "documents": rows}, {"groups": to_json(merge(profiles))})
+    return Receipt(files, {"rows": rows, "documents": rows}, {"groups": profile_to_json(merge_profiles(profiles))})
 
 
-def estimate_tokens(profile: Profile) -> dict[DocumentGroup, Counts]:
+def estimate_tokens(profile: Profile) -> dict[DocumentGroup, ProfileCounts]:
     """Estimate each group's tokens and lengths from sampled documents.
 
     A group without sampled documents is estimated from the sample of its source.
     """
-    sources, estimated = sum_by(profile, "source"), dict[DocumentGroup, Counts]()
+    sources, estimated = sum_profile_by(profile, "source"), dict[DocumentGroup, ProfileCounts]()
     for group, counts in profile.items():
         sampled = counts if counts.sample.weighted_bytes else sources[group.source]
         if sampled.sample.documents:
@@ -143,46 +143,46 @@ def estimate_tokens(profile: Profile) -> dict[DocumentGroup, Counts]:
             shorter = [scale(weight, sampled.sample.weights, counts.documents) for weight in weights]
             counts = replace(counts, tokens=tokens, lengths=tuple(map(sub, shorter[1:], shorter)))
         estimated[group] = counts
-    return merge([estimated])
+    return merge_profiles([estimated])
 
 
-def merge(profiles: Iterable[Profile]) -> dict[DocumentGroup, Counts]:
+def merge_profiles(profiles: Iterable[Profile]) -> dict[DocumentGroup, ProfileCounts]:
     """Add up profiles; sort groups by tokens and bytes, descending, then by name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 
-def sum_by(profile: Profile, field: str) -> dict[str, Counts]:
-    """Add up counts by `source`, `domain` or `license_tag`, in the order of `merge`."""
+def sum_profile_by(profile: Profile, field: str) -> dict[str, ProfileCounts]:
+    """Add up counts by `source`, `domain` or `license_tag`; sort as `merge_profiles`."""
     return _sum_by_key((str(getattr(group, field)), counts) for group, counts in profile.items())
 
 
-def sum_all(profile: Profile) -> Counts:
-    return sum(profile.values(), Counts())
+def sum_profile(profile: Profile) -> ProfileCounts:
+    return sum(profile.values(), ProfileCounts())
 
 
-def _sum_by_key(parts: Iterable[tuple[K, Counts]]) -> dict[K, Counts]:
-    sums: dict[K, Counts] = {}
-    for key, counts in parts:
-        sums[key] = sums.get(key, Counts()) + counts
+def _sum_by_key(pairs: Iterable[tuple[K, ProfileCounts]]) -> dict[K, ProfileCounts]:
+    sums: dict[K, ProfileCounts] = {}
+    for key, counts in pairs:
+        sums[key] = sums.get(key, ProfileCounts()) + counts
     return dict(sorted(sums.items(), key=lambda item: (-(item[1].tokens or 0), -item[1].utf8_bytes, item[0])))
 
 
-def to_json(profile: Profile) -> list[dict[str, Any]]:
+def profile_to_json(profile: Profile) -> list[dict[str, Any]]:
     """Convert a profile to a list of groups with their counts."""
     return [asdict(group) | asdict(counts) for group, counts in profile.items()]
 
 
-def from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGroup, Counts]:
-    """Read a profile from the list of `to_json`."""
-    return {convert(entry, DocumentGroup): convert(entry, Counts) for entry in entries}
+def profile_from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGroup, ProfileCounts]:
+    """Read a profile from the list of `profile_to_json`."""
+    return {convert(entry, DocumentGroup): convert(entry, ProfileCounts) for entry in entries}
 
 
-def _count_group(documents: Sequence[_Row], sampling: Sampling, encoder: Tokenizer | None) -> Counts:
+def _count_group(documents: Sequence[_Row], sampling: Sampling, tokenizer: Tokenizer | None) -> ProfileCounts:
     sizes = [utf8_size(document.text) for document in documents]
-    counts = Counts(len(documents), sum(len(document.text) for document in documents), sum(sizes), None)
-    if encoder is None:
+    counts = ProfileCounts(len(documents), sum(len(document.text) for document in documents), sum(sizes), None)
+    if tokenizer is None:
         return counts
     weights = [sampling.weigh(document.doc_id, size) for document, size in zip(documents, sizes, strict=True)]
     sampled = [document.text for document, weight in zip(documents, weights, strict=True) if weight]
-    sample, lengths = count_tokens(sampled, [*filter(None, weights)], sampling.rate, encoder)
+    sample, lengths = count_tokens(sampled, [*filter(None, weights)], sampling.rate, tokenizer)
     return replace(counts, lengths=tuple(lengths), sample=sample)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline_assets.corpus.removal_key import RESTORE_FIX, create_key, read_key
+from pipeline_assets.corpus.removal_key import RESTORE_FIX, create_secret, read_secret
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.lock import locked
@@ -18,7 +18,7 @@ from pipeline_assets.spine.metadata_file import MetadataFile
 LIST_FILE = f"{REMOVALS_FOLDER}/list.json"  # in a data root
 
 
-class Entry(msgspec.Struct, frozen=True):
+class RemovalEntry(msgspec.Struct, frozen=True):
     """Entry of the list: date, reason in the user's words, selector, and hex hash.
 
     `key` is a hash of the secret, by which a wrong secret is recognized; it is empty in entries of earlier versions.
@@ -31,7 +31,9 @@ class Entry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-REMOVAL_LIST_FORMAT: MetadataFile[list[Entry]] = MetadataFile("removal list", 1 << 30, RESTORE_FIX, list[Entry])
+REMOVAL_LIST_FORMAT: MetadataFile[list[RemovalEntry]] = MetadataFile(
+    "removal list", 1 << 30, RESTORE_FIX, list[RemovalEntry]
+)
 
 
 def entry_dates(root: Path) -> dict[str, str]:
@@ -49,13 +51,13 @@ def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str,
     with locked(path):
         stored = REMOVAL_LIST_FORMAT.read(path) if path.exists() else []
         if not stored:
-            create_key(path)
-        secret, key = read_key(path, {entry.key for entry in stored})
-        known, new = {entry.hash for entry in stored}, dict[str, Entry]()
+            create_secret(path)
+        secret, key = read_secret(path, {entry.key for entry in stored})
+        known, new = {entry.hash for entry in stored}, dict[str, RemovalEntry]()
         for selector, value in values:
             hashed = keyed_hash(secret, selector, normalize_value(selector, value))
             if hashed not in known:
-                new[hashed] = Entry(date, reason, selector, hashed, key)
+                new[hashed] = RemovalEntry(date, reason, selector, hashed, key)
         if new:
             lines = msgspec.json.format(msgspec.json.encode([*stored, *new.values()]), indent=1)
             durable.write_durably(path, lines + b"\n")

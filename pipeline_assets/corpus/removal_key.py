@@ -14,11 +14,11 @@ RESTORE_FIX = "restore it from a backup"
 _SECRET_FORMAT: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE_FIX, str)
 
 
-def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
-    """Return the secret of a list and its hash, the `key` of new entries.
+def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
+    """Return a list's secret, and the hash of the secret, which entries store as `key`.
 
-    `keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not belong
-    to these entries.
+    `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not
+    belong to these entries.
     """
     file = _secret_file(list_path)
     try:
@@ -26,12 +26,12 @@ def read_key(list_path: Path, keys: set[str]) -> tuple[bytes, str]:
         key = hashlib.blake2b(key=secret, digest_size=8).hexdigest()
     except (FileNotFoundError, ValueError):
         raise InputError("the key is missing or damaged, so no entry can match", file, RESTORE_FIX) from None
-    if keys - {"", key}:
+    if entry_keys - {"", key}:
         raise InputError("the key is not the one of the list, so no entry can match", file, RESTORE_FIX)
     return secret, key
 
 
-def create_key(list_path: Path) -> None:
+def create_secret(list_path: Path) -> None:
     """Write a new secret for a list without entries, unless the list has a secret."""
     if not (file := _secret_file(list_path)).exists():
         durable.write_durably(file, msgspec.json.encode(secrets.token_hex(32)), mode=0o600)

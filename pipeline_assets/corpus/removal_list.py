@@ -7,23 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from pipeline_assets.corpus.removal_entries import LIST_FILE, REMOVAL_LIST_FORMAT
-from pipeline_assets.corpus.removal_key import read_key
+from pipeline_assets.corpus.removal_key import read_secret
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals, Selector
 
 
-def read_list(root: Path) -> Removals:
+def read_removal_list(root: Path) -> Removals:
     """Read a data root's removal list, empty without a file; InputError if damaged."""
     path = root / LIST_FILE
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return NO_REMOVALS
-    listed, keys = _read_list(path, status.st_ino, status.st_size, status.st_mtime_ns)
-    return replace(listed, secret=read_key(path, keys)[0])
+    listed, keys = _read_entries(path, status.st_ino, status.st_size, status.st_mtime_ns)
+    return replace(listed, secret=read_secret(path, keys)[0])
 
 
 @functools.lru_cache(maxsize=8)
-def _read_list(path: Path, inode: int, size: int, modified_ns: int) -> tuple[Removals, set[str]]:
+def _read_entries(path: Path, inode: int, size: int, modified_ns: int) -> tuple[Removals, set[str]]:
     hashed, stored, positions, entries = hashlib.sha256(), REMOVAL_LIST_FORMAT.read(path), [""], dict[str, Selector]()
     for entry in stored:
         hashed.update(f"{entry.selector} {entry.hash}\n".encode())

@@ -68,7 +68,7 @@ class Removals:
         """Return the number of entries before a position; 0 if it is not in `positions`."""
         return self.positions.index(position) if position in self.positions else 0
 
-    def part(self, start: int, stop: int | None = None) -> Self:
+    def sublist(self, start: int, stop: int | None = None) -> Self:
         """Return the part of the list from entry `start` to before `stop`, or to the end."""
         stop = len(self.entries) if stop is None else stop
         chosen = dict([*self.entries.items()][start:stop])

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline_assets.corpus.profile import Counts, Profile, sum_all, sum_by
+from pipeline_assets.corpus.profile import Profile, ProfileCounts, sum_profile, sum_profile_by
 from pipeline_assets.corpus.token_sample import scale
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact
@@ -22,7 +22,7 @@ _SCALED_TEXT = (
 )
 
 
-def profile_size(counts: Counts, with_lengths: bool = False) -> dict[str, Any]:
+def profile_size(counts: ProfileCounts, with_lengths: bool = False) -> dict[str, Any]:
     """Return counts as an entry of a report, optionally with the bins of lengths.
 
     Keys of estimates begin with `estimated_`. If no tokens were counted, tokens and lengths are omitted.
@@ -54,9 +54,9 @@ def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mappin
 
     `packed_tokens` are exact; tokens of other sources are scaled from `profile`, the profile before decontamination.
     """
-    before, sizes, totals = sum_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
+    before, sizes, totals = sum_profile_by(profile, "source"), dict[str, dict[str, int]](), Counter[str]()
     for name, kept in decontaminated.manifest.identity.counts["by_source"].items():
-        source = before.get(name, sum_all(profile))
+        source = before.get(name, sum_profile(profile))
         sizes[name] = {"documents": kept["out"], "utf8_bytes": kept["text_bytes"]}
         if name in packed_tokens:
             sizes[name]["tokens"] = packed_tokens[name]
@@ -68,10 +68,10 @@ def kept_sizes(decontaminated: Artifact, profile: Profile, packed_tokens: Mappin
     return {"totals": dict(totals), "sources": sizes}
 
 
-def describe_estimates(profile: Profile, has_scaled: bool) -> dict[str, Any]:
+def describe_estimates(profile: Profile, has_scaled_tokens: bool) -> dict[str, Any]:
     """Describe the estimates in a report; return {} if all tokens are exact.
 
-    `has_scaled` is true if tokens after decontamination are estimates.
+    `has_scaled_tokens` is true if tokens after decontamination are estimates.
     """
     sources = {
         name: {
@@ -81,11 +81,11 @@ def describe_estimates(profile: Profile, has_scaled: bool) -> dict[str, Any]:
             "sampled_share": f"{counts.sample.utf8_bytes / max(counts.utf8_bytes, 1):.6f}",
             "error_fraction": f"{counts.sample.relative_error():.6f}",
         }
-        for name, counts in sum_by(profile, "source").items()
+        for name, counts in sum_profile_by(profile, "source").items()
         if counts.tokens is not None and not counts.is_exact
     }
-    if not sources and not has_scaled:
+    if not sources and not has_scaled_tokens:
         return {}
-    reasons = _SAMPLED_TEXT * bool(sources) + _SCALED_TEXT * has_scaled
+    reasons = _SAMPLED_TEXT * bool(sources) + _SCALED_TEXT * has_scaled_tokens
     statement = f"A number with ≈ is an estimate. {reasons}Numbers without ≈ are exact."
     return {"estimates": {"statement": statement, "sources": sources}}

@@ -77,14 +77,14 @@ NO_SAMPLE = SampleSums()
 
 
 def count_tokens(
-    texts: Sequence[str], weights: Sequence[int], rate: int, encoder: Tokenizer
+    texts: Sequence[str], weights: Sequence[int], rate: int, tokenizer: Tokenizer
 ) -> tuple[SampleSums, list[int]]:
     """Count the tokens of sampled texts; unencodable texts count as 0 tokens.
 
     `weights` and `rate` are in units of 1 / WEIGHT_ONE. Return the sums over the texts, and the sum of weights in each
     bin of lengths: bin i has texts of 2**i to 2**(i + 1) - 1 tokens, and bin 0 also texts of 0 tokens.
     """
-    tokens = encoder.encode([text if encoder.can_encode(text) else "" for text in texts]).lengths.tolist()
+    tokens = tokenizer.encode([text if tokenizer.can_encode(text) else "" for text in texts]).lengths.tolist()
     rows, lengths = list[SampleSums](), [0] * LENGTH_BINS
     for w, b, t in zip(weights, map(utf8_size, texts), tokens, strict=True):
         spread = w * (w - rate)

@@ -90,12 +90,12 @@ class HealingRecipe(Recipe):
 
 
 def _take_snapshot(job: Job) -> BuildResult:
-    recipe, hub = SnapshotRecipe.from_rows(job.recipe), job.run.require_hub("a snapshot")
+    recipe, hub = SnapshotRecipe.from_output_content(job.recipe), job.run.require_hub("a snapshot")
     return take_snapshot(job.staging, hub, recipe, job.run.settings, job.removals)
 
 
 def _list_snapshot(target: Target, run: Run) -> Listing:
-    recipe, hub = SnapshotRecipe.from_rows(target.recipe), run.require_hub("a snapshot")
+    recipe, hub = SnapshotRecipe.from_output_content(target.recipe), run.require_hub("a snapshot")
     return list_snapshot(hub, recipe, run.settings.fetch_threads, run.settings.log_every_s)
 
 

@@ -20,7 +20,7 @@ from pipeline_assets.build.rows.derived import DecontaminatedRows, DeduplicatedR
 from pipeline_assets.build.rows.documents import SourceRows
 from pipeline_assets.build.rows.token_rows import PackedRows
 from pipeline_assets.build.target import Kind, Planner, Target
-from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceSteps, preview_report, write_corpus_report
+from pipeline_assets.corpus.corpus_report import REPORT_STAGE, SourceArtifacts, preview_report, write_corpus_report
 from pipeline_assets.corpus.decontamination.recipe import DECONTAMINATION_STAGE, DecontaminationSection
 from pipeline_assets.corpus.dedup.decision import DEDUP_STAGE, SIGNATURES_STAGE
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
@@ -365,7 +365,7 @@ PACKED = Kind(
 
 def _report(job: Job) -> BuildResult:
     upstream, per_source = job.target.upstream, (NORMALIZED.name, FILTERED.name)
-    sources = [_source_steps(target, job.run.root) for target in upstream if target.kind.name in per_source]
+    sources = [_source_artifacts(target, job.run.root) for target in upstream if target.kind.name in per_source]
     by_kind = {target.kind.name: artifact for target, artifact in zip(upstream, job.upstream, strict=True)}
     joint = (by_kind.get(kind.name) for kind in (DEDUPLICATED, DECONTAMINATED, PACKED))
     pinned = job.target.tokenizer
@@ -373,11 +373,11 @@ def _report(job: Job) -> BuildResult:
     return write_corpus_report(job.staging, sources, tokenizer, licence_table(), job.run.settings, *joint)
 
 
-def _source_steps(source: Target, root: Path) -> SourceSteps:
+def _source_artifacts(source: Target, root: Path) -> SourceArtifacts:
     name, artifact = source.partition or source.name, open_artifact(root / source.folder)
     if source.kind.name == NORMALIZED.name:
-        return SourceSteps(name, artifact, None)
-    return SourceSteps(name, open_artifact(root / source.upstream[0].folder), artifact)
+        return SourceArtifacts(name, artifact, None)
+    return SourceArtifacts(name, open_artifact(root / source.upstream[0].folder), artifact)
 
 
 REPORT = Kind(

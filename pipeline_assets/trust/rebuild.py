@@ -245,7 +245,8 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             logger.info("rebuild: %s %s", step.manifest.kind, step.manifest.name)
             _remove_if_damaged(scratch.folder / step.target.folder)
             try:
-                removals = removal_list.part(0, removal_list.count_before(step.manifest.provenance.get(REMOVALS_KEY)))
+                position = step.manifest.provenance.get(REMOVALS_KEY)
+                removals = removal_list.sublist(0, removal_list.count_before(position))
                 artifact = build_without_checks(step.target, replace(scratch_run, removals=removals))
             except InputError as error:
                 raise plan.explain_missing_input(error) from None

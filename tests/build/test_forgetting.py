@@ -18,7 +18,7 @@ from stage_a_sources import SITES, write_sources
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.removal_entries import add_entries
-from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.spine import durable, task_digest
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
@@ -128,7 +128,7 @@ def test_urls_hosts_and_patterns_are_matched(tmp_path: Path) -> None:
     typed(root, url=["http*://*.org/*"], reason="pattern", apply=True)
     build(recipe, run_in(root, replace=True))
     assert found("example.org", "b.net") == ["k3"]
-    assert len(read_list(root).entries) == 3  # a URL each
+    assert len(read_removal_list(root).entries) == 3  # a URL each
 
 
 def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path) -> None:
@@ -229,11 +229,11 @@ def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> N
         add_entries(root, values[:1], "r", "2026-11-26")
         if not dies_at(step, lambda root=root: add_entries(root, values, "r", "2026-11-26")):
             break
-        stored = len(read_list(root).entries)
+        stored = len(read_removal_list(root).entries)
         outcomes.add(stored)
         assert stored in (1, 3)
         assert add_entries(root, values, "r", "2026-11-26") == 3 - stored
-        assert len(read_list(root).entries) == 3
+        assert len(read_removal_list(root).entries) == 3
     assert outcomes == {1, 3}
 
 

@@ -14,7 +14,7 @@ from marked_rows import build, built_sources, forget_ids, run_in, sources
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.removal_entries import add_entries
-from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.errors import InputError, RetryableError
@@ -155,5 +155,5 @@ def test_of_two_processes_that_compare_at_once_neither_loses_the_results_of_the_
 
     assert [process.communicate()[1] for process in (first, second)] == ["", ""]
     [comparison] = json.loads((root / "removals/compared.json").read_text()).values()
-    assert comparison["position"] == read_list(root).positions[-1]
+    assert comparison["position"] == read_removal_list(root).positions[-1]
     assert sum(comparison["rows"].values()) == 2

@@ -38,6 +38,6 @@ class Published:
 
     def part(self, path: str, start: int, stop: int) -> Path:
         """Where a cut download waits."""
-        folder = self.files.bytes_folder(DATASET, self.listed[path].digest)
+        folder = self.files.spans_folder(DATASET, self.listed[path].digest)
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{start}-{stop}.{durable.boot_id()}.part"

@@ -33,7 +33,7 @@ def wrong_gigatoken() -> Iterator[None]:
 @contextmanager
 def nothing_kept() -> Iterator[None]:
     """Tokenizers that were loaded before are loaded anew in the block, and again after it."""
-    kept = (load_tokenizer, o200k_harmony._load_once)
+    kept = (load_tokenizer, o200k_harmony._load_cached)
     for cache in kept:
         cache.cache_clear()
     yield

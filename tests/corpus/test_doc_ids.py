@@ -96,7 +96,7 @@ def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
 
 def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
-    monkeypatch.setattr(doc_ids, "_MIN_IDS", 1)
+    monkeypatch.setattr(doc_ids, "_MIN_READ_IDS", 1)
     paths = written(tmp_path, [["a", "b", "c", "d"]])
     blocks = doc_ids._merge_runs(paths)
     next(blocks)
@@ -116,7 +116,7 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
 def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
 ) -> None:
-    for name, size in (("IDS_PER_RUN", run_ids), ("_BLOCK_IDS", block_ids), ("_MIN_IDS", 1)):
+    for name, size in (("IDS_PER_RUN", run_ids), ("_BLOCK_IDS", block_ids), ("_MIN_READ_IDS", 1)):
         monkeypatch.setattr(doc_ids, name, size)
 
     repeats = repeats_of(tmp_path, shards)
@@ -130,7 +130,7 @@ def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_
 @pytest.mark.slow
 @pytest.mark.parametrize("distinct", [1, 1000, 10**9])
 def test_merging_more_ids_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int) -> None:
-    for name, size in (("IDS_PER_RUN", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_MIN_IDS", 1 << 3)):
+    for name, size in (("IDS_PER_RUN", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_MIN_READ_IDS", 1 << 3)):
         monkeypatch.setattr(doc_ids, name, size)
 
     def peak(ids: int, folder: Path) -> int:

@@ -61,7 +61,7 @@ def test_the_usual_spellings_of_a_licence_are_one_tag(table: LicenceTable, writt
 @pytest.mark.parametrize("written", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
 def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, written: str) -> None:
     assert table.match_tag(written) is None
-    assert table.find_licence(written, "row: license") == LicenceTag("unknown", f"row: license is {written!r}")
+    assert table.find_licence_tag(written, "row: license") == LicenceTag("unknown", f"row: license is {written!r}")
 
 
 def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:

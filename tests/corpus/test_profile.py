@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.profile import (
-    Counts,
     DocumentGroup,
+    ProfileCounts,
     ProfileShard,
     estimate_tokens,
-    from_json,
-    merge,
+    merge_profiles,
+    profile_from_json,
     profile_shard,
-    sum_by,
-    to_json,
+    profile_to_json,
+    sum_profile_by,
 )
 from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sampling
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -48,13 +48,13 @@ def profiled(
     documents: list[tuple[DocumentGroup, str]],
     window: Window = WHOLE_SHARD,
     sampling: Sampling = EVERY_DOCUMENT,
-) -> dict[DocumentGroup, Counts]:
+) -> dict[DocumentGroup, ProfileCounts]:
     receipt = profile_shard(
         shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True
     )
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])
-    return from_json(receipt.notes["groups"])
+    return profile_from_json(receipt.notes["groups"])
 
 
 def test_documents_characters_bytes_tokens_and_lengths_are_counted_by_group(tmp_path: Path) -> None:
@@ -63,7 +63,9 @@ def test_documents_characters_bytes_tokens_and_lengths_are_counted_by_group(tmp_
     oracle = load_encoder(VOCABULARY_SHA256).oracle
     tokens = [len(oracle.encode_ordinary(text)) for text in ("one two three", "x", "")]
     assert tokens == [3, 1, 0]
-    assert replace(profile[WEB], sample=Counts().sample) == Counts(3, 14, 14, 4, (2, 1, *(0,) * (LENGTH_BINS - 2)))
+    assert replace(profile[WEB], sample=ProfileCounts().sample) == ProfileCounts(
+        3, 14, 14, 4, (2, 1, *(0,) * (LENGTH_BINS - 2))
+    )
     assert profile[WEB].is_exact
     assert (profile[WIKI].documents, profile[WIKI].characters, profile[WIKI].utf8_bytes) == (1, 3, 9)
     assert profile[WIKI].tokens == len(oracle.encode_ordinary("日本語"))
@@ -81,8 +83,8 @@ def test_parts_add_up_to_the_whole(
 
     parts = [profiled(folder, part) for part in (documents[:cut], documents[cut:])]
 
-    assert merge(parts) == merge([profiled(folder, documents)])
-    assert list(merge(parts)) == list(merge(reversed(parts)))
+    assert merge_profiles(parts) == merge_profiles([profiled(folder, documents)])
+    assert list(merge_profiles(parts)) == list(merge_profiles(reversed(parts)))
 
 
 def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path) -> None:
@@ -97,19 +99,21 @@ def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> N
     other = DocumentGroup("fineweb", "web", "unknown")
     profile = estimate_tokens(profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")]))
 
-    tokens = {name: counts.tokens for name, counts in sum_by(profile, "source").items()}
+    tokens = {name: counts.tokens for name, counts in sum_profile_by(profile, "source").items()}
     assert tokens == {"fineweb": 4, "simplewiki": 2}
-    assert list(sum_by(profile, "license_tag")) == ["unknown", "cc-by-sa-4.0", "odc-by"]
-    assert list(sum_by(profile, "domain")) == ["web", "encyclopedia"]
+    assert list(sum_profile_by(profile, "license_tag")) == ["unknown", "cc-by-sa-4.0", "odc-by"]
+    assert list(sum_profile_by(profile, "domain")) == ["web", "encyclopedia"]
 
 
 def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> None:
     profile = profiled(tmp_path, [(WEB, "one"), (WIKI, "two")])
 
-    read_back = from_json(json.loads(json.dumps(to_json(profile), sort_keys=True)))  # as a receipt has it
+    read_back = profile_from_json(
+        json.loads(json.dumps(profile_to_json(profile), sort_keys=True))
+    )  # as a receipt has it
 
     assert read_back == profile
-    assert json.dumps(to_json(read_back)) == json.dumps(to_json(profile))
+    assert json.dumps(profile_to_json(read_back)) == json.dumps(profile_to_json(profile))
 
 
 def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_written(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_writt
 
     receipt = profile_shard(shard, WHOLE_SHARD, StagingView(tmp_path), None, writes_ids=False)
 
-    profile = estimate_tokens(from_json(receipt.notes["groups"]))
+    profile = estimate_tokens(profile_from_json(receipt.notes["groups"]))
     assert receipt.files == []
     assert {group: (counts.documents, counts.utf8_bytes, counts.tokens) for group, counts in profile.items()} == {
         WEB: (1, 7, None),
@@ -128,7 +132,7 @@ def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_writt
 def test_a_group_without_a_sample_has_the_tokens_per_byte_of_its_source(tmp_path: Path) -> None:
     other = DocumentGroup("fineweb", "web", "unknown")
     whole = profiled(tmp_path, [(WEB, "one two three four five six"), (WIKI, "日本語")])
-    unsampled = {group: replace(counts, sample=Counts().sample) for group, counts in {other: whole[WEB]}.items()}
+    unsampled = {group: replace(counts, sample=ProfileCounts().sample) for group, counts in {other: whole[WEB]}.items()}
 
     profile = estimate_tokens({**whole, **unsampled})
 

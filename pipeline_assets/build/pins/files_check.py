@@ -82,7 +82,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
             if entry["name"] not in seen:
                 seen.add(entry["name"])
                 was_read = "row_groups" in entry or not reads_in_part
-                _check_cached_file(entry, hub.bytes_folder(name, entry["digest"]), artifact, was_read, check)
+                _check_cached_file(entry, hub.spans_folder(name, entry["digest"]), artifact, was_read, check)
         for path, listed in listings.items():
             check.findings += (
                 Finding(path, f"{what}; {CACHE_FIX}", artifact) for what in _listing_contradictions(path, listed)
@@ -169,7 +169,7 @@ def check_source_folders(
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()
     for manifest in manifests:
-        folder = source_folder.folder_path(manifest, root)
+        folder = source_folder.input_folder_path(manifest, root)
         if folder is None or manifest.digest not in rest:
             continue
         exists = folder.is_dir()

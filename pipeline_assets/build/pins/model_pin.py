@@ -22,8 +22,8 @@ from pipeline_assets.corpus.readers.listing import Listing
 from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
     SourceFolder,
-    folder_path,
     has_files,
+    input_folder_path,
     list_files,
     open_pinned_files,
     open_source,
@@ -254,7 +254,7 @@ def _name_model_in_errors(linked: Path, model: str) -> Iterator[Path]:
 
 def restore_model_folder(manifest: Manifest, root: Path) -> ModelFolder | None:
     """Return the absolute folder of a sealed model pin; None for a model on a hub."""
-    path = folder_path(manifest, root)
+    path = input_folder_path(manifest, root)
     return None if path is None else ModelFolder(path, manifest.identity.stage == TEMPLATE_STAGE)
 
 

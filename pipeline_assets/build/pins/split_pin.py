@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.source_folder import (
     InputFolder,
     SourceFile,
     SourceFolder,
-    folder_path,
+    input_folder_path,
     list_files,
     open_pinned_files,
 )
@@ -140,7 +140,7 @@ def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | Non
 
 def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     """Return the absolute folder of a sealed split pin; None for a split on a hub."""
-    path, recipe = folder_path(manifest, root), manifest.identity.recipe
+    path, recipe = input_folder_path(manifest, root), manifest.identity.recipe
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
 

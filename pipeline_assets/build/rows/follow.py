@@ -10,7 +10,7 @@ from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.build.rows.store import Fate, Part, RowStore, UpstreamRow, reject_summary
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
 from pipeline_assets.corpus.readers.row_positions import has_numbered_rows
-from pipeline_assets.corpus.readers.source_folder import folder_path
+from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -72,7 +72,7 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
 def source_files(lineage: Lineage) -> Iterator[Path]:
     """Yield the paths of the files of local sources."""
     for listing in _find_listings(lineage):
-        folder = folder_path(listing.manifest, lineage.root)
+        folder = input_folder_path(listing.manifest, lineage.root)
         if folder is not None:
             yield from (folder / entry["name"] for entry in listing.manifest.identity.inputs)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.row_positions import format_row
-from pipeline_assets.corpus.readers.source_folder import folder_path, input_folder
+from pipeline_assets.corpus.readers.source_folder import input_folder, input_folder_path
 from pipeline_assets.spine.errors import InputError
 
 _EXCERPT_CHARACTERS = 100
@@ -63,7 +63,7 @@ def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
         listing = corpus.listing(corpus.artifact.folder.name)
     except InputError:  # the listing is missing
         return {}
-    folder = folder_path(listing.artifact.manifest, listing.root)
+    folder = input_folder_path(listing.artifact.manifest, listing.root)
     names = {entry["name"]: "" for entry in listing.artifact.manifest.identity.inputs}
     path = Path(query).absolute()
     path = path.parent.resolve() / path.name  # resolved like `folder`; the file itself may be a link

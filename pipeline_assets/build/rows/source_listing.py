@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline_assets.build.rows.source_row import AnySourceRow, HubRow, LocalRow
 from pipeline_assets.corpus.decontamination.recipe import EVALUATION_STAGE
-from pipeline_assets.corpus.readers.source_folder import folder_path, has_changed_since_seal
+from pipeline_assets.corpus.readers.source_folder import has_changed_since_seal, input_folder_path
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
@@ -30,7 +30,7 @@ class SourceListing:
 
     def row(self, file: str, row: int) -> AnySourceRow:
         """Return a row's address from `source_file` and `source_row` of a Document."""
-        folder = folder_path(self.artifact.manifest, self.root)
+        folder = input_folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return LocalRow(folder / file, row, has_changed_since_seal(self.artifact.manifest, folder, file))
         recipe = self.artifact.manifest.identity.recipe
@@ -77,7 +77,7 @@ def input_file_name(listing: Manifest, source: AnySourceRow, root: Path) -> str 
 
     The name of a hub file is its path in the repository; the name of a local file is relative to the source folder.
     """
-    folder = folder_path(listing, root)
+    folder = input_folder_path(listing, root)
     names = [entry["name"] for entry in listing.identity.inputs]
     if isinstance(source, HubRow):
         return source.path if folder is None and source.file in names else None
@@ -88,7 +88,7 @@ def input_file_name(listing: Manifest, source: AnySourceRow, root: Path) -> str 
 
 def source_name(listing: Manifest, root: Path) -> str:
     """Return the display name of a listed source: repo@commit, or its folder."""
-    folder, recipe = folder_path(listing, root), listing.identity.recipe
+    folder, recipe = input_folder_path(listing, root), listing.identity.recipe
     return str(folder) if folder is not None else f"{recipe['dataset']}@{recipe['revision']}"
 
 

@@ -10,7 +10,7 @@ from pipeline_assets.corpus.formats.parquet_rows import read_row
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import HubFile
-from pipeline_assets.corpus.readers.json_values import file_values, is_json_value_file
+from pipeline_assets.corpus.readers.json_values import file_values, is_array_or_multiline_file
 from pipeline_assets.corpus.readers.lines import line_blocks, split_lines
 from pipeline_assets.corpus.readers.row_positions import source_file_at
 from pipeline_assets.corpus.readers.source_folder import SourceFile, is_compressed
@@ -57,7 +57,7 @@ def _find_record(file: SourceFile, row: int) -> bytes:
     records: Iterator[tuple[int, bytes]]
     if detect_format(file.name) == "csv":
         records = ((place, content) for place, content, _ in read_csv(file)[1])
-    elif is_json_value_file(file):
+    elif is_array_or_multiline_file(file):
         records = file_values(file)
     else:
         records = split_lines(line_blocks(file, 0 if is_compressed(file) else row), None)

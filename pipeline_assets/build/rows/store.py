@@ -293,4 +293,4 @@ def listed_source(
 
 def encode_document(tokenizer: Tokenizer, text: str) -> NDArray[np.int32]:
     """Return a document's tokens and its end-of-document token, shape (tokens + 1,)."""
-    return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document))
+    return np.append(tokenizer.encode([text]).ids, np.int32(tokenizer.end_of_document_id))

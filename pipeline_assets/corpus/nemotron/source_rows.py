@@ -17,8 +17,8 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.json_lines import UNRELATED_TO_TRUNCATION, parse_row
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.json_lines import COMPLETE_LINE_REASONS, parse_row
+from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, open_source, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
@@ -110,7 +110,7 @@ def read_piece(piece: SourcePiece, limit: int | None = None) -> Iterator[SourceR
     object), `invalid_utf8`, `lone_surrogate`, `unreadable_value`, `nested_too_deep`. Raise `InputError` if the size
     of the file changed after it was planned.
     """
-    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(lines(piece))
+    rows = parquet_rows(piece, _BATCH_ROWS) if isinstance(piece, RowGroupRun) else _read_lines(piece_lines(piece))
     file = piece.file.name
     for position, row in itertools.islice(rows, limit):
         if isinstance(row, Fault):
@@ -125,7 +125,7 @@ def _read_lines(positioned_lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple
         if isinstance(row, Fault):
             if is_blank_line(line):
                 continue
-            if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
+            if not line.endswith(b"\n") and row.reason not in COMPLETE_LINE_REASONS:
                 end = ascii(line[-_MAX_SHOWN_BYTES:].decode("utf-8", "replace"))
                 row = Fault("cut_off", f"{row.detail}, after {end}")
         yield position, row

@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from pipeline_assets.corpus.readers.hub_configs import Config, matching_paths, parse_configs
-from pipeline_assets.corpus.readers.source_formats import without_compression
+from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.spine.errors import InputError, UsageError
 
 _INVALID_IN_KEYS = re.compile(r"[^a-z0-9_.-]+")
@@ -70,7 +70,7 @@ class SplitFiles:
 
 def detect_format(path: str) -> Format | None:
     """Detect a file's format from its suffix, compressed or not, or return None."""
-    name = without_compression(path).lower()
+    name = strip_compression_suffix(path).lower()
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
@@ -207,7 +207,7 @@ def _prefer_json_lines(
 
 def _remove_suffixes(path: str) -> str:
     """Return the name of a file without suffixes and shard number."""
-    name = without_compression(PurePosixPath(path).name)
+    name = strip_compression_suffix(PurePosixPath(path).name)
     return _SHARD_NUMBER.sub("", name.rpartition(".")[0])
 
 

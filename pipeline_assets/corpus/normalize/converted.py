@@ -15,7 +15,7 @@ from pipeline_assets.corpus.normalize.forgotten import forget_documents
 from pipeline_assets.corpus.normalize.misnamed_columns import reject_fix
 from pipeline_assets.corpus.normalize.row_converter import DocumentOrReject
 from pipeline_assets.corpus.readers.row_positions import format_numbered_reject
-from pipeline_assets.corpus.readers.unreadable import LostFiles
+from pipeline_assets.corpus.readers.unreadable import UnreadableFiles
 from pipeline_assets.corpus.removals import NO_REMOVALS, Removals
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
@@ -70,7 +70,7 @@ def _clean_document(
         is_derived = document.doc_id == derive_id(document.text)
         changes |= {"text": text} | ({"doc_id": derive_id(text)} if is_derived else {})
     if licences is not None and document.license_tag not in licences:
-        licensed = licences.find_licence(document.license_tag, document.meta.license_evidence)
+        licensed = licences.find_licence_tag(document.license_tag, document.meta.license_evidence)
         meta = msgspec.structs.replace(document.meta, license_evidence=licensed.evidence)
         changes |= {"license_tag": licensed.tag, "meta": meta}
     return msgspec.structs.replace(document, **changes) if changes else document
@@ -96,7 +96,7 @@ class ConvertedSource:
     is_expected: Callable[[Reject], bool] = lambda reject: False
     unsharded_counts: Mapping[str, int] = field(default_factory=dict)
     reject_formatter: RejectFormatter = format_numbered_reject
-    lost_files: LostFiles | None = None
+    lost_files: UnreadableFiles | None = None
 
 
 def finish_source(

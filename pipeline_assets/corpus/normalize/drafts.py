@@ -26,11 +26,16 @@ from pipeline_assets.corpus.normalize.left_out import (
 )
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
 from pipeline_assets.corpus.readers.columns import find_column
-from pipeline_assets.corpus.readers.json_values import is_json_value_file
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.json_values import is_array_or_multiline_file
+from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local import SAMPLE_SIZE, read_first_rows
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, SourceFolder, utf8_pattern
-from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS, FORMATS, detect_format, without_compression
+from pipeline_assets.corpus.readers.source_formats import (
+    COLUMN_FORMATS,
+    FORMATS,
+    detect_format,
+    strip_compression_suffix,
+)
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS_FILE, is_archive, site_host
 from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -113,7 +118,7 @@ def _source_kind(file: SourceFile) -> str:
 def _is_extraction(file: SourceFile) -> bool:
     """Check whether wikiextractor wrote a file, by its name or its first page."""
     try:
-        is_named = re.fullmatch("wiki_[0-9][0-9]", without_compression(file.path.name)) is not None
+        is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None
         return is_named or next(read_pages(ByteRange(file)), None) is not None
     except InputError:
         return False
@@ -145,7 +150,7 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
     has_others = len(replace(folder, patterns=(pattern,)).files()) > len(page_files)
     content["files"] = [glob.escape(file.name) for file in page_files] if has_others else [pattern]
     notes = {"files": _file_summary(page_files)}
-    heads = (itertools.islice(lines(ByteRange(file)), SAMPLE_SIZE) for file in page_files[:SAMPLE_SIZE])
+    heads = (itertools.islice(piece_lines(ByteRange(file)), SAMPLE_SIZE) for file in page_files[:SAMPLE_SIZE])
     if any(b'url="?curid' in line or b'"url": "?curid' in line for head in heads for _, line in head):
         content["language"], notes["language"] = "en", "a guess: the urls do not have the language"
     if dumped := _DUMP_DATE.search(str(folder.path)):
@@ -239,7 +244,7 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     ranks = {path: (path.count("."), _TEXT_COLUMN_NAMES.index(path.rpartition(".")[2])) for path in usual}
     column = min(usual, key=ranks.__getitem__, default=None)
     turns = next((name for row in rows for name, value in row.items() if _is_conversation(value)), None)
-    if column not in _TEXT_COLUMN_NAMES and turns is None and len(rows) == 1 and is_json_value_file(file):
+    if column not in _TEXT_COLUMN_NAMES and turns is None and len(rows) == 1 and is_array_or_multiline_file(file):
         raise InputError("one object, such as settings, without a text in a column of a usual name", file.path, "")
     if column is not None:
         return column
@@ -278,7 +283,7 @@ def _selection_keys(folder: SourceFolder, selected: Sequence[SourceFile]) -> dic
     if folder.patterns == (_ANY_PATTERN,):
         bases = [PurePosixPath(name).name for name in names]
         # The last suffix before those of a compression, and these.
-        ends = {base[len(PurePosixPath(without_compression(base)).stem) :] for base in bases}
+        ends = {base[len(PurePosixPath(strip_compression_suffix(base)).stem) :] for base in bases}
         patterns = [f"**/*{end}" for end in sorted(ends)]
     unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names
     if len(unwanted) >= len(names):

@@ -41,7 +41,7 @@ from pipeline_assets.corpus.readers.row_positions import reject_formatter
 from pipeline_assets.corpus.readers.source_formats import COLUMN_FORMATS
 from pipeline_assets.corpus.readers.stackexchange import spill, threads
 from pipeline_assets.corpus.readers.stackexchange.archive import is_archive
-from pipeline_assets.corpus.readers.unreadable import UNREADABLE, LostFiles, note_unreadable
+from pipeline_assets.corpus.readers.unreadable import UNREADABLE, UnreadableFiles, note_unreadable
 from pipeline_assets.corpus.readers.whole_files import extractor_versions
 from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.engine import COMPRESSION_RATIO, RunSettings, limit_workers, run_stage
@@ -160,7 +160,7 @@ def convert_local(
 
     sizes = {file.name: file.bytes for file in files}
     lost = {name: unreadable[name] for name in sizes if name in unreadable and not recipe.is_one_document(name)}
-    lost_files = LostFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
+    lost_files = UnreadableFiles(lost, sum(map(sizes.__getitem__, lost)), sum(sizes.values()), len(sizes))
     return ConvertedSource(
         named, derive_id, decisions, is_expected, reject_formatter=reject_formatter(files), lost_files=lost_files
     )

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.file_patterns import real_folders
+from pipeline_assets.corpus.readers.file_patterns import real_folder_and_parents
 from pipeline_assets.corpus.readers.lines import UTF16_MARKS, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, has_files, open_source, utf8_pattern
-from pipeline_assets.corpus.readers.source_formats import detect_format, without_compression
+from pipeline_assets.corpus.readers.source_formats import detect_format, strip_compression_suffix
 from pipeline_assets.corpus.readers.whole_files import WHOLE_FILE_FORMATS, extractor_versions, whole_file_rows
 from pipeline_assets.spine.files import file_sha256
 
@@ -31,7 +31,7 @@ LeftOut = defaultdict[tuple[str, str], list[str]]
 
 
 def _suffix(file: SourceFile) -> str:
-    return PurePosixPath(without_compression(file.name)).suffix.lower()
+    return PurePosixPath(strip_compression_suffix(file.name)).suffix.lower()
 
 
 def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
@@ -70,7 +70,7 @@ def unreadable_reason(file: SourceFile) -> str | None:
         return fault
     hint = f", {fault.partition(';')[0]}" if fault else ""
     if suffix and not fault:
-        ending = file.name[len(without_compression(file.name)) - len(suffix) :]
+        ending = file.name[len(strip_compression_suffix(file.name)) - len(suffix) :]
         hint = f"; to read it as text, add `**/*{ending}` to `files`, and set `text_endings: [{suffix}]`"
     return _CONVERSIONS.get(suffix) or f"unknown format{hint}"
 
@@ -115,7 +115,11 @@ def unreadable_entries(folder: Path) -> list[str]:
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
     odd |= {entry for entry in entries if utf8_pattern(entry.name) != entry.name}
-    odd |= {entry for entry in {*entries} - odd if entry.is_symlink() and entry.resolve() in real_folders(entry.parent)}
+    odd |= {
+        entry
+        for entry in {*entries} - odd
+        if entry.is_symlink() and entry.resolve() in real_folder_and_parents(entry.parent)
+    }
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
 
 

@@ -60,7 +60,7 @@ class RowConverter:
             self.fields_with_values.update(field for field, value in values.items() if value not in (None, ""))
         for field, column in columns.items():
             if column is not None and field in ("text", "id"):
-                column.holder.pop(column.key, None)
+                column.parent.pop(column.key, None)
         license_tag, evidence = self._row_licence(columns.get("license"))
         return Document(
             text=text,

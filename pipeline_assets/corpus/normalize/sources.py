@@ -14,7 +14,7 @@ from pipeline_assets.corpus.licences import check_tag, licence_table
 from pipeline_assets.corpus.readers.column_recipe import ColumnMap, LicensedColumns
 from pipeline_assets.corpus.readers.local import LocalRecipe, check_first_rows, matches_name
 from pipeline_assets.corpus.readers.source_folder import SourceFile, SourceFolder, list_files
-from pipeline_assets.corpus.readers.source_formats import without_compression
+from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.corpus.readers.stackexchange.threads import SiteRecipe
 from pipeline_assets.corpus.readers.wikipedia import WikipediaRecipe
 from pipeline_assets.corpus.snapshot.recipe import HubRows, SnapshotRecipe
@@ -270,7 +270,11 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 fix = "correct or remove `license_files`"
                 yield RecipeError((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
         endings = tuple(_only_strings(section.get("text_endings", [])))
-        if files and endings and not any(without_compression(file.name).lower().endswith(endings) for file in files):
+        if (
+            files
+            and endings
+            and not any(strip_compression_suffix(file.name).lower().endswith(endings) for file in files)
+        ):
             fix = f"add the files to `files`, such as **/*{endings[0]}, or remove `text_endings`"
             yield RecipeError((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)
         # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.

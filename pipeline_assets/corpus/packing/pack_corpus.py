@@ -157,7 +157,7 @@ def _pack(
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
     ranges = row_ranges(encoded, files, recipe.seq_len)
-    layout = {"seq_len": recipe.seq_len, "padding": library.padding, "zstd_level": settings.zstd_level}
+    layout = {"seq_len": recipe.seq_len, "padding": library.padding_id, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
     reserve(staging.path(INPUT_IDS_FILE), resolved.num_seqs * row_bytes)
     index = [receipt.files[1] for receipt in run("rows", tasks, staging)]
@@ -180,8 +180,8 @@ def _pack(
         tokenizer_sha256=recipe.tokenizer.sha256,
         tokenizer_path=str(tokenizer.path),
         vocabulary_size=library.vocabulary_size,
-        eod_id=library.end_of_document,
-        pad_id=library.padding,
+        eod_id=library.end_of_document_id,
+        pad_id=library.padding_id,
         strategy=recipe.strategy,
         documents=counts["documents"],
         tokens=counts["tokens"],

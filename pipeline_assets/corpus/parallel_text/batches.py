@@ -99,7 +99,7 @@ def numpy_batches(
     """Yield the batches of a split of a token cache that has a fixed `seq_len`.
 
     Each pair occurs once, in an order that depends on seed and epoch. The last batch may have fewer than `batch` pairs.
-    `ignore_source` replaces targets on the source side with `IGNORED`.
+    `ignore_source` replaces targets on the source side with `IGNORED_TARGET`.
 
     Yields:
         `tokens` and `targets`, int32 (batch, seq_len); `attn_mask` from `causal_mask`, bool (batch, seq_len, seq_len).

@@ -93,7 +93,7 @@ def _encode_sample(
     lines = [side[row] for side in (src, tgt) for row in np.flatnonzero(splits == SPLITS.index("train"))]
     data = read_or_train_model(lines, recipe, model_file)
     model = load_model(data, model_file or Path(MODEL_FILE))
-    eos, dtype = model.end_of_document, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
+    eos, dtype = model.end_of_document_id, np.dtype("<u2" if model.vocabulary_size <= 1 << 16 else "<i4")
     runs = [model.encode(side).with_ends(eos) for side in (src, tgt)]
     lengths = np.array([run.lengths for run in runs])
     kept = lengths if recipe.seq_len is None else np.array(cut_lengths(lengths[0], lengths[1], recipe.seq_len))
@@ -105,7 +105,7 @@ def _encode_sample(
         arrays[f"{name}.offsets"] = np.append(0, np.cumsum(counts, dtype="<i8"))
     for split in SPLITS if recipe.seq_len is not None else ():
         pairs = [np.append(sides[0][row], sides[1][row]) for row in np.flatnonzero(splits == SPLITS.index(split))]
-        tokens, targets, attn_mask = pad_sequences(pairs, recipe.seq_len or 0, model.padding)
+        tokens, targets, attn_mask = pad_sequences(pairs, recipe.seq_len or 0, model.padding_id)
         arrays |= {f"{split}/tokens": tokens.astype("<i4"), f"{split}/targets": targets.astype("<i4")}
         arrays[f"{split}/attn_mask"] = attn_mask
     experiment = {"manifest_sha256": sample.meta.manifest_sha256, "normalization": _NORMALIZATION}
@@ -116,7 +116,7 @@ def _encode_sample(
         vocab_size=model.vocabulary_size,
         requested_vocab_size=recipe.vocab_size if model_file is None else None,
         char_coverage=char_coverage(model, [*src, *tgt]),
-        byte_fallback=any(map(model.library.is_byte, range(model.vocabulary_size))),
+        byte_fallback=any(map(model.processor.is_byte, range(model.vocabulary_size))),
         experiment_id=canonical_sha256({**experiment, "seq_len": recipe.seq_len})[:16],
         src=sample.meta.src,
         tgt=sample.meta.tgt,
@@ -125,10 +125,10 @@ def _encode_sample(
         pairs=_count_by_split(splits),
         tokens={"src": int(kept[0].sum()), "tgt": int(kept[1].sum())},
         eos_id=eos,
-        pad_id=model.padding,
+        pad_id=model.padding_id,
         dtype=dtype.name,
     )
-    files = {MODEL_FILE: data, **{f"{name}.npy": _npy(array) for name, array in arrays.items()}}
+    files = {MODEL_FILE: data, **{f"{name}.npy": _to_npy(array) for name, array in arrays.items()}}
     losses = {name: run.losses for name, run in zip(("src", "tgt"), runs, strict=True)}
     return {**files, ENCODE_META_FILE: msgspec.json.format(msgspec.json.encode(meta), indent=1) + b"\n"}, meta, losses
 
@@ -137,7 +137,7 @@ def _count_by_split(splits: NDArray[np.uint8]) -> dict[str, int]:
     return {split: int((splits == index).sum()) for index, split in enumerate(SPLITS)}
 
 
-def _npy(array: NDArray[Any]) -> bytes:
+def _to_npy(array: NDArray[Any]) -> bytes:
     file = io.BytesIO()
     np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
     return file.getvalue()

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-IGNORED = -100  # target that torch's losses ignore
+IGNORED_TARGET = -100  # target that torch's losses ignore
 
 
 class PaddedBatch(NamedTuple):
@@ -17,7 +17,7 @@ class PaddedBatch(NamedTuple):
 
     Attributes:
         tokens: Ids, then padding.
-        targets: Id after each token; `IGNORED` for padding.
+        targets: Id after each token; `IGNORED_TARGET` for padding.
         attn_mask: True for tokens, False for padding (bool).
     """
 
@@ -28,15 +28,15 @@ class PaddedBatch(NamedTuple):
 
 def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) -> PaddedBatch:
     """Build a batch, with int64 ids, from sequences of at most seq_len + 1 ids."""
-    tokens, targets = (np.full((len(sequences), seq_len), fill, np.int64) for fill in (pad_id, IGNORED))
+    tokens, targets = (np.full((len(sequences), seq_len), fill, np.int64) for fill in (pad_id, IGNORED_TARGET))
     for row, ids in enumerate(sequences):
         tokens[row, : len(ids) - 1], targets[row, : len(ids) - 1] = ids[:-1], ids[1:]
-    return PaddedBatch(tokens, targets, targets != IGNORED)
+    return PaddedBatch(tokens, targets, targets != IGNORED_TARGET)
 
 
 def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[np.int64]:
-    """Return targets (batch, seq_len), with `IGNORED` for source ids and their </s>."""
-    return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED)
+    """Return targets (batch, seq_len), with `IGNORED_TARGET` for source ids and their </s>."""
+    return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED_TARGET)
 
 
 def causal_mask(attn_mask: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -16,22 +16,22 @@ MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
 
 
-def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external: Path | None) -> bytes:
+def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_model: Path | None) -> bytes:
     """Read the external model, or train a model; return the bytes of the model file.
 
     Args:
         texts: Texts of both sides of the train split, on which a model is trained.
         recipe: Settings of the training, or the sha256 of the external model.
-        external: Path of the external model; None to train a model.
+        external_model: Path of the external model; None to train a model.
 
     Raises:
         InputError: The external model is missing, unreadable or not of this sha256, or no model can be trained.
     """
-    if (recipe.model_sha256 is None) != (external is None):
+    if (recipe.model_sha256 is None) != (external_model is None):
         fix = "set both the model's file and its sha256, or neither"
         raise UsageError("only one of model and sha256 is given", RecipeKey("model_sha256"), fix)
-    if recipe.model_sha256 is not None and external is not None:
-        return read_pinned(external, recipe.model_sha256, "put the .model file there, or correct its path")
+    if recipe.model_sha256 is not None and external_model is not None:
+        return read_pinned(external_model, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
         return train_unigram(texts, recipe).model
     except VocabularyTooLargeError as error:
@@ -56,6 +56,6 @@ def load_model(data: bytes, where: Path) -> SentencePieceModel:
 def char_coverage(model: SentencePieceModel, texts: Sequence[str]) -> str:
     """Measure the share of characters (not whitespace) that are pieces, as a decimal."""
     counts = Counter(character for text in texts for character in text if not character.isspace())
-    is_unknown, piece_id = model.library.is_unknown, model.library.piece_to_id
+    is_unknown, piece_id = model.processor.is_unknown, model.processor.piece_to_id
     known = sum(count for character, count in counts.items() if not is_unknown(piece_id(character)))
     return f"{known / max(counts.total(), 1):.6f}"

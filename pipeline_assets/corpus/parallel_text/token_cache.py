@@ -92,9 +92,9 @@ class TokenCache:
         """Count the ids of each pair or of its `side`, including </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
-    def token_ids(self, number: int, side: Side) -> NDArray[Any]:
+    def token_ids(self, pair_number: int, side: Side) -> NDArray[Any]:
         """Return the token ids of a pair, or of one side as a view; uint16 or int32."""
-        ids = [self.ids[name][slice(*self.offsets[name][number : number + 2])] for name in _side_names(side)]
+        ids = [self.ids[name][slice(*self.offsets[name][pair_number : pair_number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 
 

@@ -15,7 +15,7 @@ import pydantic
 from pipeline_assets.corpus.parallel_text.pairs import Languages
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.local_parquet import parquet_rows, read_local_footer, row_group_runs
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
@@ -135,7 +135,7 @@ def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
 
 def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
     """Return a file's rows, and the columns and languages in its first 100 rows."""
-    rows = json_rows(ByteRange(source), lines(ByteRange(source)))
+    rows = json_rows(ByteRange(source), piece_lines(ByteRange(source)))
     first = list(itertools.islice(rows, _HEAD_ROWS))
     objects = [row for _, row in first if isinstance(row, dict)]
     if first and not objects:

@@ -43,28 +43,28 @@ def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]]
 
 
 class Column(NamedTuple):
-    """A column of one row; its value is `holder[key]`."""
+    """A column of one row; its value is `parent[key]`."""
 
-    holder: dict[str, Any]
+    parent: dict[str, Any]
     key: str
     name: str  # in the recipe
 
     @property
     def value(self) -> Any:
-        return self.holder[self.key]
+        return self.parent[self.key]
 
 
 def find_column(row: dict[str, Any], name: str) -> Column | None:
     """Find a row's column by name, or else by path; return None if it does not exist."""
     if name in row:
         return Column(row, name, name)
-    holder: Any = row
+    parent: Any = row
     *path, last = name.split(".")
     for part in path:
-        holder = holder.get(part)
-        if not isinstance(holder, dict):
+        parent = parent.get(part)
+        if not isinstance(parent, dict):
             return None
-    return Column(holder, last, name) if last in holder else None
+    return Column(parent, last, name) if last in parent else None
 
 
 def column_values(column: pa.Array) -> list[Any]:
@@ -81,7 +81,7 @@ def column_values(column: pa.Array) -> list[Any]:
     return [_to_stdlib_times(value) for value in values] if "[ns" in str(column.type) else values
 
 
-def faulty_rows(columns: Sequence[list[Any]]) -> dict[int, Fault]:
+def faults_by_row(columns: Sequence[list[Any]]) -> dict[int, Fault]:
     """Return the first fault of each faulty row, by row number from 0."""
     return {
         number: value
@@ -120,6 +120,6 @@ def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
     """Yield each row of a batch as Python values by column name, or its first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
-    faults = faulty_rows(columns)
+    faults = faults_by_row(columns)
     for number, values in enumerate(zip(*columns, strict=True)):
         yield faults.get(number) or dict(zip(names, values, strict=True))

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile
-from pipeline_assets.corpus.readers.source_formats import without_compression
+from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.spine.errors import InputError
 
 _MAX_ROW_BYTES = 1 << 26
@@ -36,12 +36,12 @@ def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     without a name is called `column_N`. InputError is raised if the header cannot be read or repeats a name.
     """
     csv.field_size_limit(_MAX_ROW_BYTES)
-    source = lines(ByteRange(file))
+    source = piece_lines(ByteRange(file))
     first = next((line for line in source if line[1].strip()), None)
     if first is None:
         return [], iter(())
     delimiter = max(_DELIMITERS, key=_QUOTED.sub(b"", first[1]).decode("utf-8", "replace").count)
-    if b"\t" in first[1] and without_compression(file.name).lower().endswith(".tsv"):
+    if b"\t" in first[1] and strip_compression_suffix(file.name).lower().endswith(".tsv"):
         delimiter = "\t"
     records = _read_records(itertools.chain([first], source), delimiter)
     _, _, header = next(records)
@@ -61,17 +61,17 @@ def _name_fields(names: list[str], fields: list[str] | Fault) -> dict[str, Any] 
     return dict(zip(names, fields, strict=True))
 
 
-def _read_records(source: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
+def _read_records(lines: Iterator[Line], delimiter: str) -> Iterator[tuple[int, bytes, list[str] | Fault]]:
     """Yield the position, bytes, and fields or fault of each row that is not blank.
 
     Lines are joined until the number of quotes is even, or 64 MiB are read. If several joined lines cannot be parsed as
     one row, the first line is parsed alone, and the next line begins a new row.
     """
     returned = deque[Line]()
-    while first := returned.popleft() if returned else next(source, None):
+    while first := returned.popleft() if returned else next(lines, None):
         record, quotes = [first], first[1].count(b'"')
         while quotes % 2 and record[-1][0] - first[0] < _MAX_ROW_BYTES:
-            line = returned.popleft() if returned else next(source, None)
+            line = returned.popleft() if returned else next(lines, None)
             if line is None:
                 break
             record.append(line)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.files import require_folder
 
-_SPECIAL = re.compile(r"[*?\[]")
+_WILDCARD = re.compile(r"[*?\[]")
 
 
 def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
@@ -24,7 +24,7 @@ def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
         if not parts or (root / pattern).is_file():
             matches = {PurePosixPath(pattern).as_posix(): not parts}
         else:
-            matches = dict(_glob(root, "", parts, real_folders(root)))
+            matches = dict(_glob(root, "", parts, real_folder_and_parents(root)))
         files = {name for name, is_folder in matches.items() if not is_folder}
         if not files:
             raise _no_match_error(root, pattern, bool(matches))
@@ -32,22 +32,22 @@ def matching_names(root: Path, patterns: Sequence[str]) -> list[str]:
     return sorted(names)
 
 
-def real_folders(folder: Path) -> Set[Path]:
+def real_folder_and_parents(folder: Path) -> Set[Path]:
     """Return the real paths of a folder and its parents; links to them would be loops."""
     real = Path(os.path.realpath(folder))
     return {real, *real.parents}
 
 
-def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> Iterator[tuple[str, bool]]:
+def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -> Iterator[tuple[str, bool]]:
     """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
-    `parts` are the rest of a pattern. `folder` is empty or ends with `/`; it and the results are relative to `root`.
-    `parents` has the real paths of `folder` and all folders above it. Links to these folders are not followed, because
-    the search would never end.
+    `parts` are the remaining parts of a pattern. `folder` is empty or ends with `/`; `folder` and the yielded paths are
+    relative to `root`. `ancestors` has the real paths of `folder` and of all folders above it. Links to these folders
+    are not followed, because the search would never end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
-        yield from _glob(root, folder, rest, parents)
+        yield from _glob(root, folder, rest, ancestors)
     for entry in os.scandir(root / folder) if (root / folder).is_dir() else ():
         is_hidden = entry.name.startswith(".") and not first.startswith(".")
         if is_hidden or not (is_any_depth or fnmatch.fnmatchcase(entry.name, first)):
@@ -55,9 +55,9 @@ def _glob(root: Path, folder: str, parts: Sequence[str], parents: Set[Path]) -> 
         is_folder = Path(entry.path).is_dir() if entry.is_symlink() else entry.is_dir()
         if is_folder and (is_any_depth or rest):
             real = Path(os.path.realpath(entry.path))
-            if real not in parents:
+            if real not in ancestors:
                 deeper = parts if is_any_depth else rest
-                yield from _glob(root, f"{folder}{entry.name}/", deeper, parents | {real})
+                yield from _glob(root, f"{folder}{entry.name}/", deeper, ancestors | {real})
         elif not rest:
             yield folder + entry.name, is_folder
 
@@ -77,8 +77,8 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
     """Separate plain paths from patterns with wildcards; both as tuples of parts."""
-    plain = {PurePosixPath(pattern).parts for pattern in patterns if not _SPECIAL.search(pattern)}
-    return plain, [PurePosixPath(pattern).parts for pattern in patterns if _SPECIAL.search(pattern)]
+    plain = {PurePosixPath(pattern).parts for pattern in patterns if not _WILDCARD.search(pattern)}
+    return plain, [PurePosixPath(pattern).parts for pattern in patterns if _WILDCARD.search(pattern)]
 
 
 def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

@@ -21,7 +21,7 @@ _SUPERSETS = {"ascii": "cp1252", "iso8859-1": "cp1252", "gb2312": "gb18030", "sh
 _BLOCK = re.compile(r"<(/?)(?:address|article|body|center|details|fig\w+|form|header|main|section|summary)\b")
 _CODE = re.compile(r'<pre[^>]*>\s*<code class="(?:[^"]* )?lang(?:uage)?-([\w+#-]+)[^"]*"[^>]*>')
 # The time of the parser grows with the square of the depth. It opens formatting elements again in each paragraph.
-_MAX_DEPTH, _FORMATTING_DEPTH, _MAX_ALIKE = 10_000, 10, 3
+_MAX_DEPTH, _FORMATTING_DEPTH, _MAX_EQUAL_FORMATTING = 10_000, 10, 3
 _TAG = re.compile(r"<(/?)([a-zA-Z][^\s/<>]*+)([^<>]*+)")
 _FORMATTING = re.compile(r"b|big|code|em|font|i|s|small|strike|strong|tt|u")
 # Elements without content, and those that the next one of their kind or of their table ends.
@@ -41,7 +41,7 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
         named = _CHARSET.search(content, 0, _CHARSET_BYTES)
         encoding = _python_encoding(named[1].decode().lower()) if named else "utf-8"
     try:
-        return page_row(content.decode(encoding))
+        return decoded_html_row(content.decode(encoding))
     except LookupError:
         return Fault("unknown_encoding", encoding)
     except UnicodeError as error:
@@ -85,7 +85,7 @@ def _is_too_deep(page: str) -> bool:
             if opened[name]:
                 alike[opened[name].pop()] -= 1
                 depth -= added
-        elif not _NOT_NESTED.fullmatch(name) and not is_drawing and (added == 1 or alike[key] < _MAX_ALIKE):
+        elif not _NOT_NESTED.fullmatch(name) and not is_drawing and (added == 1 or alike[key] < _MAX_EQUAL_FORMATTING):
             opened[name].append(key)
             alike[key] += 1
             depth += added
@@ -94,7 +94,7 @@ def _is_too_deep(page: str) -> bool:
     return False
 
 
-def page_row(page: str) -> dict[str, Any] | Fault:
+def decoded_html_row(page: str) -> dict[str, Any] | Fault:
     """Return the `text` of a page, and its `title` if it has one; or the page's fault.
 
     The text comes from the element `main`, or else from the body, without menus, sidebars, footers and controls.

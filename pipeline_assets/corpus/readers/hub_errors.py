@@ -22,39 +22,39 @@ class HubCall(NamedTuple):
     repo_type: RepoType = "dataset"
 
 
-def status_error(error: Exception, status: int, request: HubCall) -> InputError:
+def status_error(error: Exception, status: int, hub_call: HubCall) -> InputError:
     """Convert an HTTP status to an error with a fix; `TransientError` if temporary."""
     from huggingface_hub import errors
 
-    where, later = f"{request.dataset} on {request.address}", "run the same command later to resume"
+    where, later = f"{hub_call.dataset} on {hub_call.address}", "run the same command later to resume"
     if status == 429:
-        return TransientError(f"rate limited after {request.tries} attempts", where, later)
+        return TransientError(f"rate limited after {hub_call.tries} attempts", where, later)
     if status in RETRIED_STATUS:
-        return TransientError(f"HTTP {status} after {request.tries} attempts", where, later)
-    page = f"{request.address}/{'datasets/' * (request.repo_type == 'dataset')}{request.dataset}"
+        return TransientError(f"HTTP {status} after {hub_call.tries} attempts", where, later)
+    page = f"{hub_call.address}/{'datasets/' * (hub_call.repo_type == 'dataset')}{hub_call.dataset}"
     match error:
         case errors.GatedRepoError():
             fix = f"accept the terms on {page}, then set HF_TOKEN to your token"
-            return DeniedError(f"the {request.repo_type} is gated", where, fix)
+            return DeniedError(f"the {hub_call.repo_type} is gated", where, fix)
         case errors.RevisionNotFoundError():
-            is_model = request.repo_type == "model"
-            fix = f"run `corpusmill pin {request.dataset}{' --model' * is_model}` to get the latest commit"
+            is_model = hub_call.repo_type == "model"
+            fix = f"run `corpusmill pin {hub_call.dataset}{' --model' * is_model}` to get the latest commit"
             fix += "" if is_model else ", with --recipe NAME to update a recipe"
-            return UsageError(f"revision {request.revision} not found", where, fix)
+            return UsageError(f"revision {hub_call.revision} not found", where, fix)
         case errors.RemoteEntryNotFoundError():
             return InputError("file not found at the commit", where, "delete the cached listing, or pin a new commit")
-    if request.writes and status in (401, 403, 404):
+    if hub_call.writes and status in (401, 403, 404):
         what = f"the token has no write access (HTTP {status})"
         return RetryableError(what, where, "set HF_TOKEN to a token with write access, and check the name")
     if status in (401, 404):
         # Unless the hub confirms that the repository is missing, a proxy may have answered, or the token is invalid.
         kind = UsageError if isinstance(error, errors.RepositoryNotFoundError) else RetryableError
         fix = "check the name; if it is private, set HF_TOKEN to a token with read access"
-        return kind(f"{request.repo_type} not found or private (HTTP {status})", where, fix)
+        return kind(f"{hub_call.repo_type} not found or private (HTTP {status})", where, fix)
     if status == 403:
         fix = f"accept the terms on {page} if it is gated, or set HF_TOKEN to a token with read access"
         return DeniedError("the token has no read access (HTTP 403)", where, fix)
-    return RetryableError(f"HTTP {status} after {request.tries} attempts", where, later)
+    return RetryableError(f"HTTP {status} after {hub_call.tries} attempts", where, later)
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:

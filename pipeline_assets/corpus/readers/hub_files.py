@@ -85,7 +85,7 @@ class HubFiles:
         path = self.listing_path(dataset, commit)
         files = hub_listing.read_cached_listing(path)
         if files is None:
-            files = self.call_with_retries(dataset, commit, lambda: self._fetch_equal_listings(dataset, commit))
+            files = self.call_with_retries(dataset, commit, lambda: self._fetch_listing_twice(dataset, commit))
             durable.make_folder(path.parent)
             hub_listing.write_listing(path, files)
         return files
@@ -96,7 +96,7 @@ class HubFiles:
         If the cached listing is wrong, delete it and raise RetryableError. If the cache has a folder for the file's
         hash, no request is sent, because a download confirms the file itself.
         """
-        if not self.bytes_folder(dataset, file.digest).exists():
+        if not self.spans_folder(dataset, file.digest).exists():
             self.call_with_retries(dataset, commit, lambda: self._locate(dataset, commit, file))
 
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
@@ -106,7 +106,7 @@ class HubFiles:
         fetched only if the hub states the listed hash for the file; the part's sha256 is checked at every later use.
         """
         stop = file.size if stop is None else stop
-        folder = self.bytes_folder(dataset, file.digest)
+        folder = self.spans_folder(dataset, file.digest)
         durable.make_folder(folder)
         with lock_folder(folder):
             path = hub_cache.find_cached_span(folder, start, stop)
@@ -121,7 +121,7 @@ class HubFiles:
 
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
         """Count the bytes of [start, stop) that a fetch would request from the hub."""
-        return hub_cache.count_missing_bytes(self.bytes_folder(dataset, file.digest), start, stop)
+        return hub_cache.count_missing_bytes(self.spans_folder(dataset, file.digest), start, stop)
 
     def _fetch_commit(self, dataset: str, revision: str) -> str:
         client = self.client()
@@ -132,7 +132,7 @@ class HubFiles:
                 raise ValueError(f"{sha!r} is not a commit")
             return str(sha)
 
-    def _fetch_equal_listings(self, dataset: str, commit: str) -> list[HubFile]:
+    def _fetch_listing_twice(self, dataset: str, commit: str) -> list[HubFile]:
         files = self._fetch_listing(dataset, commit)
         if self._fetch_listing(dataset, commit) != files:
             raise MalformedResponse("two listings of one commit differ")
@@ -178,20 +178,20 @@ class HubFiles:
             raise InputError(what, f"{dataset}@{commit}:{file.path}", _CHANGED_FIX)
         return located
 
-    def _download(self, dataset: str, commit: str, file: HubFile, part: Span) -> None:
+    def _download(self, dataset: str, commit: str, file: HubFile, span: Span) -> None:
         """Append the missing bytes of a span to its local file; raise if `file` changed."""
         import httpx2
 
-        partial, stop = part.local, part.stop
+        partial, stop = span.local, span.stop
         durable.call_failpoint("create", partial)
         partial.touch()
-        first = part.start + partial.stat().st_size
+        first = span.start + partial.stat().st_size
         if first >= stop:
             return
         client, where = self.client(), f"{dataset}@{commit}:{file.path}"
         located = self._locate(dataset, commit, file)
-        with client.stream(located.location, where, Range=f"bytes={first}-{stop - 1}") as response:
-            if response.status_code in (401, 403, 404) and not client.is_on_hub(located.location):
+        with client.stream(located.url, where, Range=f"bytes={first}-{stop - 1}") as response:
+            if response.status_code in (401, 403, 404) and not client.is_on_hub(located.url):
                 what = f"the hub's storage refused the download (HTTP {response.status_code})"
                 fix = "run the same command later to resume; if the error persists, pin a new commit"
                 raise TransientError(what, where, fix)
@@ -212,13 +212,13 @@ class HubFiles:
                 output.flush()
                 durable.call_failpoint("fsync", partial)
                 os.fsync(output.fileno())
-        if part.start + partial.stat().st_size < stop:
+        if span.start + partial.stat().st_size < stop:
             raise httpx2.ReadError("the body ended early")
 
     def call_with_retries(self, dataset: str, revision: str, call: Callable[[], T], *, writes: bool = False) -> T:
         address = self.client().address
-        request = HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
-        return hub_http.with_retries(call, request)
+        hub_call = HubCall(dataset, revision, address, self.tries, self.wait_s, writes, self.repo_type)
+        return hub_http.with_retries(call, hub_call)
 
     def client(self) -> hub_http.HubClient:
         return hub_http.HubClient(self.endpoint, self.token, self.progress_s, self.timeout_s, self.traffic)
@@ -227,7 +227,7 @@ class HubFiles:
         """Return the cache path of the listing of a dataset at a commit."""
         return self._cache_folder(dataset) / "listings" / f"{commit}.json"
 
-    def bytes_folder(self, dataset: str, digest: str) -> Path:
+    def spans_folder(self, dataset: str, digest: str) -> Path:
         """Return the cache folder of a file's spans; raise InputError for an invalid hash."""
         folder = self._cache_folder(dataset)
         if not hub_listing.is_digest(digest):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
 PROGRESS_S = 60.0
-_MAX_REFUSAL_BLOCKS = 4
+_MAX_ERROR_BLOCKS = 4
 
 
 class Traffic:
@@ -37,16 +37,16 @@ class Traffic:
         self.bytes = 0
         self._lock = threading.Lock()
 
-    def add(self, count: int) -> None:
+    def add(self, byte_count: int) -> None:
         with self._lock:
-            self.bytes += count
+            self.bytes += byte_count
 
 
 @dataclass(frozen=True)
 class FileLocation:
     """Address of a file's bytes, with the etag and size that the hub states."""
 
-    location: str
+    url: str
     etag: str
     size: int
 
@@ -70,9 +70,9 @@ class HubClient:
 
     @property
     def _session(self) -> "LimitedClient":
-        from pipeline_assets.corpus.readers.hub_session import limited_client
+        from pipeline_assets.corpus.readers.hub_session import shared_client
 
-        return limited_client(self.address, self._progress_s, self._timeout_s)
+        return shared_client(self.address, self._progress_s, self._timeout_s)
 
     def fetch_page(self, url: str) -> tuple[Any, str | None]:
         """Fetch a JSON page; return its content, and the next page's address or None."""
@@ -103,8 +103,8 @@ class HubClient:
         with convert_parse_errors():
             etag = headers.get("X-Linked-Etag") or headers["ETag"]
             size = int(headers.get("X-Linked-Size") or headers["Content-Length"])
-            location = str(response.url.join(headers.get("Location", "")))
-        return FileLocation(location, etag.removeprefix("W/").strip('"'), size)
+            file_url = str(response.url.join(headers.get("Location", "")))
+        return FileLocation(file_url, etag.removeprefix("W/").strip('"'), size)
 
     def stream(self, url: str, where: str, **headers: str) -> "AbstractContextManager[httpx2.Response]":
         """Start a GET request; the caller checks the status. Errors name `where`."""
@@ -135,11 +135,11 @@ class HubClient:
 
         if response.is_error and not response.is_closed:
             with suppress(httpx2.RequestError):
-                list(itertools.islice(response.iter_raw(), _MAX_REFUSAL_BLOCKS))
+                list(itertools.islice(response.iter_raw(), _MAX_ERROR_BLOCKS))
         hf_raise_for_status(httpx2.Response(response.status_code, headers=response.headers, request=response.request))
 
 
-def with_retries(call: Callable[[], T], request: HubCall) -> T:
+def with_retries(call: Callable[[], T], hub_call: HubCall) -> T:
     """Return the result of `call`; retry after temporary errors and bad responses.
 
     Raises:
@@ -149,29 +149,29 @@ def with_retries(call: Callable[[], T], request: HubCall) -> T:
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError
 
-    _check_address(request.address)
+    _check_address(hub_call.address)
     for attempt in itertools.count(1):
         try:
             return call()
         except HfHubHTTPError as error:
             status = error.response.status_code
             problem = "rate limited" if status == 429 else f"HTTP {status}"
-            seconds, refusal = requested_wait_s(error.response.headers), status_error(error, status, request)
+            seconds, refusal = requested_wait_s(error.response.headers), status_error(error, status, hub_call)
         except httpx2.RequestError as error:
             seconds, problem = None, error_text(error)
             fix = "check the network and HF_ENDPOINT, then run the same command again"
-            refusal = TransientError(f"{request.dataset} cannot be reached ({problem})", request.address, fix)
+            refusal = TransientError(f"{hub_call.dataset} cannot be reached ({problem})", hub_call.address, fix)
         except (MalformedResponse, httpx2.InvalidURL) as error:  # a URL in a response, as the hub's own was checked
             seconds, problem = None, f"the response cannot be parsed ({error})"
-            what = f"the response for revision {request.revision} cannot be parsed ({error})"
+            what = f"the response for revision {hub_call.revision} cannot be parsed ({error})"
             fix = "run the same command later; if the error persists, check the server at HF_ENDPOINT"
-            refusal = TransientError(what, f"{request.dataset} on {request.address}", fix)
-        if attempt == request.tries or not isinstance(refusal, TransientError):
+            refusal = TransientError(what, f"{hub_call.dataset} on {hub_call.address}", fix)
+        if attempt == hub_call.tries or not isinstance(refusal, TransientError):
             raise refusal
         if seconds is None:
-            seconds = min(60.0, request.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
-        attempts = f"{attempt + 1} of {request.tries}"
-        logger.warning("%s: %s; attempt %s in %.1f s", request.dataset, problem, attempts, seconds)
+            seconds = min(60.0, hub_call.wait_s * 2 ** (attempt - 1)) * random.uniform(0.75, 1.25)
+        attempts = f"{attempt + 1} of {hub_call.tries}"
+        logger.warning("%s: %s; attempt %s in %.1f s", hub_call.dataset, problem, attempts, seconds)
         time.sleep(seconds)
     raise AssertionError("unreachable: the loop returns or raises")
 

@@ -34,7 +34,7 @@ class LibraryClient(LimitedClient):
     most `_MAX_RETRY_WAIT_S`, even if the server requests a longer wait.
     """
 
-    _decodes_refusals = True
+    _decodes_error_bodies = True
 
     def __init__(
         self, address: str, progress_s: float = PROGRESS_S, *, token: str | None = None, retries_all: bool = False

@@ -37,7 +37,7 @@ class LimitedClient(httpx2.Client):
     sent. A connection without any bytes times out after the shortest of `progress_s`, `timeout_s` and TIMEOUT_S.
     """
 
-    _decodes_refusals = False
+    _decodes_error_bodies = False
 
     def __init__(self, address: str, progress_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self._origin = httpx2.URL(address).origin
@@ -56,7 +56,7 @@ class LimitedClient(httpx2.Client):
         """Limit the size of a body; reject compression, which could evade the limit."""
         # An error response may be compressed if its body is never decoded.
         is_compressed = response.headers.get("Content-Encoding", "identity") != "identity"
-        if is_compressed and (self._decodes_refusals or not response.is_error):
+        if is_compressed and (self._decodes_error_bodies or not response.is_error):
             raise MalformedResponse("the response is compressed, which was not requested")
         request = response.request
         span = _RANGE.fullmatch(request.headers.get("Range", "")) if response.is_success else None
@@ -65,9 +65,9 @@ class LimitedClient(httpx2.Client):
         response.stream = _BoundedStream(response.stream, max_bytes, where)
 
 
-limited_client = functools.lru_cache(maxsize=8)(LimitedClient)
+shared_client = functools.lru_cache(maxsize=8)(LimitedClient)
 """Return the client of a hub; all readers of a process share its connections."""
-os.register_at_fork(after_in_child=limited_client.cache_clear)
+os.register_at_fork(after_in_child=shared_client.cache_clear)
 
 
 class _BoundedStream(httpx2.SyncByteStream):
@@ -128,11 +128,11 @@ class _TimedStream(httpcore2.NetworkStream):
     def _timeout(self, requested: float | None) -> float:
         return min(requested or TIMEOUT_S, TIMEOUT_S, self._progress_s)
 
-    def _count(self, direction: str, count: int, started: float, error: type[httpcore2.TimeoutException]) -> None:
+    def _count(self, direction: str, byte_count: int, started: float, error: type[httpcore2.TimeoutException]) -> None:
         if direction != self._direction:
             self._direction, self._waited_s, self._bytes = direction, 0.0, 0
         self._waited_s += time.monotonic() - started
-        self._bytes += count
+        self._bytes += byte_count
         if self._waited_s >= self._progress_s:
             if self._bytes < MIN_PROGRESS_BYTES:
                 raise error(f"{self._bytes:,} bytes in {self._waited_s:.0f} s")

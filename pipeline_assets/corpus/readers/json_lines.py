@@ -14,7 +14,7 @@ from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
 # Reasons of faults of a last line that do not indicate a truncated file.
-UNRELATED_TO_TRUNCATION = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
+COMPLETE_LINE_REASONS = frozenset({"wrong_type", NESTED_TOO_DEEP.reason})
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)', re.DOTALL)
 _BYTES_EXCEPT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _decode = msgspec.json.Decoder().decode
@@ -33,17 +33,17 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
             if not line.strip():
                 continue
             if is_first:
-                raise_if_json_value(line, piece.file.path)
-            if not line.endswith(b"\n") and row.reason not in UNRELATED_TO_TRUNCATION:
+                raise_if_array_or_multiline(line, piece.file.path)
+            if not line.endswith(b"\n") and row.reason not in COMPLETE_LINE_REASONS:
                 raise _truncated_line_error(piece, offset, line, row)
         is_first = False
         yield offset, row
 
 
-def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
+def parse_row(line: bytes, noun: str = "line") -> dict[str, Any] | Fault:
     """Parse a line as a JSON object, or return its fault.
 
-    `unit` is the word for the text in messages: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,
+    `noun` is the word for the text in messages: `line`, `value` or `file`. Reasons of faults: `not_json`, `wrong_type`,
     `invalid_utf8`, `lone_surrogate`, `nested_too_deep`.
     """
     try:
@@ -57,7 +57,7 @@ def parse_row(line: bytes, unit: str = "line") -> dict[str, Any] | Fault:
             return utf8_fault(error)
         return _find_lone_surrogate(line) or Fault("not_json", str(error))
     if not isinstance(row, dict):
-        return Fault("wrong_type", f"the {unit} is {type(row).__name__}")
+        return Fault("wrong_type", f"the {noun} is {type(row).__name__}")
     return row if is_nested_within(row, 1 + MAX_NESTING) else NESTED_TOO_DEEP  # 1 for the row itself
 
 
@@ -81,7 +81,7 @@ def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fau
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 
 
-def raise_if_json_value(first_line: bytes, where: object) -> None:
+def raise_if_array_or_multiline(first_line: bytes, where: object) -> None:
     """Raise InputError if the line begins an array or an object over several lines."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":

@@ -10,13 +10,13 @@ from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, UTF8_MARK, read
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
 from pipeline_assets.spine.errors import InputError
 
-_NEXT = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')  # up to the next quote, bracket or comma
+_NEXT_BRACKET = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')  # up to the next quote, bracket or comma
 _STRING_END = re.compile(rb'(?:[^"\\]++|\\.)*+("?)', re.DOTALL)  # up to the closing quote, if any
 _DEPTH_CHANGES = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 _BLANK = b" \t\r\n"
 
 
-def is_json_value(head: bytes) -> bool:
+def is_array_or_multiline(head: bytes) -> bool:
     """Check from a file's first bytes whether it is an array or multi-line objects.
 
     Otherwise, it has JSON lines, or is not JSON.
@@ -25,10 +25,10 @@ def is_json_value(head: bytes) -> bool:
     return head[:1] == b"[" or head[:1] + head[1:].lstrip(b" \t\r")[:1] == b"{\n"
 
 
-def is_json_value_file(file: SourceFile) -> bool:
+def is_array_or_multiline_file(file: SourceFile) -> bool:
     """Check whether a file, compressed or not, is an array or multi-line objects."""
     with open_source(file) as opened:
-        return is_json_value(next(read_blocks(opened, file), b""))
+        return is_array_or_multiline(next(read_blocks(opened, file), b""))
 
 
 def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
@@ -90,7 +90,7 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
     for block in blocks:
         block = rest + block
         begin = position = 0
-        while token := (_STRING_END if is_string else _NEXT).match(block, position):
+        while token := (_STRING_END if is_string else _NEXT_BRACKET).match(block, position):
             position = token.end()
             if is_string:
                 is_string = not token[1]
@@ -108,14 +108,14 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
     yield rest, b""
 
 
-def _value_position(text: bytearray, start: int, bracket: int | None) -> int:
+def _value_position(text: bytearray, start: int, bracket_offset: int | None) -> int:
     """Return the position of a value, as `json_values` defines it.
 
-    `text` (whitespace, then the value) begins at byte `start`. `bracket` is the offset of the array's bracket for the
-    first element, otherwise None.
+    `text` is whitespace, then the value; it begins at byte `start`. For the first element of an array, `bracket_offset`
+    is the offset of the array's bracket; otherwise it is None.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))
     newline = text.rfind(b"\n", 0, blanks)
     if newline >= 0:
         return start + newline + 1
-    return start + blanks if bracket is None else bracket
+    return start + blanks if bracket_offset is None else bracket_offset

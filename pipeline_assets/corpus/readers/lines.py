@@ -45,7 +45,7 @@ def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Ite
         offset += len(block)
 
 
-def lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
+def piece_lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
     """Yield the offset and bytes (with newline) of the lines that begin in a range."""
     return split_lines(line_blocks(piece.file, piece.start), piece.stop)
 
@@ -74,30 +74,30 @@ def line_before(file: SourceFile, offset: int) -> bytes:
     return line[line[:-1].rfind(b"\n") + 1 :]
 
 
-def _seek_line(opened: BinaryIO, start: int) -> int:
+def _seek_line(stream: BinaryIO, start: int) -> int:
     """Seek to the first line that begins at or after `start`; return the offset.
 
     Without such a line, return the end of the file. If `start` is within or just after a UTF-8 mark, return 0, because
     the caller skips the mark.
     """
-    if start == 0 or (start <= len(UTF8_MARK) and opened.read(len(UTF8_MARK)) == UTF8_MARK):
-        return opened.seek(0)
-    offset = opened.seek(start - 1)
-    while block := opened.read(_BLOCK_BYTES >> 4):
+    if start == 0 or (start <= len(UTF8_MARK) and stream.read(len(UTF8_MARK)) == UTF8_MARK):
+        return stream.seek(0)
+    offset = stream.seek(start - 1)
+    while block := stream.read(_BLOCK_BYTES >> 4):
         end = block.find(b"\n") + 1
         if end:
-            return opened.seek(offset + end)
+            return stream.seek(offset + end)
         offset += len(block)
     return offset
 
 
-def read_blocks(opened: BinaryIO, file: SourceFile) -> Iterator[bytes]:
+def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
     At byte 0, detect the compression and hash the file while it is read; at later positions, do neither.
     """
-    offset = opened.tell()
-    codec = detect_codec(opened.read(HEAD_BYTES)) if offset == 0 else None
-    opened.seek(offset)
-    source = hash_while_reading(opened, file.path) if offset == 0 else opened
+    offset = stream.tell()
+    codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None
+    stream.seek(offset)
+    source = hash_while_reading(stream, file.path) if offset == 0 else stream
     return read_decompressed(source, codec, file.path, "fetch or write the file again", _BLOCK_BYTES)

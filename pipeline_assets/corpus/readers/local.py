@@ -29,8 +29,8 @@ from pipeline_assets.corpus.readers.columns import check_columns, find_column
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
-from pipeline_assets.corpus.readers.json_values import file_values, is_json_value, is_json_value_file
-from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, lines
+from pipeline_assets.corpus.readers.json_values import file_values, is_array_or_multiline, is_array_or_multiline_file
+from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_before, line_blocks, piece_lines
 from pipeline_assets.corpus.readers.local_parquet import RowGroupRun, parquet_rows, row_group_runs
 from pipeline_assets.corpus.readers.source_formats import (
     COLUMN_FORMATS,
@@ -45,7 +45,7 @@ from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import OptionalPatterns, Patterns, text_rule
 
-_HEAD_BYTES = 1 << 12
+_JSON_HEAD_BYTES = 1 << 12
 SAMPLE_SIZE = 20  # rows per file, and number of files, in a sample of first rows
 Piece = source_folder.ByteRange | RowGroupRun
 TextUnit = Literal["file", "paragraph", "line"]
@@ -163,9 +163,9 @@ def _rows_with_columns(piece: Piece) -> Iterator[tuple[int, dict[str, Any] | Fau
         return parquet_rows(piece)
     if detect_format(piece.file.name) == "csv":
         return ((position, row) for position, _, row in read_csv(piece.file)[1])
-    if piece.stop is None and is_json_value_file(piece.file):
+    if piece.stop is None and is_array_or_multiline_file(piece.file):
         return ((position, parse_row(value, "value")) for position, value in file_values(piece.file))
-    return json_rows(piece, lines(piece))
+    return json_rows(piece, piece_lines(piece))
 
 
 def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
@@ -235,11 +235,13 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
         _check_header(file, recipe.columns)
         return [source_folder.ByteRange(file)]
     with source_folder.open_source(file) as opened:
-        head = opened.read(_HEAD_BYTES)
+        head = opened.read(_JSON_HEAD_BYTES)
     if head[:4] == b"PAR1":
         raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
     return (
-        [source_folder.ByteRange(file)] if is_json_value(head) else source_folder.split_byte_ranges(file, shard_bytes)
+        [source_folder.ByteRange(file)]
+        if is_array_or_multiline(head)
+        else source_folder.split_byte_ranges(file, shard_bytes)
     )
 
 
@@ -261,7 +263,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
     paragraph = bytearray()
     begin = 0
     is_after_blank = True if piece.start == 0 else None
-    for offset, line in lines(source_folder.ByteRange(piece.file, piece.start)):
+    for offset, line in piece_lines(source_folder.ByteRange(piece.file, piece.start)):
         is_blank = not line.strip()
         if is_after_blank is None:
             is_after_blank = not line_before(piece.file, offset).strip()
@@ -281,7 +283,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
 
 def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
     """Yield the byte offset of each line that is not blank, and its text or fault."""
-    for offset, line in lines(piece):
+    for offset, line in piece_lines(piece):
         if line.strip():
             yield offset, _decode_text(line.rstrip(b"\r\n"))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.lines import UTF8_MARK, read_blocks
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
-from pipeline_assets.corpus.readers.source_formats import without_compression
+from pipeline_assets.corpus.readers.source_formats import strip_compression_suffix
 from pipeline_assets.corpus.readers.unreadable import UNREADABLE
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
@@ -24,7 +24,7 @@ _NUMBERED_FORMATS = (".parquet", ".xml", ".7z", ".docx", ".pdf")
 
 def has_numbered_rows(name: str) -> bool:
     """Check whether row positions in a file are row numbers, not byte offsets."""
-    return without_compression(name).lower().endswith(_NUMBERED_FORMATS)
+    return strip_compression_suffix(name).lower().endswith(_NUMBERED_FORMATS)
 
 
 def line_number(file: SourceFile, offset: int) -> int | None:
@@ -54,7 +54,7 @@ def locate_line(file: SourceFile, line: int) -> int:
     """
     if has_numbered_rows(file.name):
         raise UsageError("this format has numbered rows, not lines", file.path, "write path#row; rows count from 0")
-    is_table = without_compression(file.name).lower().endswith((".csv", ".tsv"))
+    is_table = strip_compression_suffix(file.name).lower().endswith((".csv", ".tsv"))
     offset, remaining, is_cut_off = 0, line - 1, False
     with open_source(file) as opened:
         for block in read_blocks(opened, file):

@@ -18,7 +18,7 @@ from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
 HEAD_BYTES = 16
 UTF8_MARK_BYTES = 3
-_BROKEN_LINK = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
+_BROKEN_LINK_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _FOLDER_KEY, _MODIFIED_KEY, _SHA256_PREFIX = "folder", "modified_ns", "sha256:"
 _CHANGED_FIX = "the file changed after it was hashed: restore it, or touch it and run the recipe again"
 
@@ -104,7 +104,7 @@ def _source_file(root: Path, name: str) -> SourceFile:
     try:
         status = path.stat()
     except OSError as error:
-        if error.errno not in _BROKEN_LINK:
+        if error.errno not in _BROKEN_LINK_ERRNOS:
             raise
     if status is None or not stat.S_ISREG(status.st_mode):
         raise UsageError("not a regular file, or a broken link", path, "remove it, or list it in `exclude`")
@@ -154,7 +154,7 @@ class InputFolder(ABC):
         Return None if they are equal, or if the folder is missing, because a sealed artifact does not need it. If the
         files cannot be listed, return the text of the error.
         """
-        folder, sealed_path, base = self.resolve_path(root), folder_path(manifest, root), root.absolute()
+        folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
         if not folder.path.is_dir():
             return None
         changed = folder.describe_changed_files(manifest)
@@ -173,7 +173,7 @@ class InputFolder(ABC):
         listed = {entry["name"]: entry["bytes"] for entry in manifest.identity.inputs}
         names = {file.name: file.bytes for file in listing}
         different = sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name))
-        if not different and manifest.provenance.get(_MODIFIED_KEY) != modified_ns(listing):
+        if not different and manifest.provenance.get(_MODIFIED_KEY) != modification_times_ns(listing):
             return f"files in {self.path} were rewritten"
         if not different:
             return None
@@ -213,7 +213,7 @@ def has_changed_since_seal(manifest: Manifest, folder: Path, name: str) -> bool:
     return False
 
 
-def modified_ns(files: Sequence[SourceFile]) -> list[int]:
+def modification_times_ns(files: Sequence[SourceFile]) -> list[int]:
     """Return the modification time of each file, in nanoseconds since 1970."""
     return [file.path.stat().st_mtime_ns for file in files]
 
@@ -224,17 +224,17 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
     The path of a folder inside the data root is relative to the root, because both may be moved together.
     """
     path = folder.path.relative_to(root) if folder.path.is_relative_to(root) else folder.path
-    return {_FOLDER_KEY: str(path), _MODIFIED_KEY: modified_ns(files)}
+    return {_FOLDER_KEY: str(path), _MODIFIED_KEY: modification_times_ns(files)}
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
     """Return a manifest's input folder and patterns; None unless it records both."""
-    path, recipe = folder_path(manifest, root), manifest.identity.recipe
+    path, recipe = input_folder_path(manifest, root), manifest.identity.recipe
     patterns = recipe.get("files")
     return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None
 
 
-def folder_path(manifest: Manifest, root: Path) -> Path | None:
+def input_folder_path(manifest: Manifest, root: Path) -> Path | None:
     """Return the absolute path of the input folder that a manifest records, or None."""
     path = manifest.provenance.get(_FOLDER_KEY)
     return (root / path).absolute() if isinstance(path, str) else None

@@ -24,7 +24,7 @@ COLUMN_FORMATS = frozenset({"lines", "parquet", "csv"})  # formats with columns;
 COMPRESSION_SUFFIXES = (".gz", ".zst", ".zstd", ".bz2", ".xz")
 
 
-def without_compression(name: str) -> str:
+def strip_compression_suffix(name: str) -> str:
     """Return a file's name without the suffix of its compression."""
     for suffix in COMPRESSION_SUFFIXES:
         if name.lower().endswith(suffix):
@@ -37,7 +37,7 @@ def detect_format(name: str, text_endings: Sequence[str] = ()) -> Format | None:
 
     `text_endings` are lower-case endings of further text files, possibly also endings in `FORMATS`, such as `.html`.
     """
-    name = without_compression(name).lower()
+    name = strip_compression_suffix(name).lower()
     if name.endswith(tuple(text_endings)):
         return "text"
     return next((format_ for suffix, format_ in FORMATS.items() if name.endswith(suffix)), None)

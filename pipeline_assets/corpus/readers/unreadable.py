@@ -35,7 +35,7 @@ def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) 
 
 
 @dataclass(frozen=True)
-class LostFiles:
+class UnreadableFiles:
     """Unreadable files whose number of rows is unknown, with the size of their source.
 
     Attributes:

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.html_page import html_row, page_row
+from pipeline_assets.corpus.readers.html_page import decoded_html_row, html_row
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, read_blocks
 from pipeline_assets.corpus.readers.notebook import notebook_row
 from pipeline_assets.corpus.readers.source_folder import SourceFile, open_source
@@ -28,7 +28,7 @@ def _docx_row(content: bytes) -> dict[str, Any] | Fault:
     if size > _MAX_DOCX_BYTES:
         return Fault("too_large", f"more than {_MAX_DOCX_BYTES >> 20} MiB without compression; divide the file")
     skip_image = mammoth.images.img_element(lambda image: {})
-    return page_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
+    return decoded_html_row(mammoth.convert_to_html(io.BytesIO(content), convert_image=skip_image).value)
 
 
 def _pdf_row(content: bytes) -> dict[str, Any] | Fault:

@@ -33,7 +33,7 @@ from pipeline_assets.corpus.readers.row_positions import format_row
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
-Format = Literal["doc", "json"]
+PageFormat = Literal["doc", "json"]
 _HEADER = re.compile(  # at the beginning of a line
     rb'<doc id="(?<![^\n]<doc id=")(?P<id>[^"\n]+)"(?: revid="(?P<revid>[^"\n]*)")? url="(?P<url>[^"\n]*)"'
     rb' title="(?P<title>[^\n]*?)"'
@@ -68,7 +68,7 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)
 
 
-def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes]]]:
+def open_extraction(piece: ByteRange) -> tuple[PageFormat, Iterator[tuple[int, bytes]]]:
     """Return a file's format, and its blocks of whole lines with their byte offsets.
 
     The blocks reach from the start of the range to the end of the file.
@@ -81,7 +81,7 @@ def open_extraction(piece: ByteRange) -> tuple[Format, Iterator[tuple[int, bytes
     return _detect_format(head[1], piece), itertools.chain([head], blocks)
 
 
-def _detect_format(block: bytes, piece: ByteRange) -> Format:
+def _detect_format(block: bytes, piece: ByteRange) -> PageFormat:
     """Detect a file's format from its first block; raise InputError if unknown."""
     beginning = block.lstrip()
     if beginning.startswith((b"{", b"[")):  # the reader of JSON lines rejects an array, with a fix

@@ -120,7 +120,7 @@ def _shard(
         decisions={
             "dtype": dtype,
             "seq_len": recipe.seq_len,
-            "end_of_document": library.end_of_document,
+            "end_of_document": library.end_of_document_id,
             "vocabulary_size": library.vocabulary_size,
             "tokenizer_sha256": tokenizer.recipe.sha256,
             "tokenizer": tokenizer.recipe.content(),

@@ -21,7 +21,7 @@ from pipeline_assets.corpus.readers.hub_cache import Span, check_file_hash, dele
 from pipeline_assets.corpus.readers.hub_files import HubFiles, map_in_order
 from pipeline_assets.corpus.readers.hub_listing import HubFile
 from pipeline_assets.corpus.readers.hub_parquet import RowGroup
-from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_json_value
+from pipeline_assets.corpus.readers.json_lines import parse_row, raise_if_array_or_multiline
 from pipeline_assets.corpus.readers.lines import regroup_by_lines
 from pipeline_assets.corpus.readers.source_folder import HEAD_BYTES
 from pipeline_assets.corpus.snapshot.recipe import SnapshotRecipe, Unit
@@ -95,20 +95,20 @@ def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]
         start, step = start + step, min(2 * step, _MAX_BLOCK_BYTES)
 
 
-def row_lines(source: SpanStream, where: str) -> Iterator[bytes]:
+def row_lines(stream: SpanStream, where: str) -> Iterator[bytes]:
     """Yield the lines of a file, decompressed, without blank lines.
 
     Memory is one block, or the longest line if larger. If the file is damaged, delete its cached spans and raise
     InputError.
     """
     try:
-        text = read_decompressed(source, detect_codec(source.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
+        text = read_decompressed(stream, detect_codec(stream.head()), where, _DAMAGED_FIX, _TEXT_BLOCK_BYTES)
         for _, block in regroup_by_lines(text, 0, where):
             yield from (line for line in io.BytesIO(block) if not line.isspace())
     except RetryableError:
         raise
     except InputError:
-        delete_spans(source.read_spans)
+        delete_spans(stream.read_spans)
         raise
 
 
@@ -129,7 +129,7 @@ def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile
                 row = parse_row(line)
                 head += [row] if isinstance(row, dict) else []
                 if not rows and not head:
-                    raise_if_json_value(line, where)
+                    raise_if_array_or_multiline(line, where)
             rows, line_bytes = rows + 1, line_bytes + len(line)
             if limit is not None and (rows if unit == "documents" else line_bytes) >= limit:
                 is_whole = False
@@ -192,11 +192,11 @@ def read_prefixes(
     listing: Sequence[HubFile],
     threads: int,
     log_every_s: float,
-    pinned: Sequence[Mapping[str, Any]],
+    pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return first rows by file path: those in `pinned`, or else drawn ones."""
-    if pinned:
-        entries = {entry["name"]: entry for entry in pinned if "row_groups" in entry}
+    """Return first rows by file path: those in `pinned_inputs`, or else drawn ones."""
+    if pinned_inputs:
+        entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]
         return {file.path: _pinned_prefix(hub, recipe, file, entry) for file, entry in listed if entry is not None}
     limit = recipe.amount.limit
@@ -230,11 +230,11 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
         yield file, share
 
 
-def _check_columns(head: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
+def _check_columns(rows: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
     """Raise UsageError if none of the rows, if any, has the text column or a rule's."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
-        if head and not any(find_column(row, column) for row in head):
-            names = ", ".join(_column_names(head)) or "none"
+        if rows and not any(find_column(row, column) for row in rows):
+            names = ", ".join(_column_names(rows)) or "none"
             raise UsageError(f"column `{column}` not found in the first rows; they have {names}", where, fix)
 
 

@@ -112,6 +112,6 @@ class SnapshotRecipe(HubRows):
         return {key: value for key, value in self.content().items() if key != "name"}
 
     @classmethod
-    def from_rows(cls, content: Mapping[str, Any]) -> Self:
+    def from_output_content(cls, content: Mapping[str, Any]) -> Self:
         """Restore a recipe from `output_content`, with a placeholder as name."""
         return cls.from_content({**content, "name": "unnamed"})

@@ -37,7 +37,7 @@ _BLANKS_REASON, _SPECIAL_REASON = "blanks", "special_tokens"
 OTHER_SPLIT = dropped_key("other_split")
 _BLOCK_BYTES = 4 << 20
 _SPOT_CHECK_BELOW = (2**64 // 1000).to_bytes(8, "big")
-_SURELY_SAMPLED = 4000  # at least one of so many documents is spot-checked, at odds of 50 to 1
+_MIN_ORACLE_DOCUMENTS = 4000  # at least one of so many documents is spot-checked, at odds of 50 to 1
 TABLE_SCHEMA = pa.schema(
     [
         ("doc_id", pa.string()),
@@ -52,7 +52,7 @@ _TABLE = "table of documents"
 _decoder = msgspec.json.Decoder(DocumentText)
 logger = logging.getLogger("corpusmill")
 T = TypeVar("T")
-Rows = list[tuple[int, DocumentText]]
+NumberedDocuments = list[tuple[int, DocumentText]]
 """Documents with their rows in the shard."""
 
 
@@ -130,7 +130,7 @@ class _ShardEncoder:
         self.counts = Counter(dict.fromkeys(("rows", "documents", "tokens", "bytes", "spot_checked"), 0))
         self.rejects: list[Reject] = []
 
-    def encode_block(self, rows: Rows, poison_rows: Sequence[int]) -> tuple[Rows, TokenRuns]:
+    def encode_block(self, rows: NumberedDocuments, poison_rows: Sequence[int]) -> tuple[NumberedDocuments, TokenRuns]:
         """Encode a block; return its encoded documents, and their tokens with end tokens.
 
         `poison_rows` are rejected. Documents of the other split are counted, but not encoded.
@@ -140,14 +140,14 @@ class _ShardEncoder:
         for (row, document), ids in zip(documents, runs.split(), strict=True):
             if is_spot_checked(document.doc_id):
                 self.counts["spot_checked"] += self._compare_with_oracle(document.text, ids, row)
-        closed = runs.with_ends(self._tokenizer.end_of_document)
+        closed = runs.with_ends(self._tokenizer.end_of_document_id)
         self.counts.update(
             rows=len(rows) + len(poison_rows), documents=len(documents), tokens=len(closed.ids), bytes=runs.text_bytes
         )
         self.counts.update(runs.losses.to_counts())
         return documents, closed
 
-    def _encodable(self, rows: Rows) -> Iterator[tuple[int, DocumentText]]:
+    def _encodable(self, rows: NumberedDocuments) -> Iterator[tuple[int, DocumentText]]:
         for row, document in rows:
             if not self._is_chosen(document.doc_id):
                 self.counts[OTHER_SPLIT] += 1
@@ -158,12 +158,12 @@ class _ShardEncoder:
             else:
                 yield row, document
 
-    def _encode(self, documents: Rows) -> tuple[Rows, TokenRuns]:
+    def _encode(self, documents: NumberedDocuments) -> tuple[NumberedDocuments, TokenRuns]:
         """Encode documents, and reject those whose tokens include a special id."""
         runs = self._tokenizer.encode([document.text for _, document in documents])
         if not self._tokenizer.contains_special(runs.ids):
             return documents, runs
-        kept: Rows = []
+        kept: NumberedDocuments = []
         for (row, document), ids in zip(documents, runs.split(), strict=True):
             if not self._tokenizer.contains_special(ids):
                 kept.append((row, document))
@@ -220,5 +220,5 @@ def warm_up_tokenizer(tokenizer: TokenizerFile, documents: int, controls: Sequen
         library.encode_controlled([first.encode()], controls)
     else:
         library.encode([first])
-    if documents > _SURELY_SAMPLED:
+    if documents > _MIN_ORACLE_DOCUMENTS:
         library.oracle_ids("")

@@ -43,10 +43,10 @@ class HfTokenizer(Tokenizer):
 
     def __init__(
         self,
-        library: "tokenizers.Tokenizer",
+        backend: "tokenizers.Tokenizer",
         path: Path,
-        end_of_document: int,
-        padding: int,
+        end_of_document_id: int,
+        padding_id: int,
         forbidden_ids: set[int],
         special_ids: Mapping[str, int],
         loss_counter: LossCounter | None,
@@ -57,17 +57,17 @@ class HfTokenizer(Tokenizer):
         Text must not encode to `forbidden_ids`; `loss_counter` is None if the tokenizer cannot lose text.
         """
         self.recipe, self.sha256, self.path = recipe, recipe.sha256, path
-        self.added = [token.content for token in library.get_added_tokens_decoder().values()]
+        self.added = [token.content for token in backend.get_added_tokens_decoder().values()]
         self.special_ids = special_ids
-        self.end_of_document = end_of_document
-        self.padding = padding
+        self.end_of_document_id = end_of_document_id
+        self.padding_id = padding_id
         self._counter = loss_counter
-        library.no_truncation()
-        library.no_padding()
-        library.encode_special_tokens = True
-        library.post_processor = None  # which would move offsets, and adds only special tokens
-        self._library = library
-        self.vocabulary_size = max(library.get_vocab(with_added_tokens=True).values()) + 1
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        backend.post_processor = None  # which would move offsets, and adds only special tokens
+        self._backend = backend
+        self.vocabulary_size = max(backend.get_vocab(with_added_tokens=True).values()) + 1
         self._is_special = np.zeros(self.vocabulary_size, bool)
         self._is_special[list(forbidden_ids)] = True
 
@@ -78,7 +78,7 @@ class HfTokenizer(Tokenizer):
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts one by one, without threads; InputError if the library fails."""
         try:
-            runs = [self._library.encode(text, add_special_tokens=False).ids for text in texts]
+            runs = [self._backend.encode(text, add_special_tokens=False).ids for text in texts]
         except Exception as error:  # the library raises no narrower one
             fix = "use a tokenizer.json that has an id for every text"
             raise InputError(f"the tokenizer cannot encode a text ({error})", self.path, fix) from None
@@ -91,15 +91,15 @@ class HfTokenizer(Tokenizer):
         The offsets, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
         character, the offsets of each include it.
         """
-        self._library.encode_special_tokens = False
+        self._backend.encode_special_tokens = False
         try:
-            encoding = self._library.encode(text, add_special_tokens=False)
+            encoding = self._backend.encode(text, add_special_tokens=False)
         finally:
-            self._library.encode_special_tokens = True
+            self._backend.encode_special_tokens = True
         return np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int64).reshape(-1, 2)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
-        return str(self._library.decode(ids.tolist(), skip_special_tokens=False))
+        return str(self._backend.decode(ids.tolist(), skip_special_tokens=False))
 
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         return bool(self._is_special[ids].any())
@@ -170,11 +170,11 @@ def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     return load_hf_tokenizer(recipe, path)
 
 
-def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
+def _padding_id(backend: "tokenizers.Tokenizer", vocabulary: dict[str, int], path: Path) -> int | None:
     """Return the padding id, which may be of an ordinary token; None if not set."""
-    if library.padding is None:
+    if backend.padding is None:
         return None
-    padding, largest = int(library.padding["pad_id"]), max(vocabulary.values())
+    padding, largest = int(backend.padding["pad_id"]), max(vocabulary.values())
     if padding > largest:
         what = f"padding id is {padding}, the largest id is {largest}"
         fix = "use a file whose `padding.pad_id` is the id of a special token, or without padding"
@@ -182,9 +182,9 @@ def _padding_id(library: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
     return padding
 
 
-def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
+def _check_ids(added_tokens: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
     """Raise InputError if an id exceeds int32, or if loading changed ids after a gap."""
-    for token in added:
+    for token in added_tokens:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
                 f"{token['content']!r} has id {token['id']} in the file, {vocabulary.get(token['content'])} when loaded"
@@ -196,7 +196,7 @@ def _check_ids(added: Sequence[dict[str, Any]], vocabulary: dict[str, int], path
 
 
 def _make_loss_counter(
-    content: dict[str, Any], library: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown: int
+    content: dict[str, Any], backend: "tokenizers.Tokenizer", vocabulary: dict[str, int], unknown_id: int
 ) -> LossCounter | None:
     """Return a counter of lost text; None if the tokenizer cannot lose text."""
     from tokenizers.pre_tokenizers import ByteLevel
@@ -209,5 +209,5 @@ def _make_loss_counter(
     removes = _REMOVES_TEXT.search(steps) is not None
     if has_bytes and vocabulary.keys() >= byte_tokens and not removes:
         return None
-    decode = functools.partial(library.decode, skip_special_tokens=False)
-    return LossCounter(unknown, decode, can_drop_text=removes or ("merges" in model and unknown < 0))
+    decode = functools.partial(backend.decode, skip_special_tokens=False)
+    return LossCounter(unknown_id, decode, can_drop_text=removes or ("merges" in model and unknown_id < 0))

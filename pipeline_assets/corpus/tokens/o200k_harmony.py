@@ -92,7 +92,7 @@ class HarmonyEncoder(Tokenizer):
     """Tokenizer o200k Harmony, which runs in one thread; `load_encoder` creates it."""
 
     vocabulary_size = VOCABULARY_SIZE
-    end_of_document = padding = END_OF_TEXT
+    end_of_document_id = padding_id = END_OF_TEXT
     special_ids = SPECIAL_TOKENS
 
     def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
@@ -181,11 +181,11 @@ def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "
     If gigatoken is not installed, tiktoken encodes to the same ids, more slowly. Raise InputError if the file does not
     have this sha256.
     """
-    return _load_once(sha256, vocabulary or VOCABULARY, driver)
+    return _load_cached(sha256, vocabulary or VOCABULARY, driver)
 
 
 @functools.lru_cache(maxsize=4)
-def _load_once(sha256: str, vocabulary: Path, driver: Driver) -> HarmonyEncoder:
+def _load_cached(sha256: str, vocabulary: Path, driver: Driver) -> HarmonyEncoder:
     check_vocabulary(vocabulary, sha256)
     if driver == "gigatoken":
         try:

@@ -25,32 +25,32 @@ class SentencePieceModel(Tokenizer):
 
     driver = "sentencepiece"
 
-    def __init__(self, library: "sentencepiece.SentencePieceProcessor", end_of_document: int) -> None:
-        self.vocabulary_size: int = library.get_piece_size()
-        self.end_of_document = end_of_document
-        self.padding: int = library.pad_id() if library.pad_id() >= 0 else end_of_document
+    def __init__(self, processor: "sentencepiece.SentencePieceProcessor", end_of_document_id: int) -> None:
+        self.vocabulary_size: int = processor.get_piece_size()
+        self.end_of_document_id = end_of_document_id
+        self.padding_id: int = processor.pad_id() if processor.pad_id() >= 0 else end_of_document_id
         self.special_ids: dict[str, int] = {}
-        self.library = library
-        has_bytes = any(map(library.is_byte, range(self.vocabulary_size)))  # so every text has pieces
-        self._losses = None if has_bytes else LossCounter(library.unk_id(), library.decode)
+        self.processor = processor
+        has_bytes = any(map(processor.is_byte, range(self.vocabulary_size)))  # so every text has pieces
+        self._losses = None if has_bytes else LossCounter(processor.unk_id(), processor.decode)
 
     def encode(self, texts: Sequence[str]) -> TokenRuns:
         """Encode texts without begin and end tokens."""
-        runs = self.library.encode(
+        runs = self.processor.encode(
             list(texts), out_type=int, add_bos=False, add_eos=False, enable_sampling=False, num_threads=1
         )
         encoded = TokenRuns.from_lists(runs, sum(len(text.encode()) for text in texts))
         return with_losses(encoded, self._losses, texts)
 
     def decode(self, ids: NDArray[np.int32]) -> str:
-        return str(self.library.decode(ids.tolist()))
+        return str(self.processor.decode(ids.tolist()))
 
     def contains_special(self, ids: NDArray[np.int32]) -> bool:
         """Check whether one of `ids` is the end-of-document id or the padding id.
 
         Text can encode to the end-of-document id if the model defines this token as a user-defined symbol.
         """
-        return bool(((ids == self.end_of_document) | (ids == self.padding)).any())
+        return bool(((ids == self.end_of_document_id) | (ids == self.padding_id)).any())
 
 
 def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> SentencePieceModel:

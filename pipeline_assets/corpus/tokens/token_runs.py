@@ -39,9 +39,9 @@ class TokenRuns:
         for start, end in zip((ends - self.lengths).tolist(), ends.tolist(), strict=True):
             yield self.ids[start:end]
 
-    def with_ends(self, end: int) -> "TokenRuns":
-        """Return a copy with the id `end` after each text; lengths include it."""
-        closed = [np.array([end], np.int32)] * (2 * len(self.lengths))
+    def with_ends(self, end_id: int) -> "TokenRuns":
+        """Return a copy with the id `end_id` after each text; lengths include it."""
+        closed = [np.array([end_id], np.int32)] * (2 * len(self.lengths))
         closed[::2] = self.split()  # joining slices takes half as long as `np.insert`
         return replace(self, ids=np.concatenate([self.ids[:0], *closed]), lengths=self.lengths + np.int32(1))
 

@@ -18,15 +18,15 @@ class Tokenizer(ABC):
     Attributes:
         driver: Name of the library that encodes.
         vocabulary_size: Upper bound, exclusive, of the ids in encoded texts.
-        end_of_document: Id of the token after each document.
-        padding: Id of the token that fills rows; equals `end_of_document` if the tokenizer has no suitable token.
+        end_of_document_id: Id of the token after each document.
+        padding_id: Id of the token that fills rows; equals `end_of_document_id` if the tokenizer has no suitable token.
         special_ids: Ids of special tokens by name; may be empty.
     """
 
     driver: str
     vocabulary_size: int
-    end_of_document: int
-    padding: int
+    end_of_document_id: int
+    padding_id: int
     special_ids: Mapping[str, int]
 
     @abstractmethod

@@ -163,9 +163,9 @@ def _group_by_source(shards: Sequence[CorpusShard], receipts: Sequence[Receipt])
         yield source, [receipt for _, receipt in group]
 
 
-def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], part: int) -> Iterator[str]:
+def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], file_index: int) -> Iterator[str]:
     for receipt in receipts:
-        yield from read_structs(staging.path(receipt.files[part].path), str)
+        yield from read_structs(staging.path(receipt.files[file_index].path), str)
 
 
 def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:

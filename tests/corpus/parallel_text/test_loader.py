@@ -22,7 +22,7 @@ from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.encode import encode
-from pipeline_assets.corpus.parallel_text.padding import IGNORED, mask_source, pad_sequences
+from pipeline_assets.corpus.parallel_text.padding import IGNORED_TARGET, mask_source, pad_sequences
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.spine.errors import UsageError
 
@@ -79,7 +79,7 @@ def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
 
 def test_a_mask_of_padding_alone_is_one_row(train: PairDataset) -> None:
     for batch in some(PairLoader(train, Order(batch=8), mask="padding")):
-        of_tokens = batch["targets"] != IGNORED
+        of_tokens = batch["targets"] != IGNORED_TARGET
         assert (batch["attn_mask"] == of_tokens[:, None, :]).all()
 
 

@@ -15,7 +15,13 @@ from refusals import refusal
 from pipeline_assets.corpus.parallel_text.batches import numpy_batches
 from pipeline_assets.corpus.parallel_text.encode import encode, write_cache
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
-from pipeline_assets.corpus.parallel_text.padding import IGNORED, causal_mask, cut_lengths, mask_source, pad_sequences
+from pipeline_assets.corpus.parallel_text.padding import (
+    IGNORED_TARGET,
+    causal_mask,
+    cut_lengths,
+    mask_source,
+    pad_sequences,
+)
 from pipeline_assets.corpus.parallel_text.pair_model import load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
@@ -121,10 +127,10 @@ def test_targets_are_the_next_tokens_and_the_source_side_can_be_left_out() -> No
     end, batch = 2, pad_sequences([np.array([5, 6, 2, 7, 8, 2]), np.array([9, 2, 4, 2])], 6, 0)
 
     assert batch.tokens.tolist() == [[5, 6, 2, 7, 8, 0], [9, 2, 4, 0, 0, 0]]
-    assert batch.targets.tolist() == [[6, 2, 7, 8, 2, IGNORED], [2, 4, 2, *[IGNORED] * 3]]
+    assert batch.targets.tolist() == [[6, 2, 7, 8, 2, IGNORED_TARGET], [2, 4, 2, *[IGNORED_TARGET] * 3]]
     assert mask_source(batch, end).tolist() == [
-        [IGNORED, IGNORED, 7, 8, 2, IGNORED],
-        [IGNORED, 4, 2, *[IGNORED] * 3],
+        [IGNORED_TARGET, IGNORED_TARGET, 7, 8, 2, IGNORED_TARGET],
+        [IGNORED_TARGET, 4, 2, *[IGNORED_TARGET] * 3],
     ]
 
 
@@ -146,7 +152,7 @@ def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: 
     assert first == again != second
     one = next(numpy_batches(fixed, "val", 5, 3, ignore_source=True))
     assert one["attn_mask"].shape == (5, 48, 48)
-    assert (one["targets"][:, 0] == IGNORED).all()
+    assert (one["targets"][:, 0] == IGNORED_TARGET).all()
     assert refusal(lambda: next(numpy_batches(cache, "train", 5, 3))) == (
         f"{cache}: pairs have no fixed length; run `corpusmill parallel encode` with --seq-len"
     )

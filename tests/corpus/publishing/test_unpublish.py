@@ -24,7 +24,7 @@ from pipeline_assets.corpus.publishing.publish import publish
 from pipeline_assets.corpus.publishing.repo_search import RepoSearch, read_row_keys
 from pipeline_assets.corpus.publishing.unpublish import RemovalRecord, unpublish
 from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
-from pipeline_assets.corpus.removal_list import read_list
+from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.builder import BuilderBusy
@@ -84,7 +84,9 @@ def versions(place: Place, tmp_path: Path, begun: Path) -> list[str]:
 
 def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: bool = False) -> RemovalRecord:
     record = root / "removals/published/pools.json"
-    search = RepoSearch(read_list(root), load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads"))
+    search = RepoSearch(
+        read_removal_list(root), load_encoder(VOCABULARY_SHA256).decode, record.with_suffix(".downloads")
+    )
     now = lambda: datetime.datetime(2026, 11, 27, 3, tzinfo=datetime.UTC)  # noqa: E731
     repo = place.repo()
     with repo.limit_requests(), locked(record):
@@ -136,7 +138,7 @@ def test_no_reachable_commit_has_a_forgotten_row_afterwards(
     [certificate] = (root / "removals/published").glob("*.json")
     assert certificate.name == "pools.2026-11-27T030000+0000.json" == removal.certificate
     content = json.loads(certificate.read_text())
-    assert {*content["removed"]} == {*read_list(root).entries}
+    assert {*content["removed"]} == {*read_removal_list(root).entries}
     assert content["commits"]["refs/tags/v1"] == hub.history(NAME).ancestors(versions[0])
     assert "row-" not in certificate.read_text()
     assert remove(place, root).certificate == ""

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from pipeline_assets.corpus.readers.columns import column_values, faulty_rows
+from pipeline_assets.corpus.readers.columns import column_values, faults_by_row
 from pipeline_assets.corpus.readers.faults import Fault
 
 MOMENT = 1_700_000_000_000_000_000
@@ -46,8 +46,8 @@ def test_text_that_is_no_utf8_is_a_fault_of_its_row() -> None:
 
     faults = {1: Fault("invalid_utf8", "invalid start byte at byte 0"), 2: Fault("lone_surrogate", "at byte 2")}
     assert values == ["a", faults[1], faults[2], None]
-    assert faulty_rows([["x"] * 4, values]) == faults
-    assert faulty_rows([["x"] * 4]) == {}
+    assert faults_by_row([["x"] * 4, values]) == faults
+    assert faults_by_row([["x"] * 4]) == {}
 
 
 @pytest.mark.parametrize(

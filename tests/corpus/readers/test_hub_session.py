@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from pipeline_assets.corpus.readers.hub_library import LibraryClient, UnansweredError, is_loopback
-from pipeline_assets.corpus.readers.hub_session import MIN_PROGRESS_BYTES, _TimedStream, limited_client
+from pipeline_assets.corpus.readers.hub_session import MIN_PROGRESS_BYTES, _TimedStream, shared_client
 
 
 @pytest.fixture
@@ -82,14 +82,14 @@ def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeyp
 
 
 def test_a_forked_process_has_connections_of_its_own() -> None:
-    client = limited_client("http://hub.example", 60.0)
+    client = shared_client("http://hub.example", 60.0)
 
     child = os.fork()
     if child == 0:
-        os._exit(int(limited_client("http://hub.example", 60.0) is client))
+        os._exit(int(shared_client("http://hub.example", 60.0) is client))
 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert limited_client("http://hub.example", 60.0) is client
+    assert shared_client("http://hub.example", 60.0) is client
 
 
 def test_addresses_on_loopback_and_elsewhere() -> None:

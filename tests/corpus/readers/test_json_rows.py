@@ -8,7 +8,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.json_lines import json_rows, parse_row
-from pipeline_assets.corpus.readers.lines import lines
+from pipeline_assets.corpus.readers.lines import piece_lines
 from pipeline_assets.corpus.readers.source_folder import SourceFile, split_byte_ranges
 
 Source = Callable[..., SourceFile]
@@ -17,7 +17,7 @@ DEEP = "more than 64 objects and lists inside one another"
 
 def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     for piece in split_byte_ranges(file, range_bytes):
-        yield from json_rows(piece, lines(piece))
+        yield from json_rows(piece, piece_lines(piece))
 
 
 def test_a_line_becomes_its_object() -> None:

@@ -12,7 +12,7 @@ from refusals import refusal
 
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.normalize.files import read_piece
-from pipeline_assets.corpus.readers.json_values import is_json_value, json_values
+from pipeline_assets.corpus.readers.json_values import is_array_or_multiline, json_values
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError
@@ -91,10 +91,10 @@ def test_json_lines_are_still_read_in_pieces(source: Source) -> None:
 
     assert len(plan_local([file], RECIPE, 10)) == 4
     assert (
-        not is_json_value(b'{"text": "a"}\n')
-        and not is_json_value(b" \n")
-        and is_json_value(b" \n[\n")
-        and is_json_value(b"{ \r\n")
+        not is_array_or_multiline(b'{"text": "a"}\n')
+        and not is_array_or_multiline(b" \n")
+        and is_array_or_multiline(b" \n[\n")
+        and is_array_or_multiline(b"{ \r\n")
     )
 
 

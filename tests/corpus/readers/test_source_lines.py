@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refusals import refusal
 
 from pipeline_assets.corpus.readers import lines as lines_module
-from pipeline_assets.corpus.readers.lines import line_before, lines
+from pipeline_assets.corpus.readers.lines import line_before, piece_lines
 from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, split_byte_ranges
 from pipeline_assets.spine.errors import InputError
 
@@ -34,16 +34,16 @@ def test_each_line_comes_with_the_bytes_before_it_and_no_byte_order_mark_in_any(
     file = source(mark + b"one\n\ntwo\r\nlast")
 
     expected = [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
-    assert list(lines(ByteRange(file))) == [(len(mark) + place, line) for place, line in expected]
+    assert list(piece_lines(ByteRange(file))) == [(len(mark) + place, line) for place, line in expected]
 
 
 @given(content=texts, range_bytes=st.integers(1, 20))
 def test_every_line_is_in_one_range(tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int) -> None:
     file = written(tmp_path_factory.getbasetemp(), content)
 
-    in_ranges = [line for piece in split_byte_ranges(file, range_bytes) for line in lines(piece)]
+    in_ranges = [line for piece in split_byte_ranges(file, range_bytes) for line in piece_lines(piece)]
 
-    assert in_ranges == list(lines(ByteRange(file)))
+    assert in_ranges == list(piece_lines(ByteRange(file)))
     assert b"".join(line for _, line in in_ranges) == content.removeprefix(b"\xef\xbb\xbf")
     assert all(content[place:].startswith(line) for place, line in in_ranges)
 
@@ -51,18 +51,18 @@ def test_every_line_is_in_one_range(tmp_path_factory: pytest.TempPathFactory, co
 @given(content=texts)
 def test_the_line_before_a_line_is_found_backwards(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = written(tmp_path_factory.getbasetemp(), content)
-    found = [line_before(file, place) for place, _ in lines(ByteRange(file))]
+    found = [line_before(file, place) for place, _ in piece_lines(ByteRange(file))]
 
-    assert found == [b"", *(line for _, line in lines(ByteRange(file)))][: len(found)]
+    assert found == [b"", *(line for _, line in piece_lines(ByteRange(file)))][: len(found)]
 
 
 def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> None:
     long = b"x" * 3_000_000 + b"\n"
     file = source(b"first\n" + long + b"last\n")
 
-    assert [(place, len(line)) for place, line in lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
+    assert [(place, len(line)) for place, line in piece_lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
     assert line_before(file, 3_000_007) == long
-    assert list(lines(ByteRange(file, 7, 3_000_007))) == []
+    assert list(piece_lines(ByteRange(file, 7, 3_000_007))) == []
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
@@ -71,14 +71,14 @@ def test_compressed_lines_have_the_places_of_uncompressed(source: Source, compre
 
     plain, compressed = source(content, "plain"), source(compress(content), "compressed")
 
-    assert list(lines(ByteRange(compressed))) == list(lines(ByteRange(plain)))
+    assert list(piece_lines(ByteRange(compressed))) == list(piece_lines(ByteRange(plain)))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_is_refused_and_the_cure_named(source: Source, encoding: str) -> None:
     file = source("\ufeff{}\n".encode(encoding))
 
-    told = refusal(lambda: list(lines(ByteRange(file))))
+    told = refusal(lambda: list(piece_lines(ByteRange(file))))
     assert told == f"{file.path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
@@ -88,11 +88,11 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 3 << 20)
 
     with pytest.raises(InputError, match="a line is longer than 3 MiB; convert the file to lines of text"):
-        list(lines(ByteRange(source(b"x" * (5 << 20)))))
+        list(piece_lines(ByteRange(source(b"x" * (5 << 20)))))
 
 
 def test_a_cut_stream_names_the_file(source: Source) -> None:
     file = source(gzip.compress(b"one\n" * 1000)[:-9])
 
-    told = refusal(lambda: list(lines(ByteRange(file))))
+    told = refusal(lambda: list(piece_lines(ByteRange(file))))
     assert told == f"{file.path}: the gzip stream is truncated; fetch or write the file again"

@@ -3,11 +3,11 @@
 import pytest
 from refusals import refusal
 
-from pipeline_assets.corpus.readers.unreadable import LostFiles
+from pipeline_assets.corpus.readers.unreadable import UnreadableFiles
 
 
-def lost(size: int, source: int, files: int, names: int = 2) -> LostFiles:
-    return LostFiles({f"{number}.gz": "truncated" for number in range(names)}, size, source, files)
+def lost(size: int, source: int, files: int, names: int = 2) -> UnreadableFiles:
+    return UnreadableFiles({f"{number}.gz": "truncated" for number in range(names)}, size, source, files)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ SHIPPED = TokenizerFile(HarmonyRecipe())
 def stream_of(documents: list[Made], tokenizer: TokenizerFile) -> list[int]:
     """The tokens of all documents, one by one, each with its end."""
     library = load_tokenizer(tokenizer)
-    return [token for one in documents for token in [*library.encode([one.text]).ids.tolist(), library.end_of_document]]
+    return [
+        token for one in documents for token in [*library.encode([one.text]).ids.tolist(), library.end_of_document_id]
+    ]
 
 
 def rows_in(shards: Artifact) -> np.ndarray:

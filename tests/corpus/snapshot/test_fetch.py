@@ -120,7 +120,7 @@ def test_a_download_that_was_cut_off_is_missing_only_its_rest(planned: Plan) -> 
     [(start, stop)] = request.ranges
     whole = sample.missing()
     content = (sample.hub.folder / "datasets/maker/pages" / request.file.path).read_bytes()
-    folder = sample.files.bytes_folder("maker/pages", request.file.digest)
+    folder = sample.files.spans_folder("maker/pages", request.file.digest)
     (folder / f"{start}-{stop}.{durable.boot_id()}.part").write_bytes(content[start : start + 1000])
 
     missing = sample.missing()

@@ -142,7 +142,7 @@ def test_the_snapshot_section_is_read_back_from_its_content(
 ) -> None:
     wanted = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
 
-    recipe = SnapshotRecipe.from_rows(wanted.output_content())
+    recipe = SnapshotRecipe.from_output_content(wanted.output_content())
 
     assert recipe.model_copy(update={"name": wanted.name}) == wanted
     assert recipe.output_content() == wanted.output_content()

@@ -82,7 +82,7 @@ def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf:
 
     assert ids_of(tokenizer, "one two", "", "three nine") == [[1, 2], [], [3, 0]]
     assert tokenizer.encode(["één", "two"]).text_bytes == 8
-    assert (tokenizer.end_of_document, tokenizer.padding, tokenizer.vocabulary_size) == (4, 4, 5)
+    assert (tokenizer.end_of_document_id, tokenizer.padding_id, tokenizer.vocabulary_size) == (4, 4, 5)
     assert not tokenizer.contains_special(tokenizer.encode(["one nine"]).ids)
     assert tokenizer.decode(np.array([1, 2, 4], np.int32)) == "one two <end>"
 
@@ -104,7 +104,7 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
     )
 
     assert ids_of(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
-    assert tokenizer.padding == 5
+    assert tokenizer.padding_id == 5
     assert tokenizer.contains_special(np.array([1, 5], np.int32))
 
 
@@ -112,7 +112,7 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
 def test_padding_with_an_id_of_text_is_not_taken_and_rejects_no_text(load_hf: Load, number: int, token: str) -> None:
     tokenizer = load_hf(hf_content(padding=padded_with(number, token)))
 
-    assert tokenizer.padding == tokenizer.end_of_document == 4
+    assert tokenizer.padding_id == tokenizer.end_of_document_id == 4
     assert not tokenizer.contains_special(tokenizer.encode(["one two", "nine"]).ids)
 
 
@@ -188,7 +188,7 @@ def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_name
 def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
     shipped = load_tokenizer(TokenizerFile(HarmonyRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
 
-    assert (shipped.end_of_document, shipped.padding, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
+    assert (shipped.end_of_document_id, shipped.padding_id, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
     assert ids_of(shipped, "Hello world") == [[13225, 2375]]
     recipe = FileTokenizerRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
     with pytest.raises(
@@ -243,14 +243,14 @@ def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol
     runs = tokenizer.encode(["hello world", "", "the </s> end"])
 
     assert runs.lengths[1] == 0 and runs.lengths[0] > 1
-    assert (tokenizer.end_of_document, tokenizer.padding) == (2, 2)
+    assert (tokenizer.end_of_document_id, tokenizer.padding_id) == (2, 2)
     assert 2 not in runs.ids and not tokenizer.contains_special(runs.ids)
     assert runs.ids.max() < tokenizer.vocabulary_size
     assert tokenizer.decode(runs.ids[: runs.lengths[0]]) == "hello world"
 
 
 def test_the_padding_of_a_model_is_its_own_where_it_has_one(load_model: Load) -> None:
-    assert load_model(pad_id=3).padding == 3
+    assert load_model(pad_id=3).padding_id == 3
 
 
 def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: Load) -> None:

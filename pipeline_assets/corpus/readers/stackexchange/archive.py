@@ -79,7 +79,7 @@ def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generato
         unpacking.result()
 
 
-def _unpack(packed: BinaryIO, file: Path, pipe_fd: int) -> None:
+def _unpack(archive_file: BinaryIO, file: Path, pipe_fd: int) -> None:
     """Unpack the Posts.xml of an archive into the pipe with the descriptor `pipe_fd`."""
     with open(pipe_fd, "wb") as pipe:
         open_archive = require_py7zr(file)
@@ -87,7 +87,7 @@ def _unpack(packed: BinaryIO, file: Path, pipe_fd: int) -> None:
 
         factory = cast("WriterFactory", SimpleNamespace(create=lambda name: pipe))
         try:
-            with open_archive(packed, blocksize=_BLOCK_BYTES) as archive:
+            with open_archive(archive_file, blocksize=_BLOCK_BYTES) as archive:
                 archive.extract(targets=[_find_posts_xml(archive, file)], factory=factory)
         except (ArchiveError, PasswordRequired, MemoryError, *_DAMAGE_ERRORS) as error:
             what, fix = f"the archive is damaged ({type(error).__name__}: {one_line(error, 100)})", _FIX

@@ -32,7 +32,7 @@ from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, Stag
 RANGE_BYTES = 1 << 30
 RUN_BYTES = 1 << 27
 IDS_PER_BLOCK = 4096
-_NOT_A_THREAD = -(1 << 60)  # first sort key of rows without a question
+_FIRST_THREADLESS_KEY = -(1 << 60)  # first sort key of rows without a question
 _LAST_POST_TYPE = 99
 _DROPPED_POST_TYPES = {
     3: "orphaned_tag_wiki",
@@ -101,7 +101,7 @@ def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tupl
             continue
         counts["spilled"] += 1
         thread, post = row.to_post()
-        key = thread or _NOT_A_THREAD + number
+        key = thread or _FIRST_THREADLESS_KEY + number
         yield key // IDS_PER_BLOCK, row.size + 1, msgspec.msgpack.encode((key, number, post))
 
 
