@@ -28,7 +28,7 @@ from pipeline_assets.corpus.corpus_report import build_report, ledger_entry, pre
 from pipeline_assets.corpus.evidence import Example
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.corpus.pages import render_report
-from pipeline_assets.corpus.profile import Counts, DocumentGroup, Profile
+from pipeline_assets.corpus.profile import DocumentGroup, Profile, ProfileCounts
 from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
@@ -385,11 +385,11 @@ def test_sources_that_are_packed_without_a_step_between_have_an_exact_total(tmp_
     assert "estimated_tokens" in numbers(report)["sources"]["numbers"]
 
 
-def counts(documents: int, tokens: int, **lengths: int) -> Counts:
+def counts(documents: int, tokens: int, **lengths: int) -> ProfileCounts:
     bins = [0] * LENGTH_BINS
     for name, count in lengths.items():
         bins[int(name.removeprefix("bin"))] = count
-    return Counts(
+    return ProfileCounts(
         documents, tokens * 4, tokens * 5, tokens, tuple(bins), SampleSums(documents, weights=documents * WEIGHT_ONE)
     )
 
