@@ -14,7 +14,7 @@ from pipeline_assets.assets import dagster_name, raise_dagster_failures
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
-from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, version_for
+from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, list_versions, version_for
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
@@ -28,7 +28,8 @@ from pipeline_assets.events import (
     newest_versions,
 )
 from pipeline_assets.spine.artifact import CheckResult, open_artifact
-from pipeline_assets.spine.errors import InputError, combine_errors
+from pipeline_assets.spine.errors import InputError, RetryableError, combine_errors
+from pipeline_assets.spine.lineage import Finding
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.result import FileSample, VerificationScope
@@ -164,22 +165,29 @@ def _new_events(
 def verify_sample(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, sample: str
 ) -> Iterator[Event]:
-    """Verify a sample of a recipe's sealed files; yield a check result for each asset.
+    """Verify a sample of the sealed files of a recipe and its versions.
 
-    Artifacts that do not match the recipe are not read. If a file differs from its manifest, InputError is raised after
-    all checks.
+    Yield a check result for each asset. Stale artifacts are not read. If a file is missing or differs from its
+    manifest, InputError is raised after all checks.
     """
-    share, findings = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat()), []
+    share = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat())
+    findings: list[Finding] = []
     results: dict[dg.AssetKey, dict[str | None, tuple[CheckResult, ...]]] = {}
     kinds: dict[dg.AssetKey, Kind] = {}
-    for target, view in _load_asset_views(SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), run.root):
-        if not target.matches_recipe(run.root):
-            context.log.info(f"{target.name}: {target.state(run.root)[0]}, not read")
+    recipes, names = SYSTEMS.load_recipes(run.root)[0], {path.stem for path in list_versions(recipe_name, run.root)}
+    versions = [other for other in recipes if other.name in names]
+    by_folder = recipe_names_by_folder(recipes, run.root)
+    for target, view in (
+        view
+        for verified in (SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), *versions)
+        for view in asset_views(verified, run.root, by_folder)
+    ):
+        state, _ = target.state(run.root)
+        if state in ("missing", "stale"):
+            context.log.info(f"{target.name}: {state}, not read")
             continue
         scope = VerificationScope(None, share, False, run.settings.workers, run.settings.log_every_s)
-        verification = scan_chain(run.root / target.folder, scope, SYSTEMS.label_names)
-        read_and_check(verification)
-        new_findings = verification.findings
+        new_findings = _verify(run.root / target.folder, scope)
         context.log.info(f"{target.name}: {len(new_findings)} findings")
         findings += new_findings
         because = new_findings[0].what if new_findings else f"a sample of {sample} matches the manifest"
@@ -192,6 +200,18 @@ def verify_sample(
         first = findings[0]
         what = f"{len(findings)} differences from the manifests, the first: {first.what}"
         raise InputError(what, first.where, "run `corpusmill verify` to list them all")
+
+
+def _verify(folder: Path, scope: VerificationScope) -> list[Finding]:
+    """Verify an artifact; return its findings, or the error of an unreadable manifest."""
+    try:
+        verification = scan_chain(folder, scope, SYSTEMS.label_names)
+        read_and_check(verification)
+    except RetryableError:
+        raise
+    except InputError as error:
+        return [Finding(Path(error.where), error.what, "")]
+    return verification.findings
 
 
 def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:

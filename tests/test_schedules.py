@@ -3,7 +3,7 @@
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -188,6 +188,63 @@ def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path,
 
     [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
     assert record.evaluation is not None and not record.evaluation.passed
+
+
+def _cut(file: Path) -> str:
+    file.unlink()  # it may be linked to a shard of another artifact
+    file.write_bytes(b"short")
+    return f"{file}: 1 differences from the manifests, the first: has 5 bytes, sealed with "
+
+
+def _remove(file: Path) -> str:
+    file.unlink()
+    return f"{file}: 1 differences from the manifests, the first: the file is missing; "
+
+
+def _edit_manifest(file: Path) -> str:
+    manifest = file.parents[1] / "manifest.json"
+    manifest.unlink()
+    manifest.write_text("{")
+    return f"{manifest}: 1 differences from the manifests, the first: "
+
+
+@pytest.mark.parametrize("damage", [_cut, _remove, _edit_manifest])
+def test_verify_fails_of_an_artifact_that_status_shows_as_damaged(
+    notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
+) -> None:
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    expected = damage(min((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*")))
+
+    failed = run_job(job_of(notes_root, "weekly__verify"), instance)
+
+    [event] = failed.get_step_failure_events()
+    assert event.step_failure_data.user_failure_data is not None
+    assert (event.step_failure_data.user_failure_data.description or "").startswith(expected)
+    checks = {check.asset_key.path[-1]: check.passed for check in failed.get_asset_check_evaluations()}
+    assert (checks["filtered"], checks["normalized"]) == (False, True)
+
+
+def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    version = notes_root / "recipes" / "mixed_20261102.yaml"
+    version.write_text(
+        (notes_root / "recipes" / "mixed.yaml").read_text().replace("name: mixed", f"name: {version.stem}")
+    )
+    targets = SYSTEMS.read_recipe(version).targets()
+    assert all(one.failure is None for one in run_targets(targets, Run(notes_root, RunSettings())))
+    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = job_of(notes_root, "weekly__verify")
+    passed = run_job(job, instance)
+    assert passed.success
+    assert {"/".join(check.asset_key.path[:-1]) for check in passed.get_asset_check_evaluations()} == {
+        "stage_a/mixed",
+        "stage_a/mixed/versions",
+    }
+
+    flip(next((notes_root / "stage_a/mixed_20261102/filtered/notes").glob("shards/*")))
+
+    assert not run_job(job, instance).success
 
 
 @pytest.mark.slow
