@@ -6,7 +6,7 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 |---|---|
 | `run` | builds the artifacts of the recipe that are not up to date |
 | `repin` | reads heads on the hub; if a head moved, writes the recipe of that day or week; builds the newest version |
-| `verify` | reads a sample of each sealed artifact that matches the recipe, another sample each day |
+| `verify` | reads a sample of each artifact of the recipe and its versions that is not stale, another sample each day |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """

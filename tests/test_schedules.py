@@ -359,6 +359,32 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
     assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
 
 
+def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "hub" / "datasets" / "maker" / "news"
+    folder.mkdir(parents=True)
+    (folder / "rows.jsonl").write_text("{}\n")
+    path = tmp_path / "recipes" / "weekly.yaml"
+    path.parent.mkdir()
+    source = f"{{kind: hub, source: news, dataset: maker/news, revision: {'0a' * 20}, split: train, files: ['*'],"
+    source += " amount: {files: 1}, license_tag: odc-by, domain: web, columns: {text: text}}"
+    text = f"system: stage_a\nname: weekly\nsources: [{source}]\n"
+    path.write_text(text + "outputs: {normalized_dir: stage_a/normalized, up_to: normalized}\n")
+
+    with LoopbackHub(tmp_path / "hub") as server:
+        hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
+        with pytest.raises(UsageError) as refused:
+            version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+
+        assert str(refused.value) == (
+            f"{path}: each version would replace the artifact of the earlier one in stage_a/raw/news; "
+            "remove `outputs.normalized_dir`, so that each version has its own folders"
+        )
+        assert list(path.parent.iterdir()) == [path]
+        path.write_text(text)
+        version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+    assert version.path.name == "weekly_20261102.yaml"
+
+
 def test_an_error_because_of_which_old_versions_keep_their_artifacts_is_reported(notes_root: Path) -> None:
     recipes, reported = notes_root / "recipes", list[str]()
     for date in ("20261102", "20261103"):

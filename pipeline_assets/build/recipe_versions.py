@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline_assets.build.garbage import Survey
+from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
 from pipeline_assets.build.recipe_writing import copy_recipe
@@ -20,7 +21,7 @@ from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.errors import InputError, TransientError
+from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml, replace_value
 from pipeline_assets.spine.temporary_names import temporary_path
 
@@ -65,6 +66,7 @@ def version_for(
     Raises:
         TransientError: The hub did not answer.
         InputError: No dataset's head is known.
+        UsageError: The version would build other artifacts in folders of the newest existing recipe file.
     """
     base = recipe_path(name, root)
     versions = list_versions(name, root)
@@ -100,10 +102,20 @@ def version_for(
             durable.write_durably(draft.with_name(file), RECIPE_FORMAT.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
+        _check_folders(systems.read_recipe(draft), systems.read_recipe(newest), base)
         copy_recipe(draft, path.stem, root, replace=False)
     finally:
         durable.remove(folder)
     return RecipeVersion(path, newest, moved, head_errors)
+
+
+def _check_folders(version: Recipe, earlier: Recipe, base: Path) -> None:
+    """Raise UsageError if a version and an earlier recipe share a folder of different artifacts."""
+    earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
+    for target in version.targets():
+        if earlier_contents.get(target.folder, target.recipe) != target.recipe:
+            what = f"each version would replace the artifact of the earlier one in {target.folder}"
+            raise UsageError(what, base, "remove `outputs.normalized_dir`, so that each version has its own folders")
 
 
 def list_versions(name: str, root: Path) -> list[Path]:
