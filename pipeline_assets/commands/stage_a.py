@@ -20,7 +20,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource, LocalSource, StackExchangeSource, Step, WikipediaSource
 from pipeline_assets.corpus.readers.hub_configs import matching_configs, read_configs
 from pipeline_assets.corpus.readers.source_folder import list_files
-from pipeline_assets.corpus.readers.stackexchange.archive import site_host
+from pipeline_assets.corpus.readers.stackexchange.archive import OtherTableError, site_host
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import UsageError
@@ -148,11 +148,18 @@ def ingest_stackexchange(
 
     Example: corpusmill stage-a ingest-stackexchange --input 'dumps/*.7z' --out-dir out
     """
-    sections = []
+    sections, others = [], list[OtherTableError]()
     for file in list_files(*folder_and_patterns(input, "Posts.xml")):
-        host = site_host(file.path)
+        try:
+            host = site_host(file.path)
+        except OtherTableError as error:
+            others.append(error)
+            continue
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
         sections.append(section | {"source": host, "host": host} | keys)
+    if others and not sections:
+        raise others[0]
+    print_lines((f"left out: {other.where}: {other.what}" for other in others), err=True)
     _build_sources(build, "stackexchange", sections)
 
 

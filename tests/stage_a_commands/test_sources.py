@@ -63,6 +63,27 @@ def test_a_streamed_source_is_normalised_into_the_same_folder(
     assert other.returncode == 2 and "--domain: the documents are sealed with 'web', got 'books'" in other.stderr
 
 
+def test_archives_of_other_tables_next_to_the_posts_of_a_site_are_left_out(
+    corpusmill: Corpusmill, work: Path, tmp_path: Path
+) -> None:
+    posts, users = (tmp_path / f"stackoverflow.com-{table}.7z" for table in ("Posts", "Users"))
+    for copy in (posts, users):
+        shutil.copyfile(next((work / "dumps").glob("*.7z")), copy)
+    ingest = ("stage-a", "ingest-stackexchange", "--out-dir", tmp_path / "out", "--input")
+
+    done = corpusmill(*ingest, tmp_path / "*.7z")
+    assert done.returncode == 0, done.stderr
+    assert f"left out: {users}: the name is that of a site's Users, not its posts\n" in done.stderr
+    recipe = yaml.safe_load((tmp_path / "out" / "recipes" / "stackexchange.yaml").read_text())
+    assert [source["host"] for source in recipe["sources"]] == ["stackoverflow.com"]
+
+    refused = corpusmill(*ingest, users)
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"corpusmill: {users}: the name is that of a site's Users, not its posts; pass <site>-Posts.7z\n"
+    )
+
+
 def test_an_extraction_without_a_licence_is_unknown_with_a_warning(
     corpusmill: Corpusmill, work: Path, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import lzma
 import os
+import re
 import struct
 import zlib
 from collections.abc import Generator
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from py7zr.io import WriterFactory
 
 POSTS_FILE = "Posts.xml"
+_TABLES = "Badges|Comments|PostHistory|PostLinks|Posts|Tags|Users|Votes"
+_HOST = re.compile(rf"(?P<host>[A-Za-z0-9.-]+\.[A-Za-z]+)(?:-(?P<table>{_TABLES}))?")
 _MAX_EXPANSION = 100  # text compresses to a tenth at best
 _MAGIC = b"7z\xbc\xaf\x27\x1c"
 _SHOWN_BYTES = 60
@@ -26,6 +29,10 @@ _DAMAGE_ERRORS = (lzma.LZMAError, zlib.error, struct.error, EOFError, OSError, V
 _FIX = "fetch it again"
 # py7zr unpacks a whole input block of these methods in memory: 256 KiB of ZStandard can expand to 8 GB.
 _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
+
+
+class OtherTableError(InputError):
+    """Archive of a site's comments or of another table, and not of its posts."""
 
 
 def is_archive(file: Path) -> bool:
@@ -45,13 +52,17 @@ def is_archive(file: Path) -> bool:
 def site_host(file: Path) -> str:
     """Return the site's host from the name `<host>.7z` or `<host>-Posts.7z`.
 
-    The host of any other file is the name of its folder. Raise InputError for a name that cannot be a host with a dot.
+    The host of any other file is the name of its folder, which may end with `-Posts`, too. Raise InputError for a name
+    that cannot be a host with a dot, and OtherTableError for names such as `<host>-Comments.7z`.
     """
-    name = file.name.removesuffix(".7z").removesuffix("-Posts") if file.suffix == ".7z" else file.absolute().parent.name
-    if "." not in name or not name.replace(".", "").replace("-", "").isalnum() or not name.isascii():
+    name = file.name.removesuffix(".7z") if file.suffix == ".7z" else file.absolute().parent.name
+    match = _HOST.fullmatch(name)
+    if match is None:
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"
         raise InputError("the path does not contain the site", file, fix)
-    return name.lower()
+    if (table := match["table"] or "Posts") != "Posts":
+        raise OtherTableError(f"the name is that of a site's {table}, not its posts", file, "pass <site>-Posts.7z")
+    return match["host"].lower()
 
 
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:

@@ -226,16 +226,29 @@ def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
         ("beer.stackexchange.com.7z", "beer.stackexchange.com"),
         ("stackoverflow.com-Posts.7z", "stackoverflow.com"),
         ("Coffee.StackExchange.com/Posts.xml", "coffee.stackexchange.com"),
+        ("stackoverflow.com-Posts/Posts.xml", "stackoverflow.com"),  # unpacked by `7z x '*.7z' -o*`
     ],
 )
 def test_the_site_is_told_by_where_a_file_lies(place: str, site: str, tmp_path: Path) -> None:
     assert site_host(tmp_path / place) == site
 
 
-@pytest.mark.parametrize("place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z"])
+@pytest.mark.parametrize(
+    "place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z", "beer.stackexchange.com-20240402/Posts.xml"]
+)
 def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
     with pytest.raises(InputError, match=r"the path does not contain the site; set it, such as stackoverflow\.com"):
         site_host(Path(place))
+
+
+def test_an_archive_of_another_table_is_not_read_as_a_site_of_its_own() -> None:
+    with pytest.raises(InputError) as refused:
+        site_host(Path("dumps/stackoverflow.com-Comments.7z"))
+
+    assert str(refused.value) == (
+        "dumps/stackoverflow.com-Comments.7z: the name is that of a site's Comments, not its posts; "
+        "pass <site>-Posts.7z"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
