@@ -30,7 +30,7 @@ from pipeline_assets.build.rows.store import (
 )
 from pipeline_assets.corpus.formats.memmap import DOCUMENTS_FILE, PackedSet, Segment, open_packed
 from pipeline_assets.corpus.formats.parquet_rows import rows_with_text
-from pipeline_assets.corpus.packing.drawn_documents import DrawnLine, find_drawn_lines
+from pipeline_assets.corpus.packing.drawn_documents import DocumentDraw, find_document_draws
 from pipeline_assets.corpus.packing.recipe import TOKENIZER_FILE_KEY, PackRecipe
 from pipeline_assets.corpus.sealed_shards import shard_rows
 from pipeline_assets.corpus.shards.shard_corpus import IN_REMAINDER
@@ -134,12 +134,12 @@ class PackedRows(TokenRowStore):
             place = segment.doc_id, segment.source, line.shard, line.row
             yield Part(*place, "", first, segment.start, segment.length)
 
-    def _segment_lines(self, segments: list[Segment]) -> list[DrawnLine]:
+    def _segment_lines(self, segments: list[Segment]) -> list[DocumentDraw]:
         """Return a row of documents.parquet for the document of each segment, in order.
 
         If a document was drawn in several epochs, this is the row of its last draw.
         """
-        lines = find_drawn_lines(self.artifact, {segment.doc_id for segment in segments})
+        lines = find_document_draws(self.artifact, {segment.doc_id for segment in segments})
         line_by_document = {(line.source, line.doc_id): line for line in lines}
         try:
             return [line_by_document[segment.source, segment.doc_id] for segment in segments]
@@ -150,8 +150,8 @@ class PackedRows(TokenRowStore):
     def find(self, row_id: str) -> list[int]:
         return list(self.packed.rows_with(row_id))
 
-    def draws(self, doc_id: str, source: str) -> list[DrawnLine]:
-        return [line for line in find_drawn_lines(self.artifact, [doc_id]) if line.source == source]
+    def draws(self, doc_id: str, source: str) -> list[DocumentDraw]:
+        return [line for line in find_document_draws(self.artifact, [doc_id]) if line.source == source]
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         return {"draws": [asdict(draw) | {"told": draw.epoch_summary} for draw in self.draws(part.id, part.source)]}

@@ -23,7 +23,7 @@ from pipeline_assets.corpus.dedup.words import NormalizedBatch
 class _MatchingItems(NamedTuple):
     """Items that contaminate a document, each with its number of shared n-grams."""
 
-    items: NDArray[np.int64]
+    item_numbers: NDArray[np.int64]
     shared_ngrams: NDArray[np.int64]
 
 
@@ -32,9 +32,9 @@ class Contamination:
     """Contamination of one document.
 
     Attributes:
-        document: Index of the document in its batch.
-        items: Item numbers of the contaminating items, ascending.
-        best_item: Item number of the item with the largest fraction of its n-grams in the document; on ties, the
+        document_index: Index of the document in its batch.
+        item_numbers: Numbers of the contaminating items, ascending.
+        best_item: Number of the item with the largest fraction of its n-grams in the document; on ties, the
             lowest number.
         shared_ngrams: Count of the distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the first word at which an n-gram of the best item begins.
@@ -42,8 +42,8 @@ class Contamination:
             and n-grams that the cut itself forms.
     """
 
-    document: int
-    items: NDArray[np.int64]
+    document_index: int
+    item_numbers: NDArray[np.int64]
     best_item: int
     shared_ngrams: int
     first_word: int
@@ -56,49 +56,50 @@ def find_contaminations(batch: NormalizedBatch, index: ItemIndex, cut: CutRecipe
     Without `cut`, contaminated documents will be dropped as a whole, and `is_removed` marks the matches as evidence.
     """
     proposed = propose_ngrams(batch.word_hashes, batch.first_words, index.table)
-    if not len(proposed.words):
+    if not len(proposed.first_words):
         return []
     words, bounds = split_words(batch), batch.first_words
     matches = verify_ngrams(proposed, words, index.table)
     contaminated = list[Contamination]()
-    for document in np.unique(np.searchsorted(bounds, matches.words, side="right") - 1).tolist():
-        first, stop = bounds[document : document + 2].tolist()
-        span = slice(*np.searchsorted(matches.words, (first, stop)).tolist())
-        in_document = NgramMatches(matches.words[span] - first, matches.ngrams[span])
-        if contamination := _examine_document(document, slice_words(words, first, stop), in_document, index, cut):
+    for document_index in np.unique(np.searchsorted(bounds, matches.first_words, side="right") - 1).tolist():
+        first, stop = bounds[document_index : document_index + 2].tolist()
+        span = slice(*np.searchsorted(matches.first_words, (first, stop)).tolist())
+        in_document = NgramMatches(matches.first_words[span] - first, matches.ngrams[span])
+        if contamination := _examine_document(document_index, slice_words(words, first, stop), in_document, index, cut):
             contaminated.append(contamination)
     return contaminated
 
 
 def _examine_document(
-    document: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
+    document_index: int, words: Words, matches: NgramMatches, index: ItemIndex, cut: CutRecipe | None
 ) -> Contamination | None:
-    items, shared_ngrams = _matching_items(matches, index.items)
-    if not len(items):
+    item_numbers, shared_ngrams = _matching_items(matches, index.items)
+    if not len(item_numbers):
         return None
-    position = int(np.argmax(shared_ngrams / index.items.ngrams[items]))
-    best, shared = int(items[position]), int(shared_ngrams[position])
-    first_word = int(matches.words[_belongs_to_items(matches.ngrams, items[position : position + 1], index.items)][0])
-    is_removed = _words_to_remove(words, matches, items, index, cut)
-    return Contamination(document, items, best, shared, first_word, is_removed)
+    position = int(np.argmax(shared_ngrams / index.items.ngrams[item_numbers]))
+    best, shared = int(item_numbers[position]), int(shared_ngrams[position])
+    is_best = _belongs_to_items(matches.ngrams, item_numbers[position : position + 1], index.items)
+    first_word = int(matches.first_words[is_best][0])
+    is_removed = _words_to_remove(words, matches, item_numbers, index, cut)
+    return Contamination(document_index, item_numbers, best, shared, first_word, is_removed)
 
 
 def _words_to_remove(
-    words: Words, matches: NgramMatches, items: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
+    words: Words, matches: NgramMatches, item_numbers: NDArray[np.int64], index: ItemIndex, cut: CutRecipe | None
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove, as in `Contamination`.
 
     A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the remaining text is
-    searched again after each cut. Items that contaminate only the remaining text are added to `items`. The cuts end
-    when the remaining text has no n-gram of these items.
+    searched again after each cut. Items that contaminate only the remaining text are added to `item_numbers`. The cuts
+    end when the remaining text has no n-gram of these items.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words
     while True:
         # Positions in `matches` count the remaining words only; `kept` maps them to the whole text.
         kept = np.flatnonzero(~is_removed)
-        is_item_match = _belongs_to_items(matches.ngrams, items, index.items)
-        first, sizes = matches.words[is_item_match], index.table.sizes[matches.ngrams[is_item_match]]
+        is_item_match = _belongs_to_items(matches.ngrams, item_numbers, index.items)
+        first, sizes = matches.first_words[is_item_match], index.table.sizes[matches.ngrams[is_item_match]]
         # Add 1 where a match with its margin begins, and -1 after its end: the running sum counts the matches that
         # cover each word.
         changes = np.zeros(len(kept) + 1, np.int64)
@@ -110,7 +111,7 @@ def _words_to_remove(
         remaining = keep_words(words, ~is_removed)
         proposed = propose_ngrams(remaining.hashes, np.array([0, len(remaining.hashes)]), index.table)
         matches = verify_ngrams(proposed, remaining, index.table)
-        items = np.union1d(items, _matching_items(matches, index.items).items)
+        item_numbers = np.union1d(item_numbers, _matching_items(matches, index.items).item_numbers)
 
 
 def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
@@ -120,10 +121,10 @@ def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
     return _MatchingItems(numbers[is_enough], shared[is_enough])
 
 
-def _belongs_to_items(ngrams: NDArray[np.int64], requested: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
-    """Return a mask of the n-grams that belong to one of the requested items."""
+def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
+    """Return a mask of the n-grams that belong to one of the items `item_numbers`."""
     positions, owners = _item_positions(ngrams, items)
-    is_requested = np.isin(items.items[positions], requested)
+    is_requested = np.isin(items.items[positions], item_numbers)
     # Count the requested items of each n-gram.
     return np.bincount(owners[is_requested], minlength=len(ngrams)) > 0
 

@@ -118,13 +118,14 @@ def _decontaminate_block(
     contaminated: list[ContaminatedLine] = []
     documents = decode_lines(lines, shard, RAW_DECODER)
     texts = [document.text.encode() for document in documents]
-    matches = {match.document: match for match in find_contaminations(normalize(texts), index, rules.recipe.cut)}
+    found = find_contaminations(normalize(texts), index, rules.recipe.cut)
+    contaminations = {contamination.document_index: contamination for contamination in found}
     for number, ((row, line), document, text) in enumerate(zip(lines, documents, texts, strict=True)):
-        if number not in matches:
+        if number not in contaminations:
             kept.append(line)
             counts["bytes"] += len(text)
             continue
-        evidence = _describe_contamination(row, document, matches[number], shard, rules, index)
+        evidence = _describe_contamination(row, document, contaminations[number], shard, rules, index)
         contaminated.append(evidence)
         counts.update(f"contaminated/{name}" for name in evidence.items)
         if evidence.action == "dropped":
@@ -134,7 +135,11 @@ def _decontaminate_block(
         remaining = _cut_spans(document.text, evidence.spans)
         kept.append(encode_with_text(document, remaining))
         size = len(remaining.encode())
-        changes = {"changed": 1, "cut/words": int(matches[number].is_removed.sum()), "cut/bytes": len(text) - size}
+        changes = {
+            "changed": 1,
+            "cut/words": int(contaminations[number].is_removed.sum()),
+            "cut/bytes": len(text) - size,
+        }
         counts.update({"bytes": size, **changes})
     return kept, contaminated
 
@@ -142,7 +147,7 @@ def _decontaminate_block(
 def _describe_contamination(
     row: int,
     document: RawDocument,
-    match: Contamination,
+    contamination: Contamination,
     shard: CorpusShard,
     rules: DecontaminationRules,
     index: item_index.ItemIndex,
@@ -150,16 +155,17 @@ def _describe_contamination(
     text, items, cut = document.text, index.items, rules.recipe.cut
     words = [match.span() for match in _WORD.finditer(text)]
     # The mask, framed by False, changes at the start and after the end of each removed sequence, in turn.
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], match.is_removed, [False])).astype(np.int8))).tolist()
+    is_removed = np.concatenate(([False], contamination.is_removed, [False]))
+    edges = np.flatnonzero(np.diff(is_removed.astype(np.int8))).tolist()
     spans = [(words[first][0], words[stop - 1][1]) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
-    start = words[match.first_word][0]
+    start = words[contamination.first_word][0]
     end = next(end for _, end in spans if end > start)
-    name, item_ngrams = int(items.first_names[match.best_item]), int(items.ngrams[match.best_item])
+    name, item_ngrams = int(items.first_names[contamination.best_item]), int(items.ngrams[contamination.best_item])
     id_start = int(items.id_ends[name - 1]) if name else 0
-    few_left = cut is not None and np.count_nonzero(~match.is_removed) < cut.min_kept_words
+    few_left = cut is not None and np.count_nonzero(~contamination.is_removed) < cut.min_kept_words
     by_set = Counter(
         rules.sets[number]
-        for item in match.items.tolist()
+        for item in contamination.item_numbers.tolist()
         for number in items.sets[items.first_names[item] : items.first_names[item + 1]].tolist()
     )
     return ContaminatedLine(
@@ -168,8 +174,8 @@ def _describe_contamination(
         reason="few_words_left" if few_left else "contaminated",
         evaluation_set=rules.sets[items.sets[name]],
         item=items.ids[id_start : int(items.id_ends[name])].tobytes().decode(),
-        overlap=match.shared_ngrams / item_ngrams,
-        shared_ngrams=match.shared_ngrams,
+        overlap=contamination.shared_ngrams / item_ngrams,
+        shared_ngrams=contamination.shared_ngrams,
         item_ngrams=item_ngrams,
         items={name: by_set[name] for name in rules.sets if name in by_set},
         spans=spans,
@@ -191,14 +197,14 @@ _STAGE, _INDEX_STAGE = "decontaminate", "index"
 def decontaminate_corpus(
     staging: StagingDir,
     sources: Mapping[str, Artifact],
-    evaluation: Sequence[EvaluationSet],
+    evaluation_sets: Sequence[EvaluationSet],
     recipe: DecontaminationRecipe,
     settings: RunSettings,
     may_be_empty: bool = False,
 ) -> BuildResult:
     """Drop or cut the documents of a corpus that evaluation sets contaminate.
 
-    `evaluation` must have at least one set.
+    `evaluation_sets` must have at least one set.
 
     Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
     dropped or cut, in order; rejects.
@@ -208,8 +214,8 @@ def decontaminate_corpus(
         InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; every
             n-gram is in too many items; no document is kept, unless `may_be_empty`; a line is not a Document.
     """
-    prepared = _prepare_index(staging, evaluation, recipe)
-    names, digests = tuple(source.name for source in evaluation), tuple(file.sha256 for file in prepared.files)
+    prepared = _prepare_index(staging, evaluation_sets, recipe)
+    names, digests = tuple(source.name for source in evaluation_sets), tuple(file.sha256 for file in prepared.files)
     rules = DecontaminationRules(recipe, names, staging.folder, digests)
     work = functools.partial(decontaminate_shard, rules=rules, zstd_level=settings.zstd_level)
     warm_up = functools.partial(load_decontamination, rules)
@@ -241,12 +247,14 @@ def decontaminate_corpus(
     return BuildResult([*(receipt.files[0] for receipt in receipts), *gathered], summary, {})
 
 
-def _prepare_index(staging: StagingDir, evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
+def _prepare_index(
+    staging: StagingDir, evaluation_sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe
+) -> Receipt:
     """Write the index unless an earlier run has written it, and return its receipt."""
     receipt = staging.receipt(_INDEX_STAGE, "items")
     if receipt is None:
-        receipt = item_index.write_index(evaluation, recipe, staging)
-        for evaluation_set in evaluation:
+        receipt = item_index.write_index(evaluation_sets, recipe, staging)
+        for evaluation_set in evaluation_sets:
             evaluation_set.files()  # raise an error if a file changed while it was read
         staging.commit(_INDEX_STAGE, "items", receipt)
     return receipt
@@ -265,6 +273,6 @@ def _source_counts(counts: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def _evaluation_set_counts(evaluation_set: str, counts: Mapping[str, int]) -> dict[str, int]:
-    contaminated, cut = (counts.get(f"{what}/{evaluation_set}", 0) for what in ("contaminated", "cut_for"))
+def _evaluation_set_counts(set_name: str, counts: Mapping[str, int]) -> dict[str, int]:
+    contaminated, cut = (counts.get(f"{what}/{set_name}", 0) for what in ("contaminated", "cut_for"))
     return {"contaminated_documents": contaminated, "dropped_documents": contaminated - cut, "cut_documents": cut}

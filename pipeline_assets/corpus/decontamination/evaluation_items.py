@@ -27,15 +27,15 @@ class EvaluationItem(NamedTuple):
     text: str
 
 
-def read_items(evaluation: EvaluationSet) -> Iterator[EvaluationItem]:
+def read_items(evaluation_set: EvaluationSet) -> Iterator[EvaluationItem]:
     """Yield all items of a set, in the order of files and rows.
 
     Raises:
         UsageError: A column is missing from all rows of a file, or a text column has values other than text.
         InputError: A file has changed, or a file or row cannot be read.
     """
-    for file in evaluation.files():
-        yield from _read_file(file, evaluation.recipe)
+    for file in evaluation_set.files():
+        yield from _read_file(file, evaluation_set.recipe)
 
 
 def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
@@ -73,31 +73,31 @@ def _read_rows(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[tuple[int
 
 
 def _read_items(
-    row: dict[str, Any], number: int, position: int, file: SourceFile, columns: EvaluationColumns
+    row: dict[str, Any], row_number: int, position: int, file: SourceFile, columns: EvaluationColumns
 ) -> Iterator[EvaluationItem]:
     texts = {name: text for name in columns.text if (text := _read_text(row, name, position, file)) is not None}
     row_id = _read_value(row, columns.id) if columns.id is not None else None
-    item_id = f"{file.name}:{number}" if row_id is None or row_id == "" else str(row_id)
+    item_id = f"{file.name}:{row_number}" if row_id is None or row_id == "" else str(row_id)
     if columns.item == "row" or not texts:
         yield EvaluationItem(item_id, "\n".join(texts.values()))
     else:
         yield from (EvaluationItem(f"{item_id}:{name}", text) for name, text in texts.items())
 
 
-def _read_text(row: dict[str, Any], name: str, position: int, file: SourceFile) -> str | None:
+def _read_text(row: dict[str, Any], column_name: str, position: int, file: SourceFile) -> str | None:
     """Return the text of a column; None if it is missing or empty.
 
     The texts of a list are joined by line feeds. Raise UsageError for a value that is not text.
     """
-    value = _read_value(row, name)
+    value = _read_value(row, column_name)
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:
         if text is not None and not isinstance(text, str):
-            what = f"`{name}` of {format_row(file.name, position, file)} holds {type(text).__name__}, not text"
+            what = f"`{column_name}` of {format_row(file.name, position, file)} holds {type(text).__name__}, not text"
             raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 
 
-def _read_value(row: dict[str, Any], name: str) -> object:
-    column = find_column(row, name)
-    return None if column is None else column.value
+def _read_value(row: dict[str, Any], column_name: str) -> object:
+    found_column = find_column(row, column_name)
+    return None if found_column is None else found_column.value

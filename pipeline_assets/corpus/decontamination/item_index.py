@@ -65,10 +65,10 @@ class ItemIndex(NamedTuple):
 
 
 class _ItemName(NamedTuple):
-    """Name of an item: item number, index of its evaluation set, and id in UTF-8."""
+    """Name of an item: its evaluation set, and its id in UTF-8."""
 
-    item: int
-    evaluation_set: int
+    item_number: int
+    set_number: int
     id: bytes
 
 
@@ -86,8 +86,10 @@ class _GatheredItems(NamedTuple):
     names: list[_ItemName]
 
 
-def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
-    """Write the index of all items of evaluation sets; `evaluation` must not be empty.
+def write_index(
+    evaluation_sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView
+) -> Receipt:
+    """Write the index of all items of one or more evaluation sets.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
     which are in too many items. Notes: `evaluation` counts, for each set: `items` read; `repeated` items, which have
@@ -100,38 +102,38 @@ def write_index(evaluation: Sequence[EvaluationSet], recipe: DecontaminationReci
     """
     gathered = _GatheredItems({}, [], [])
     counts = [
-        _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation)
+        _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation_sets)
     ]
     # Join all items as one text, with a space after each word.
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
     words = Words(text, begins, np.concatenate(gathered.hashes))
-    item_words = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
-    places, sizes, owners = _item_ngrams(item_words, recipe.ngram_words)
-    ngrams, firsts = number_ngrams(words, places, sizes)
+    item_word_counts = np.array([len(hashes) for hashes in gathered.hashes], np.int64)
+    first_words, ngram_sizes, owners = _item_ngrams(item_word_counts, recipe.ngram_words)
+    ngrams, firsts = number_ngrams(words, first_words, ngram_sizes)
     # A pair of n-gram and item is one number, `n-gram * items + item`, so a sort orders by n-gram, then by item. An
     # n-gram that an item has twice gives equal numbers; only the first remains.
-    pairs = np.sort(ngrams * len(item_words) + owners)
-    pair_ngrams, pair_items = np.divmod(pairs[is_first_in_group(pairs)], len(item_words))
+    pairs = np.sort(ngrams * len(item_word_counts) + owners)
+    pair_ngrams, pair_items = np.divmod(pairs[is_first_in_group(pairs)], len(item_word_counts))
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
         what = f"every n-gram is in more than `max_items_per_ngram` {recipe.max_items_per_ngram} items"
-        where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in evaluation)}"
+        where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in evaluation_sets)}"
         raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
-    names = sorted(gathered.names, key=lambda name: name.item)
-    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], len(item_words), names, recipe)
+    names = sorted(gathered.names, key=lambda name: name.item_number)
+    items = _build_items(pair_ngrams[is_searched], pair_items[is_searched], len(item_word_counts), names, recipe)
     for name in names:
-        counts[name.evaluation_set]["without_ngrams"] += int(items.ngrams[name.item] == 0)
-    table = ngram_table(words, places[firsts[is_kept]], sizes[firsts[is_kept]])
+        counts[name.set_number]["without_ngrams"] += int(items.ngrams[name.item_number] == 0)
+    table = ngram_table(words, first_words[firsts[is_kept]], ngram_sizes[firsts[is_kept]])
     files = [_write_array(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
-    set_names = (evaluation_set.name for evaluation_set in evaluation)
+    set_names = (evaluation_set.name for evaluation_set in evaluation_sets)
     notes = {"evaluation": dict(zip(set_names, map(dict, counts), strict=True))}
     return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
 
 
 def _gather_items(
-    evaluation: EvaluationSet, number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
+    evaluation_set: EvaluationSet, set_number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
     """Add a set's items, unless too short, to `gathered`; return the set's counts.
 
@@ -139,7 +141,7 @@ def _gather_items(
     """
     counts = Counter({"items": 0, "repeated": 0, "too_short": 0, "without_ngrams": 0})
     longest = 0
-    for items in group_by_size(read_items(evaluation), lambda item: 1, _BATCH_ITEMS):
+    for items in group_by_size(read_items(evaluation_set), lambda item: 1, _BATCH_ITEMS):
         batch = normalize([item.text.encode() for item in items])
         spans = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
         bounds = batch.first_words.tolist()
@@ -155,51 +157,51 @@ def _gather_items(
                 gathered.hashes.append(hashes.copy())
             else:
                 counts["repeated"] += 1
-            gathered.names.append(_ItemName(item_number, number, item.id.encode()))
+            gathered.names.append(_ItemName(item_number, set_number, item.id.encode()))
     if not counts["items"]:
-        raise InputError("no items found", f"evaluation set {evaluation.name}", "correct its files or columns")
+        raise InputError("no items found", f"evaluation set {evaluation_set.name}", "correct its files or columns")
     if counts["too_short"] == counts["items"]:
         what = f"all {counts['items']:,} items have fewer words than `min_item_words` {recipe.min_item_words}"
         fix = "lower `min_item_words`, or omit the set"
-        raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation.name}", fix)
+        raise InputError(f"{what} (the longest has {longest})", f"evaluation set {evaluation_set.name}", fix)
     return counts
 
 
 def _item_ngrams(
-    item_words: NDArray[np.int64], ngram_words: int
+    item_word_counts: NDArray[np.int64], ngram_words: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
     """Return first word, number of words and item of each n-gram, item after item.
 
-    `item_words` has the number of words of each item; first words are positions in the joined words of all items.
+    First words are positions in the joined words of all items.
     """
-    ngrams = np.maximum(item_words - ngram_words + 1, 1)  # an item with fewer words is one n-gram
-    owners = np.repeat(np.arange(len(item_words)), ngrams)
+    ngrams = np.maximum(item_word_counts - ngram_words + 1, 1)  # an item with fewer words is one n-gram
+    owners = np.repeat(np.arange(len(item_word_counts)), ngrams)
     # A running sum minus an item's own count gives the item's first word, and its first n-gram.
-    first_words, first_ngrams = np.cumsum(item_words) - item_words, np.cumsum(ngrams) - ngrams
+    first_words, first_ngrams = np.cumsum(item_word_counts) - item_word_counts, np.cumsum(ngrams) - ngrams
     # N-gram k of an item begins at the item's word k; k is the n-gram's number minus the first number of the item.
-    places = first_words[owners] + np.arange(len(owners)) - first_ngrams[owners]
-    return places, np.minimum(item_words, ngram_words)[owners].astype(np.int32), owners
+    ngram_first_words = first_words[owners] + np.arange(len(owners)) - first_ngrams[owners]
+    return ngram_first_words, np.minimum(item_word_counts, ngram_words)[owners].astype(np.int32), owners
 
 
 def _build_items(
     pair_ngrams: NDArray[np.int64],
     pair_items: NDArray[np.int64],
-    count: int,
-    names: Sequence[_ItemName],
+    item_count: int,
+    item_names: Sequence[_ItemName],
     recipe: DecontaminationRecipe,
 ) -> Items:
-    """Build the arrays of `count` items from sorted pairs of n-gram and item."""
-    ngrams = np.bincount(pair_items, minlength=count)
+    """Build the arrays of items from sorted pairs of n-gram and item."""
+    ngrams = np.bincount(pair_items, minlength=item_count)
     overlap = Fraction(recipe.min_item_overlap)
     return Items(
         first_items=np.append(np.flatnonzero(is_first_in_group(pair_ngrams)), len(pair_items)),
         items=pair_items.astype(np.int32),
         ngrams=ngrams.astype(np.int32),
         needed=(-(-overlap.numerator * ngrams // overlap.denominator)).astype(np.int32),  # overlap * ngrams, rounded up
-        first_names=np.searchsorted([name.item for name in names], np.arange(count + 1)),
-        sets=np.array([name.evaluation_set for name in names], np.int32),
-        id_ends=np.cumsum([len(name.id) for name in names]),
-        ids=np.frombuffer(b"".join(name.id for name in names), np.uint8),
+        first_names=np.searchsorted([name.item_number for name in item_names], np.arange(item_count + 1)),
+        sets=np.array([name.set_number for name in item_names], np.int32),
+        id_ends=np.cumsum([len(name.id) for name in item_names]),
+        ids=np.frombuffer(b"".join(name.id for name in item_names), np.uint8),
     )
 
 

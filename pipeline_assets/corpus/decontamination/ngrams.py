@@ -51,7 +51,7 @@ def keep_words(words: Words, is_kept: NDArray[np.bool_]) -> Words:
 _32, _6, _12, _63 = np.uint64(32), np.uint64(6), np.uint64(12), np.uint64(63)
 _ONE = np.uint64(1)
 # Bits per n-gram, up to three of them set. About 1 % of the words at which no n-gram begins pass the bitmap.
-_BITS = 16
+_BITS_PER_NGRAM = 16
 _MIN_BITS = 1 << 12
 
 
@@ -81,24 +81,24 @@ class NgramTable(NamedTuple):
 
 
 def number_ngrams(
-    words: Words, places: NDArray[np.int64], sizes: NDArray[np.int32]
+    words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Number n-grams from 0; equal n-grams share a number.
 
-    N-gram i has `sizes[i]` words, and begins at the index `places[i]` of `words`.
+    N-gram i has `sizes[i]` words, and begins at the index `first_words[i]` of `words`.
 
     Returns:
         Number of each n-gram, shape (ngrams,); index i of the first n-gram with each number, shape (numbers,).
     """
-    keys = ngram_keys(words.hashes, places, sizes)
-    ngrams, firsts = np.empty(len(places), np.int64), np.empty(0, np.int64)
+    keys = ngram_keys(words.hashes, first_words, sizes)
+    ngrams, firsts = np.empty(len(first_words), np.int64), np.empty(0, np.int64)
     remaining = np.lexsort((sizes, keys))
     while len(remaining):
         # Group equal keys and sizes; the first n-gram of each group gets a new number.
         is_new = is_first_in_group(keys[remaining], sizes[remaining])
         groups = np.cumsum(is_new) - 1  # number of each row's group, from 0
         first = remaining[is_new]
-        is_same = _are_same(words, places[remaining], words, places[first][groups], sizes[remaining])
+        is_same = _are_equal(words, first_words[remaining], words, first_words[first][groups], sizes[remaining])
         ngrams[remaining[is_same]] = len(firsts) + groups[is_same]
         # N-grams with the first n-gram's key but different words remain, and are grouped again. Each pass numbers at
         # least the first n-gram of each group, so the loop ends.
@@ -106,106 +106,115 @@ def number_ngrams(
     return ngrams, firsts
 
 
-def ngram_keys(hashes: NDArray[np.uint64], places: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
-    """Compute the keys, shape (places,), of the n-grams of `sizes` words at `places`."""
-    keys = np.zeros(len(places), np.uint64)
+def ngram_keys(
+    word_hashes: NDArray[np.uint64], first_words: NDArray[np.int64], sizes: NDArray[np.int32]
+) -> NDArray[np.uint64]:
+    """Compute the key of each n-gram, shape (ngrams,).
+
+    N-gram i has `sizes[i]` words, and begins at the index `first_words[i]` of `word_hashes`.
+    """
+    keys = np.zeros(len(first_words), np.uint64)
     for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
-        keys[has_word] = keys[has_word] * POLYNOMIAL + hashes[places[has_word] + word]
+        keys[has_word] = keys[has_word] * POLYNOMIAL + word_hashes[first_words[has_word] + word]
     return keys
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of distinct n-grams, at least one, from first words and sizes."""
+    """Build the table of one or more distinct n-grams from first words and sizes."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)
-    # At least `_BITS` bits per n-gram, in a number of uint64 rounded up to a power of two: bit_length(n - 1) is the
-    # exponent of the smallest power that is at least n.
-    beginnings = np.zeros(1 << (max(_BITS * len(keys), _MIN_BITS) // 64 - 1).bit_length(), np.uint64)
+    # At least `_BITS_PER_NGRAM` bits per n-gram, in a number of uint64 rounded up to a power of two: bit_length(n - 1)
+    # is the exponent of the smallest power that is at least n.
+    beginnings = np.zeros(1 << (max(_BITS_PER_NGRAM * len(keys), _MIN_BITS) // 64 - 1).bit_length(), np.uint64)
     slots, bits = _bitmap_bits(ngram_keys(words.hashes, first_words, np.full(len(keys), all_sizes[0])), len(beginnings))
     np.bitwise_or.at(beginnings, slots, bits)
     return NgramTable(words.text, words.begins, first_words, sizes, all_sizes, keys[by_key], by_key, beginnings)
 
 
-def _bitmap_bits(keys: NDArray[np.uint64], slots: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+def _bitmap_bits(keys: NDArray[np.uint64], slot_count: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return each key's index in the bitmap, and its three bits as a uint64."""
     # Bits 0–5, 6–11 and 12–17 of a key choose one of 64 bits each. The upper half of the key chooses the uint64:
-    # `& (slots - 1)` is the remainder modulo `slots`, a power of two.
+    # `& (slot_count - 1)` is the remainder modulo `slot_count`, a power of two.
     bits = _ONE << (keys & _63) | _ONE << (keys >> _6 & _63) | _ONE << (keys >> _12 & _63)
-    return (keys >> _32).astype(np.int64) & (slots - 1), bits
+    return (keys >> _32).astype(np.int64) & (slot_count - 1), bits
 
 
 class NgramMatches(NamedTuple):
     """N-grams found in documents, in the order of their first words.
 
     Attributes:
-        words: Index of each match's first word among the words of all documents, shape (matches,).
+        first_words: Index of each match's first word among the words of all documents, shape (matches,).
         ngrams: Number of the match's n-gram in the table, shape (matches,).
     """
 
-    words: NDArray[np.int64]
+    first_words: NDArray[np.int64]
     ngrams: NDArray[np.int64]
 
 
-def propose_ngrams(hashes: NDArray[np.uint64], bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
+def propose_ngrams(
+    word_hashes: NDArray[np.uint64], document_bounds: NDArray[np.int64], table: NgramTable
+) -> NgramMatches:
     """Find n-grams in documents by keys alone; `verify_ngrams` compares the words.
 
-    `hashes` has the word hashes of all documents. `bounds` has the index of each document's first word, then the count
-    of all words.
+    `word_hashes` has the hashes of the words of all documents. `document_bounds` has the index of each document's first
+    word, then the count of all words.
     """
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
-    keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
+    keys = np.zeros(max(len(word_hashes) - shortest + 1, 0), np.uint64)
     for word in range(shortest):
         keys *= POLYNOMIAL
-        keys += hashes[word : word + len(keys)]
+        keys += word_hashes[word : word + len(keys)]
     # Keep the words where all three bits of the key are set: no bit is in the key but not in the bitmap.
     slots, bits = _bitmap_bits(keys, len(table.beginnings))
-    places = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
-    document_ends = bounds[np.searchsorted(bounds, places, side="right")]
-    words, ngrams = [], []
+    first_words = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
+    document_ends = document_bounds[np.searchsorted(document_bounds, first_words, side="right")]
+    matched_words, ngrams = [], []
     for size in table.all_sizes.tolist():
-        # Sizes ascend: where this size crosses the end of the document, larger ones do too, so the place is dropped.
-        fits = places + size <= document_ends
-        places, document_ends = places[fits], document_ends[fits]
-        keys = ngram_keys(hashes, places, np.full(len(places), size))
-        # Entries low to high - 1 of the table have the key of a place.
+        # Sizes ascend: where this size crosses the end of the document, larger ones do too, so the word is dropped.
+        fits = first_words + size <= document_ends
+        first_words, document_ends = first_words[fits], document_ends[fits]
+        keys = ngram_keys(word_hashes, first_words, np.full(len(first_words), size))
+        # Entries low to high - 1 of the table have the key of a first word.
         low, high = (np.searchsorted(table.keys, keys, side) for side in ("left", "right"))
-        owners = np.repeat(np.arange(len(places)), high - low)
-        # Number the matches place after place. The matches of a place end at cumsum(high - low), its table entries at
+        owners = np.repeat(np.arange(len(first_words)), high - low)
+        # Number the matches word after word. The matches of a word end at cumsum(high - low), its table entries at
         # `high`, so match m is entry m + high - cumsum.
         matches = table.by_key[np.arange(len(owners)) + (high - np.cumsum(high - low))[owners]]
         has_size = table.sizes[matches] == size
-        words.append(places[owners][has_size])
+        matched_words.append(first_words[owners][has_size])
         ngrams.append(matches[has_size])
-    in_order = np.argsort(np.concatenate(words), kind="stable")
-    return NgramMatches(np.concatenate(words)[in_order], np.concatenate(ngrams)[in_order])
+    in_order = np.argsort(np.concatenate(matched_words), kind="stable")
+    return NgramMatches(np.concatenate(matched_words)[in_order], np.concatenate(ngrams)[in_order])
 
 
 def verify_ngrams(proposed: NgramMatches, words: Words, table: NgramTable) -> NgramMatches:
     """Return the proposed matches whose words equal the words of the n-gram."""
-    is_equal = _are_same(words, proposed.words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams])
-    return NgramMatches(proposed.words[is_equal], proposed.ngrams[is_equal])
+    is_equal = _are_equal(
+        words, proposed.first_words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams]
+    )
+    return NgramMatches(proposed.first_words[is_equal], proposed.ngrams[is_equal])
 
 
-def _are_same(
+def _are_equal(
     words: Words,
-    places: NDArray[np.int64],
+    first_words: NDArray[np.int64],
     other_words: Words | NgramTable,
-    other_places: NDArray[np.int64],
+    other_first_words: NDArray[np.int64],
     sizes: NDArray[np.int32],
 ) -> NDArray[np.bool_]:
-    """Compare the words at pairs of places; return a mask of the equal pairs.
+    """Compare pairs of word sequences; return a mask of the equal pairs.
 
-    `sizes` has, for each pair, how many words to compare.
+    `sizes` has the number of words of each pair's sequences.
     """
-    starts, other_starts = words.begins[places], other_words.begins[other_places]
-    lengths = words.begins[places + sizes] - starts
+    starts, other_starts = words.begins[first_words], other_words.begins[other_first_words]
+    lengths = words.begins[first_words + sizes] - starts
     # Compare the bytes only where the lengths are equal.
-    is_same: NDArray[np.bool_] = lengths == other_words.begins[other_places + sizes] - other_starts
+    is_equal: NDArray[np.bool_] = lengths == other_words.begins[other_first_words + sizes] - other_starts
     text, other_text = words.text.data, other_words.text.data
-    for pair in np.flatnonzero(is_same).tolist():
+    for pair in np.flatnonzero(is_equal).tolist():
         start, other, length = int(starts[pair]), int(other_starts[pair]), int(lengths[pair])
-        is_same[pair] = text[start : start + length] == other_text[other : other + length]
-    return is_same
+        is_equal[pair] = text[start : start + length] == other_text[other : other + length]
+    return is_equal

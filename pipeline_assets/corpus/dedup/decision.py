@@ -94,7 +94,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions with one of the values of a key, such as `doc_id=["a", "b"]`.
+    """Yield the decisions with one of the values of a key: `doc_id=["a", "b"]`.
 
     A decision that matches by several keys is yielded once for each. Other decisions are not decoded.
     """
@@ -222,10 +222,10 @@ def word_diff(old: str, new: str, context_words: int = 6) -> Iterator[str]:
 def _shorten(
     text: str, words: Sequence[re.Match[str]], start: int, stop: int, head_words: int, tail_words: int
 ) -> Iterator[str]:
-    """Yield the first `head_words` and the last `tail_words` words of `words[start:stop]`.
+    """Yield the beginning and the end of `words[start:stop]`.
 
-    The count of the omitted words is yielded between them. If fewer than two words would be omitted, all words are
-    yielded as one passage.
+    These are the first `head_words` and the last `tail_words` words. The count of the omitted words is yielded between
+    them. If fewer than two words would be omitted, all words are yielded as one passage.
     """
     omitted = stop - start - head_words - tail_words
     if omitted <= 1:

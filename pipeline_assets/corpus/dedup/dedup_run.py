@@ -41,7 +41,7 @@ def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
 
 @dataclass(frozen=True)
 class DedupRun:
-    """Deduplication in progress; documents of `seen_stores` precede documents of `shards`."""
+    """Deduplication in progress; documents of stores precede documents of shards."""
 
     staging: StagingDir
     shards: Sequence[CorpusShard]

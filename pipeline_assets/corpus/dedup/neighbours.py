@@ -42,7 +42,7 @@ class _Sketches(NamedTuple):
     """Binary sketches of the documents of a block, in the order of their priorities.
 
     Attributes:
-        orders: Priorities, shape (documents,).
+        priorities: Priorities, shape (documents,).
         bits: Sketches, shape (documents, bytes).
         source_codes: Code of each document's source, shape (documents,); a source has the same code in all blocks. All
             codes are 0 if the scope is `global`.

@@ -70,7 +70,7 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact_copies: ExactCopies, count
 
 
 def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
-    """Yield, for each table of edges, a table of dropped documents, sorted by `number`.
+    """Yield a table of dropped documents, sorted by `number`, for each table of edges.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
     `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row has

@@ -88,7 +88,7 @@ class SeenStore:
         bands: Runs of the keys of bands; empty in a store without bands.
         sketches: Runs of binary sketches; empty in a store without sketches.
         sets: Files of the shingle sets of each shard; empty if the mode is `exact`.
-        sources: For each source in the store, the number of its first document, and its name.
+        source_starts: For each source in the store, the number of its first document, and its name.
     """
 
     name: str

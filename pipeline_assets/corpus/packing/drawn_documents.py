@@ -42,8 +42,8 @@ class DrawnDocuments:
         license_tokens: Number of packed tokens by source and licence tag.
     """
 
-    drawn: NumberedDraws
-    encoded: tuple[EncodedShard, ...]
+    numbered_draws: NumberedDraws
+    encoded_shards: tuple[EncodedShard, ...]
     plan: PlanFiles
     seq_len: int
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -58,8 +58,10 @@ class DrawnDocuments:
         """
         first_rows = map_values(self.plan.first_rows, np.uint32)
         is_whole = map_values(self.plan.is_whole, np.bool_)
-        sources = {source.name: source for source in self.drawn.sources}
-        for shard, first in zip(self.encoded, first_document_numbers(self.encoded).tolist(), strict=False):
+        sources = {source.name: source for source in self.numbered_draws.sources}
+        for shard, first in zip(
+            self.encoded_shards, first_document_numbers(self.encoded_shards).tolist(), strict=False
+        ):
             source, table = sources[shard.source], shard.table
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):
@@ -67,8 +69,8 @@ class DrawnDocuments:
                 documents, epochs, draws = self._number_draws(source, first - source.first_document, start, stop)
                 tokens = table.tokens[documents]
                 packed = tokens.copy()
-                if self.drawn.cut is not None:
-                    packed[draws == self.drawn.cut[0]] = self.drawn.cut[1]
+                if self.numbered_draws.cut is not None:
+                    packed[draws == self.numbered_draws.cut[0]] = self.numbered_draws.cut[1]
                 whole, chosen = np.array(is_whole[draws]), to_arrow(documents)
                 license_tags = table.license_tags.take(chosen)
                 self._add_counts(source.name, table.tokens[start:stop], epochs == 0, tokens, packed, whole)
@@ -97,7 +99,7 @@ class DrawnDocuments:
         Documents are numbered within their shard; `offset` is the number of the shard's first document in its source.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
-        taken = self.drawn.taken[source.first_taken : source.stop_taken]
+        taken = self.numbered_draws.taken[source.first_taken : source.stop_taken]
         low, high = np.searchsorted(taken, np.array([offset + start, offset + stop], np.uint32)).tolist()
         times = np.full(stop - start, source.epochs)
         times[taken[low:high].astype(np.int64) - offset - start] += 1
@@ -117,7 +119,7 @@ class DrawnDocuments:
         document_token_counts: NDArray[np.int32],
         is_first: NDArray[np.bool_],
         tokens: NDArray[np.int32],
-        packed: NDArray[np.int32],
+        packed_tokens: NDArray[np.int32],
         is_whole: NDArray[np.bool_],
     ) -> None:
         """Add documents and their draws to the counts of a source.
@@ -130,11 +132,11 @@ class DrawnDocuments:
             documents=len(document_token_counts),
             text_tokens=text_tokens,
             drawn=len(tokens),
-            packed_tokens=int(packed.sum(dtype=np.int64)),
+            packed_tokens=int(packed_tokens.sum(dtype=np.int64)),
             cut=int((~is_whole & fits).sum()),
             longer_than_a_row=int((~fits).sum()),
             unused_documents=len(document_token_counts) - int(is_first.sum()),
-            unused_tokens=text_tokens - int(packed[is_first].sum(dtype=np.int64)),
+            unused_tokens=text_tokens - int(packed_tokens[is_first].sum(dtype=np.int64)),
         )
 
 
@@ -146,7 +148,7 @@ def count_license_tokens(license_tags: pa.ChunkedArray, tokens: NDArray[np.int32
 
 
 @dataclass(frozen=True)
-class DrawnLine:
+class DocumentDraw:
     """Row of `documents.parquet`, see `DrawnDocuments.tables`."""
 
     doc_id: str
@@ -173,6 +175,6 @@ class DrawnLine:
         return f"drawn {self.epoch_summary} {where}"
 
 
-def find_drawn_lines(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DrawnLine]:
-    """Yield, in order, all rows of documents.parquet with one of `doc_ids`."""
-    return (DrawnLine(**line) for line in rows_with_text(packed.path(DOCUMENTS_FILE), "doc_id", doc_ids))
+def find_document_draws(packed: Artifact, doc_ids: Collection[str]) -> Iterator[DocumentDraw]:
+    """Yield the rows of documents.parquet with one of `doc_ids`, in order."""
+    return (DocumentDraw(**row) for row in rows_with_text(packed.path(DOCUMENTS_FILE), "doc_id", doc_ids))

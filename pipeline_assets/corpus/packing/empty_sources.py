@@ -28,18 +28,18 @@ _KEEP_FIX = "or list it before the sources that repeat its texts, or deduplicate
 
 
 def raise_if_source_empty(
-    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighted: Collection[str]
+    corpora: Mapping[str, Artifact], deduplicated: Artifact | None, weighted_sources: Collection[str]
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    `weighted` names the sources with a weight. The message counts the documents of the source that each step dropped:
-    first `deduplicated`, if it exists, then the source's corpus in `corpora`.
+    The message counts the documents of the source that each step dropped: first `deduplicated`, if it exists, then the
+    source's corpus in `corpora`.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts
         kept = {source: source_counts["out"] for source, source_counts in sorted(counts.get("by_source", {}).items())}
         for source, documents in (kept or {name: counts["documents"]}).items():
-            if documents or source not in weighted:
+            if documents or source not in weighted_sources:
                 continue
             steps = [corpus] if deduplicated is None else [deduplicated, corpus]
             fates = [fate for step in steps for fate in _describe_drops(step, source)]
@@ -49,15 +49,15 @@ def raise_if_source_empty(
             raise UsageError(what, RecipeKey("pack.weights"), fix)
 
 
-def raise_if_unencodable(sources: Sequence[str], encodings: Sequence[Receipt]) -> None:
+def raise_if_unencodable(sources: Sequence[str], receipts: Sequence[Receipt]) -> None:
     """Raise UsageError if no document of a source was encoded.
 
-    Item n of `sources` is the source of item n of `encodings`.
+    Item n of `sources` is the source of item n of `receipts`.
     """
-    encoded: dict[str, Counter[str]] = {}
-    for source, receipt in zip(sources, encodings, strict=True):
-        encoded.setdefault(source, Counter()).update(receipt.counts)
-    for source, counts in encoded.items():
+    counts_by_source: dict[str, Counter[str]] = {}
+    for source, receipt in zip(sources, receipts, strict=True):
+        counts_by_source.setdefault(source, Counter()).update(receipt.counts)
+    for source, counts in counts_by_source.items():
         if not counts["documents"]:
             rejected = sorted(Ledger.from_counts(counts).rejected.items())
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in rejected)

@@ -15,7 +15,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 
 MAX_ITEMS = 2**32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_UPPER = np.uint64(0xFFFFFFFF00000000)  # mask of the upper 32 bits
+_UPPER_MASK = np.uint64(0xFFFFFFFF00000000)  # mask of the upper 32 bits
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _CHUNK_VALUES = 1 << 16
 _30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -43,11 +43,11 @@ def hashed_order(count: int, seed: int, *subject: object) -> NDArray[np.uint32]:
 
 
 @compiled
-def _hash_numbers(start: np.uint64, keys: NDArray[np.uint64]) -> None:
+def _hash_numbers(first_state: np.uint64, keys: NDArray[np.uint64]) -> None:
     for number in range(len(keys)):
-        state = start + np.uint64(number + 1) * _GAMMA  # the generator adds _GAMMA before each output
+        state = first_state + np.uint64(number + 1) * _GAMMA  # the generator adds _GAMMA before each output
         # Half of the hash above the number, so that a sort orders by hash, then by number.
-        keys[number] = (split_mix(state) & _UPPER) | np.uint64(number)
+        keys[number] = (split_mix(state) & _UPPER_MASK) | np.uint64(number)
 
 
 def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -56,13 +56,13 @@ def lower_halves(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
     # As uint32, key i consists of values 2i (its lower half on little-endian machines) and 2i + 1. Its lower half moves
     # to value i. Ascending, value i is overwritten only after it was read, because i <= 2i.
     numbers = keys.view(np.uint32)
-    for chunk in chunks(count):
+    for chunk in chunk_slices(count):
         numbers[chunk] = numbers[2 * chunk.start : 2 * chunk.stop : 2]
     del numbers
     keys.resize((count + 1) // 2, refcheck=False)  # copies nothing
     return keys.view(np.uint32)[:count]
 
 
-def chunks(count: int) -> Iterator[slice]:
+def chunk_slices(count: int) -> Iterator[slice]:
     """Divide range(count) into slices of up to 65,536, which fit in the CPU cache."""
     return (slice(first, min(first + _CHUNK_VALUES, count)) for first in range(0, count, _CHUNK_VALUES))

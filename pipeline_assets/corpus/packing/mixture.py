@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order
+from pipeline_assets.corpus.packing.hashed_order import chunk_slices, hashed_order
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class SourceDraws:
 
 @dataclass(frozen=True)
 class CutDraw:
-    """Cut draw: first `tokens` tokens of the next document of source number `source`."""
+    """Draw of only the first `tokens` tokens of a source's next document."""
 
-    source: int
+    source_number: int
     tokens: int
 
 
@@ -92,17 +92,18 @@ class Mixture:
         """Largest budget at which no source's share exceeds its cap."""
         return min(int(source.max_tokens / source.weight) for source in self.sources)
 
-    def order(self, source: int, epoch: int) -> NDArray[np.uint32]:
+    def order(self, source_number: int, epoch: int) -> NDArray[np.uint32]:
         """Return the numbers of a source's documents, from 0, in an epoch's order."""
-        drawn = self.sources[source]
+        drawn = self.sources[source_number]
         return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
-    def ordered_lengths(self, source: int, epoch: int) -> NDArray[np.int32]:
+    def ordered_lengths(self, source_number: int, epoch: int) -> NDArray[np.int32]:
         """Return document lengths in an epoch's order; cache each source's last epoch."""
-        if self._cached_lengths.get(source, (None,))[0] != epoch:
-            self._cached_lengths.pop(source, None)  # release 4 bytes per document before the next array is built
-            self._cached_lengths[source] = epoch, gather_values(self.sources[source].lengths, self.order(source, epoch))
-        return self._cached_lengths[source][1]
+        if self._cached_lengths.get(source_number, (None,))[0] != epoch:
+            self._cached_lengths.pop(source_number, None)  # release 4 bytes per document before the next array is built
+            lengths = gather_values(self.sources[source_number].lengths, self.order(source_number, epoch))
+            self._cached_lengths[source_number] = epoch, lengths
+        return self._cached_lengths[source_number][1]
 
     def draw(self, budget: int) -> Draws:
         """Draw exactly `budget` tokens; every source must have documents."""
@@ -121,23 +122,23 @@ class Mixture:
             drawn[number] = SourceDraws(epochs, partial, draws.tokens + tokens)
         return Draws(drawn, None)
 
-    def _draw_prefix(self, number: int, tokens: int) -> SourceDraws:
+    def _draw_prefix(self, source_number: int, tokens: int) -> SourceDraws:
         """Draw the whole epochs of a source that fit in `tokens`, then part of the next.
 
-        That part is the longest prefix of the epoch that fits in the remaining tokens. `number` is the source number.
+        That part is the longest prefix of the epoch that fits in the remaining tokens.
         """
-        source = self.sources[number]
+        source = self.sources[source_number]
         epochs, remaining = divmod(tokens, source.tokens)
-        partial, prefix_tokens = longest_prefix(self.ordered_lengths(number, epochs), remaining)
+        partial, prefix_tokens = longest_prefix(self.ordered_lengths(source_number, epochs), remaining)
         return SourceDraws(epochs, partial, epochs * source.tokens + prefix_tokens)
 
 
-def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
-    """Count documents and tokens in the longest prefix of at most `tokens` tokens."""
+def longest_prefix(lengths: NDArray[np.int32], max_tokens: int) -> tuple[int, int]:
+    """Count documents and tokens in the longest prefix of at most `max_tokens` tokens."""
     prefix_tokens = 0
-    for chunk in chunks(len(lengths)):
+    for chunk in chunk_slices(len(lengths)):
         totals = np.cumsum(lengths[chunk], dtype=np.int64) + prefix_tokens
-        fitting = int(np.searchsorted(totals, tokens, "right"))
+        fitting = int(np.searchsorted(totals, max_tokens, "right"))
         if fitting < len(totals):
             return chunk.start + fitting, int(totals[fitting - 1]) if fitting else prefix_tokens
         prefix_tokens = int(totals[-1])
@@ -147,7 +148,7 @@ def longest_prefix(lengths: NDArray[np.int32], tokens: int) -> tuple[int, int]:
 def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
     """Return `values[positions]`; NumPy would first copy all positions as int64."""
     gathered = np.empty(len(positions), np.int32)
-    for chunk in chunks(len(positions)):
+    for chunk in chunk_slices(len(positions)):
         gathered[chunk] = values[positions[chunk]]
     return gathered
 

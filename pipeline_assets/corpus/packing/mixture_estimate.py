@@ -37,22 +37,26 @@ class MixtureEstimate:
     possible_rows: int
 
 
-def estimate_mixture(pack: Mapping[str, Any], tokens: Mapping[str, int]) -> MixtureEstimate:
+def estimate_mixture(pack_section: Mapping[str, Any], tokens_by_source: Mapping[str, int]) -> MixtureEstimate:
     """Estimate a mixture from a `PackRecipe`'s content and each source's tokens.
 
-    Sources that are not in `tokens`, or have no weight, are omitted; at least one source must have both.
+    Sources that are not in `tokens_by_source`, or have no weight, are omitted; at least one source must have both.
     """
-    caps, seq_len, num_seqs = SourceCaps.from_content(pack["max_epochs"]), pack["seq_len"], pack["num_seqs"]
-    available = {name: caps.cap(name) * count for name, count in tokens.items()}
+    caps, seq_len, num_seqs = (
+        SourceCaps.from_content(pack_section["max_epochs"]),
+        pack_section["seq_len"],
+        pack_section["num_seqs"],
+    )
+    available = {name: caps.cap(name) * count for name, count in tokens_by_source.items()}
     total = sum(available.values(), Fraction())
-    weights = pack["weights"] or {name: str(count / total) for name, count in available.items()}
-    shares = {name: Fraction(weights[name]) for name in tokens if name in weights}
+    weights = pack_section["weights"] or {name: str(count / total) for name, count in available.items()}
+    shares = {name: Fraction(weights[name]) for name in tokens_by_source if name in weights}
     budget = min(available[name] / share for name, share in shares.items())
     requested = None if num_seqs is None else num_seqs * seq_len
     sources = (
         SourceEstimate(
             name,
-            tokens[name],
+            tokens_by_source[name],
             caps.sources.get(name, caps.every_source),
             None if requested is None else int(share * requested),
         )

@@ -32,7 +32,7 @@ from pipeline_assets.corpus.packing.boundaries import write_boundaries
 from pipeline_assets.corpus.packing.drawn_documents import SCHEMA, DrawnDocuments
 from pipeline_assets.corpus.packing.empty_sources import raise_if_unencodable
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, encode_corpus
-from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, read_drawn, row_ranges
+from pipeline_assets.corpus.packing.plan_format import RECIPE_NOTE, PlanFiles, read_draws, row_ranges
 from pipeline_assets.corpus.packing.recipe import PackRecipe, ResolvedPack
 from pipeline_assets.corpus.packing.rows import write_rows
 from pipeline_assets.corpus.packing.summary import format_ratio
@@ -52,15 +52,22 @@ from pipeline_assets.spine.task import Task
 
 
 def manifest_counts(
-    recipe: ResolvedPack, encoded: Mapping[str, int], documents: DrawnDocuments, plan: Receipt
+    recipe: ResolvedPack, encoding_counts: Mapping[str, int], drawn_documents: DrawnDocuments, plan_receipt: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest; `encoded` sums the counts of `encode_shard`."""
-    read, tokens, capacity = Ledger.from_counts(encoded), plan.counts["tokens"], recipe.num_seqs * recipe.seq_len
-    unused = sum(counts["unused_documents"] for counts in documents.counts.values())
+    """Return the counts of the manifest.
+
+    `encoding_counts` sums the counts of `encode_shard`.
+    """
+    read, tokens, capacity = (
+        Ledger.from_counts(encoding_counts),
+        plan_receipt.counts["tokens"],
+        recipe.num_seqs * recipe.seq_len,
+    )
+    unused = sum(counts["unused_documents"] for counts in drawn_documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
     return {
         "ledger": Ledger(read.rows_in, read.out - unused, not_drawn, read.rejected).to_json(),
-        "documents": plan.counts["draws"],
+        "documents": plan_receipt.counts["draws"],
         "tokens": tokens,
         "rows": recipe.num_seqs,
         "padding_tokens": capacity - tokens,
@@ -68,14 +75,14 @@ def manifest_counts(
         "by_source": {
             source: {
                 **counts,
-                "license_tokens": documents.license_tokens[source],
+                "license_tokens": drawn_documents.license_tokens[source],
                 "asked_tokens": int(Fraction(weight) * tokens),
                 # A weight of the recipe is a decimal; a computed weight may be a fraction, such as 1/3.
                 "asked_share": f"{float(Fraction(weight)):.6f}" if "/" in weight else weight,
                 "share": format_ratio(counts["packed_tokens"], tokens),
                 "epochs": format_ratio(counts["packed_tokens"], counts["text_tokens"]),
             }
-            for source, counts in documents.counts.items()
+            for source, counts in drawn_documents.counts.items()
             for weight in [recipe.weights[source]]
         },
     }
@@ -130,11 +137,11 @@ def pack_corpus(
     return with_oracle_fallback(tokenizer, lambda used: _pack(staging, ordered, recipe, settings, created_at, used))
 
 
-def _plan(encoded: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
+def _plan(encoded_shards: Sequence[EncodedShard], recipe: PackRecipe, window: Window, folder: StagingView) -> Receipt:
     # Only the worker that plans loads the compiled code.
     from pipeline_assets.corpus.packing.plan import plan_rows
 
-    return plan_rows(encoded, window, folder, recipe)
+    return plan_rows(encoded_shards, window, folder, recipe)
 
 
 def _pack(
@@ -149,29 +156,31 @@ def _pack(
         _check_disk_space(staging, recipe.num_seqs, recipe.seq_len)
     library = load_tokenizer(tokenizer)
     corpus = encode_corpus(shards, tokenizer, staging, settings)
-    run, encoded, encodings = corpus.run_stage, corpus.shards, corpus.receipts
-    raise_if_unencodable([shard.source for shard in shards], encodings)
-    [plan] = run("plan", [Task("plan", 0, functools.partial(_plan, encoded, recipe))], staging)
-    files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan.notes[RECIPE_NOTE])
+    run_stage, encoded_shards, encoding_receipts = corpus.run_stage, corpus.shards, corpus.receipts
+    raise_if_unencodable([shard.source for shard in shards], encoding_receipts)
+    [plan_receipt] = run_stage("plan", [Task("plan", 0, functools.partial(_plan, encoded_shards, recipe))], staging)
+    files, resolved = PlanFiles.from_folder(staging), ResolvedPack.from_content(plan_receipt.notes[RECIPE_NOTE])
     row_bytes = resolved.seq_len * TOKEN_DTYPE.itemsize
     if recipe.num_seqs is None:
         _check_disk_space(staging, resolved.num_seqs, resolved.seq_len)
-    ranges = row_ranges(encoded, files, recipe.seq_len)
-    layout = {"seq_len": recipe.seq_len, "padding": library.padding_id, "zstd_level": settings.zstd_level}
+    ranges = row_ranges(encoded_shards, files, recipe.seq_len)
+    layout = {"seq_len": recipe.seq_len, "padding_id": library.padding_id, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(write_rows, row_range, **layout) for row_range in ranges]
     reserve(staging.path(INPUT_IDS_FILE), resolved.num_seqs * row_bytes)
-    index = [receipt.files[1] for receipt in run("rows", tasks, staging)]
+    index_files = [receipt.files[1] for receipt in run_stage("rows", tasks, staging)]
     sha256 = file_sha256(staging.path(INPUT_IDS_FILE))
-    documents = DrawnDocuments(read_drawn(plan, files), encoded, files, recipe.seq_len)
+    drawn_documents = DrawnDocuments(read_draws(plan_receipt, files), encoded_shards, files, recipe.seq_len)
     outputs = [
         OutputFile(INPUT_IDS_FILE, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
-        _concatenate_frames(staging, index, INDEX_FILE),
-        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(documents.tables(), SCHEMA), SCHEMA),
+        _concatenate_frames(staging, index_files, INDEX_FILE),
+        write_table(
+            staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(drawn_documents.tables(), SCHEMA), SCHEMA
+        ),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]
-    counts = manifest_counts(resolved, total_counts(encodings), documents, plan)
-    offsets = itertools.accumulate((part.bytes for part in index), initial=0)
+    counts = manifest_counts(resolved, total_counts(encoding_receipts), drawn_documents, plan_receipt)
+    offsets = itertools.accumulate((part.bytes for part in index_files), initial=0)
     meta = PackedSetMeta(
         seq_len=resolved.seq_len,
         n_seqs=resolved.num_seqs,
@@ -219,17 +228,17 @@ def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
         raise RetryableError(what, staging.target, f"free disk space, {fix}")
 
 
-def _concatenate_frames(staging: StagingDir, parts: Iterable[OutputFile], name: str) -> OutputFile:
+def _concatenate_frames(staging: StagingDir, files: Iterable[OutputFile], name: str) -> OutputFile:
     """Join staged `.jsonl.zst` files as separate zstd frames in the file `name`.
 
     Nothing is compressed again, and a line can be read without decompressing the files before it.
     """
     content, rows = hashlib.sha256(), 0
     with DurableFile(staging.path(name)) as file:
-        for part in parts:
-            path = staging.path(part.path)
+        for staged in files:
+            path = staging.path(staged.path)
             for block in read_line_blocks(path):
                 content.update(block)
-            file.append(path, part.bytes, part.sha256)
-            rows += part.rows
+            file.append(path, staged.bytes, staged.sha256)
+            rows += staged.rows
     return OutputFile(name, rows, file.bytes_written, file.sha256, content.hexdigest())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.formats.checked_file import CheckedFile, count_values, map_values
 from pipeline_assets.corpus.packing.encoded_corpus import EncodedShard, first_document_numbers
-from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunks, hashed_order
+from pipeline_assets.corpus.packing.hashed_order import MAX_ITEMS, chunk_slices, hashed_order
 from pipeline_assets.corpus.packing.mixture import Draws, Mixture, MixtureSource, gather_values
 from pipeline_assets.corpus.packing.plan_format import (
     DRAWS_NOTE,
@@ -41,20 +41,22 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     sources: list[DrawnSource] = []
     taken: list[NDArray[np.uint32]] = []
     cut, first_draw, first_taken = None, 0, 0
-    for number, (source, drawn) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
-        is_cut = draws.cut is not None and draws.cut.source == number
+    for number, (source, source_draws) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
+        is_cut = draws.cut is not None and draws.cut.source_number == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
-        order = mixture.order(number, drawn.epochs)[: drawn.partial_documents + is_cut]
+        order = mixture.order(number, source_draws.epochs)[: source_draws.partial_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
         sources.append(
-            DrawnSource(source.name, source.first_document, stop, first_draw, drawn.epochs, first_taken, stop_taken)
+            DrawnSource(
+                source.name, source.first_document, stop, first_draw, source_draws.epochs, first_taken, stop_taken
+            )
         )
         last = order[-1:].copy()
         order.sort()
         taken.append(order)
         if draws.cut is not None and is_cut:
             position = int(np.searchsorted(order, last[0]))  # of the cut document in the sorted order
-            cut = first_draw + drawn.epochs * sources[-1].documents + position, draws.cut.tokens
+            cut = first_draw + source_draws.epochs * sources[-1].documents + position, draws.cut.tokens
         first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
     if first_draw > MAX_ITEMS:
         what = f"packing is limited to {MAX_ITEMS:,} documents, got {first_draw:,}"
@@ -62,70 +64,76 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     return NumberedDraws(sources, np.concatenate(taken), cut)
 
 
-def packed_order(drawn: NumberedDraws, seed: int) -> NDArray[np.uint32]:
+def packed_order(numbered_draws: NumberedDraws, seed: int) -> NDArray[np.uint32]:
     """Return the numbers of draws in their packed order, shape (draws,)."""
-    order = hashed_order(drawn.draws, seed, "draws")
-    if drawn.cut is not None:
-        position = int(np.flatnonzero(order == drawn.cut[0])[0])
+    order = hashed_order(numbered_draws.draws, seed, "draws")
+    if numbered_draws.cut is not None:
+        position = int(np.flatnonzero(order == numbered_draws.cut[0])[0])
         order[position:] = np.roll(order[position:], -1)  # move the cut draw to the end
     return order
 
 
-def replace_draws_by_documents(drawn: NumberedDraws, draws: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def replace_draws_by_documents(numbered_draws: NumberedDraws, draw_numbers: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Replace draw numbers, in place, with the documents' numbers in the corpus."""
-    first_draws = np.array([source.first_draw for source in drawn.sources])
-    first_numbers = np.array([source.first_document for source in drawn.sources])
-    documents = np.array([source.documents for source in drawn.sources])
-    whole_epoch_draws = np.array([source.epochs * source.documents for source in drawn.sources])
-    first_taken = np.array([source.first_taken for source in drawn.sources])
-    for chunk in chunks(len(draws)):
-        source = np.searchsorted(first_draws, draws[chunk], side="right") - 1  # the last that begins at or before it
-        draw = draws[chunk] - first_draws[source]  # number of the draw in its source
+    first_draws = np.array([source.first_draw for source in numbered_draws.sources])
+    first_numbers = np.array([source.first_document for source in numbered_draws.sources])
+    documents = np.array([source.documents for source in numbered_draws.sources])
+    whole_epoch_draws = np.array([source.epochs * source.documents for source in numbered_draws.sources])
+    first_taken = np.array([source.first_taken for source in numbered_draws.sources])
+    for chunk in chunk_slices(len(draw_numbers)):
+        # The source of a draw is the last that begins at or before it.
+        source = np.searchsorted(first_draws, draw_numbers[chunk], side="right") - 1
+        draw = draw_numbers[chunk] - first_draws[source]  # number of the draw in its source
         # Each whole epoch draws the documents in their order, so the remainder is the document's number in the source.
         numbers = first_numbers[source] + draw % documents[source]
         # Draws beyond the whole epochs are listed in `taken`; replace their numbers.
         partial = np.flatnonzero(draw >= whole_epoch_draws[source])
         owner = source[partial]
         in_epoch = draw[partial] - whole_epoch_draws[owner]
-        numbers[partial] = first_numbers[owner] + drawn.taken[first_taken[owner] + in_epoch]
-        draws[chunk] = numbers
-    return draws
+        numbers[partial] = first_numbers[owner] + numbered_draws.taken[first_taken[owner] + in_epoch]
+        draw_numbers[chunk] = numbers
+    return draw_numbers
 
 
 _CHUNK_VALUES = 1 << 20
 
 
-def plan_rows(encoded: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
+def plan_rows(
+    encoded_shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested_recipe: PackRecipe
+) -> Receipt:
     """Write the plan of a packed set.
 
     The receipt has the files of `PlanFiles`; the counts `tokens` (without padding), `draws` and `segments`; and the
-    notes `drawn`, which `read_drawn` reads, and `settled`, the content of the `ResolvedPack`.
+    notes `drawn`, which `read_draws` reads, and `settled`, the content of the `ResolvedPack`.
     """
-    files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded)
-    mixture, recipe = _resolve(encoded, lengths, requested)
-    order, ranked = (folder.path(f"{PLAN_FOLDER}/{name}") for name in ("order", "ranked"))
+    files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded_shards)
+    mixture, recipe = _resolve_recipe(encoded_shards, lengths, requested_recipe)
+    order_file, ranked_file = (folder.path(f"{PLAN_FOLDER}/{name}") for name in ("order", "ranked"))
     # Without a requested number of rows, the caps alone limit the draws, even if they fill less than a row.
-    is_all = requested.num_seqs is None and requested.strategy == "best_fit" and mixture.largest_budget > 0
+    is_all = (
+        requested_recipe.num_seqs is None and requested_recipe.strategy == "best_fit" and mixture.largest_budget > 0
+    )
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
-    drawn = number_draws(mixture, mixture.draw(budget))
+    numbered_draws = number_draws(mixture, mixture.draw(budget))
     del mixture
-    _write_values(files.taken, [drawn.taken])
-    drawn = replace(drawn, taken=np.empty(0, np.uint32))  # read again below, since the order takes much memory
-    draws = packed_order(drawn, recipe.seed)
-    _write_values(order, [draws])
-    documents = replace_draws_by_documents(replace(drawn, taken=_read_values(files.taken)), draws)
+    _write_values(files.taken, [numbered_draws.taken])
+    # The documents are read again below, since the order takes much memory.
+    numbered_draws = replace(numbered_draws, taken=np.empty(0, np.uint32))
+    draws = packed_order(numbered_draws, recipe.seed)
+    _write_values(order_file, [draws])
+    documents = replace_draws_by_documents(replace(numbered_draws, taken=_read_values(files.taken)), draws)
     in_order = gather_values(lengths, documents)
     del lengths
-    if drawn.cut is not None:
-        in_order[-1] = drawn.cut[1]
-    _write_values(ranked, [documents])
+    if numbered_draws.cut is not None:
+        in_order[-1] = numbered_draws.cut[1]
+    _write_values(ranked_file, [documents])
     del draws, documents
-    _write_row_files(in_order, drawn, recipe, files, order)
+    _write_row_files(in_order, numbered_draws, recipe, files, order_file)
     del in_order
-    documents = _read_values(ranked)
+    documents = _read_values(ranked_file)
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
-    counts = {"tokens": budget, "draws": drawn.draws, "segments": segments}
-    notes = {"sources": [asdict(source) for source in drawn.sources], "cut": drawn.cut}
+    counts = {"tokens": budget, "draws": numbered_draws.draws, "segments": segments}
+    notes = {"sources": [asdict(source) for source in numbered_draws.sources], "cut": numbered_draws.cut}
     return Receipt(
         [_describe_file(path) for path in vars(files).values()],
         counts,
@@ -147,8 +155,8 @@ def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
     return lengths
 
 
-def _resolve(
-    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested: PackRecipe
+def _resolve_recipe(
+    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested_recipe: PackRecipe
 ) -> tuple[Mixture, ResolvedPack]:
     """Return the mixture, and the recipe with weights and number of rows filled in."""
     sources: list[MixtureSource] = []
@@ -157,28 +165,31 @@ def _resolve(
         own = list(source_shards)
         first, stop = stop, stop + sum(shard.documents for shard in own)
         tokens, rejected = int(lengths[first:stop].sum(dtype=np.int64)), sum(shard.rejected for shard in own)
-        cap = requested.max_epochs.cap(name)
-        weight = cap * tokens if requested.weights is None else Fraction(requested.weights[name])
+        cap = requested_recipe.max_epochs.cap(name)
+        weight = cap * tokens if requested_recipe.weights is None else Fraction(requested_recipe.weights[name])
         sources.append(MixtureSource(name, weight, cap, first, lengths[first:stop], tokens, rejected))
-    weights = requested.weights
+    weights = requested_recipe.weights
     if weights is None:
         total = sum(source.weight for source in sources)
         sources = [replace(source, weight=source.weight / total) for source in sources]
         weights = {source.name: str(source.weight) for source in sources}
-    mixture, num_seqs = Mixture(sources, requested.seed), requested.num_seqs
+    mixture, num_seqs = Mixture(sources, requested_recipe.seed), requested_recipe.num_seqs
     if num_seqs is None:
         available = mixture.largest_budget
-        is_sequential = requested.strategy == "sequential"
+        is_sequential = requested_recipe.strategy == "sequential"
         num_seqs = (
-            available // requested.seq_len if is_sequential else row_counter(mixture, requested.seq_len)(available)
+            available // requested_recipe.seq_len
+            if is_sequential
+            else row_counter(mixture, requested_recipe.seq_len)(available)
         )
-    caps = {name: cap for name, cap in requested.max_epochs.sources.items() if name in weights}  # others are empty
-    resolved = {"weights": weights, "max_epochs": requested.max_epochs.content() | {"sources": caps}}
-    return mixture, ResolvedPack.from_content({**requested.content(), **resolved, "num_seqs": max(num_seqs, 1)})
+    # Sources without a weight are empty.
+    caps = {name: cap for name, cap in requested_recipe.max_epochs.sources.items() if name in weights}
+    resolved = {"weights": weights, "max_epochs": requested_recipe.max_epochs.content() | {"sources": caps}}
+    return mixture, ResolvedPack.from_content({**requested_recipe.content(), **resolved, "num_seqs": max(num_seqs, 1)})
 
 
 def _write_row_files(
-    lengths: NDArray[np.int32], drawn: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order: Path
+    lengths: NDArray[np.int32], numbered_draws: NumberedDraws, recipe: ResolvedPack, files: PlanFiles, order_file: Path
 ) -> None:
     """Pack draws and write the files of rows.
 
@@ -210,23 +221,23 @@ def _write_row_files(
             starts.write(segments.starts.data)
             pieces.write(segments.lengths.data)
         row_starts.write(np.int64(placed).data)
-    if drawn.cut is not None:
+    if numbered_draws.cut is not None:
         is_whole[-1] = False
-    _write_values(files.first_rows, [_order_by_number(first_rows, order)])
-    _write_values(files.is_whole, [_order_by_number(is_whole, order)])
+    _write_values(files.first_rows, [_order_by_number(first_rows, order_file)])
+    _write_values(files.is_whole, [_order_by_number(is_whole, order_file)])
 
 
-def _order_by_number(by_rank: NDArray[Any], order_path: Path) -> NDArray[Any]:
+def _order_by_number(values_by_rank: NDArray[Any], order_file: Path) -> NDArray[Any]:
     """Reorder the values of draws from packed order to the order of draw numbers.
 
-    The file `order_path` has the draw numbers in packed order.
+    `order_file` has the draw numbers in packed order.
     """
-    by_number = np.empty_like(by_rank)
+    values_by_number = np.empty_like(values_by_rank)
     first = 0
-    for numbers in _read_chunks(order_path, np.uint32):
-        by_number[numbers] = by_rank[first : first + len(numbers)]
+    for numbers in _read_chunks(order_file, np.uint32):
+        values_by_number[numbers] = values_by_rank[first : first + len(numbers)]
         first += len(numbers)
-    return by_number
+    return values_by_number
 
 
 def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:

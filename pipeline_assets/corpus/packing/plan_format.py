@@ -95,7 +95,7 @@ class PlanFiles:
         return cls(*(folder.path(f"{PLAN_FOLDER}/{field.name}") for field in fields(cls)))
 
 
-def read_drawn(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
+def read_draws(receipt: Receipt, files: PlanFiles) -> NumberedDraws:
     """Read the draws from the receipt and the files of a plan."""
     notes = receipt.notes[DRAWS_NOTE]
     sources = [DrawnSource(**source) for source in notes["sources"]]
@@ -113,12 +113,12 @@ class RowRange:
     name: str
     start: int
     stop: int
-    encoded: tuple[EncodedShard, ...]
+    encoded_shards: tuple[EncodedShard, ...]
     plan: PlanFiles
     rows: int = 0
 
 
-def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
+def row_ranges(encoded_shards: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:
     """Divide all rows into ranges of about 8 Mi tokens, or less if segments are short."""
     row_starts = map_values(plan.row_starts, np.int64)
     # Memory of all rows before each row, in tokens: `seq_len` for each row, and a constant for each segment. A range
@@ -126,4 +126,4 @@ def row_ranges(encoded: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int)
     cost = np.arange(len(row_starts)) * seq_len + row_starts * _SEGMENT_COST
     limits = np.arange(_RANGE_TOKENS, cost[-1], _RANGE_TOKENS)
     bounds = np.unique([0, *np.searchsorted(cost, limits), len(cost) - 1]).tolist()
-    return [RowRange(f"{start:010d}", start, stop, encoded, plan) for start, stop in itertools.pairwise(bounds)]
+    return [RowRange(f"{start:010d}", start, stop, encoded_shards, plan) for start, stop in itertools.pairwise(bounds)]

@@ -46,54 +46,59 @@ class _Segments:
 
 
 def write_rows(
-    rows: RowRange, window: Window, folder: StagingView, seq_len: int, padding: int, zstd_level: int
+    row_range: RowRange, window: Window, folder: StagingView, seq_len: int, padding_id: int, zstd_level: int
 ) -> Receipt:
-    """Write a range of rows and their lines of the index; `padding` is a token id.
+    """Write a range of rows, and their lines of the index.
 
-    The receipt has the byte range of the token file, the file of index lines, and the count `tokens`, without padding.
+    A row with fewer than `seq_len` tokens is filled up with the token `padding_id`. The receipt has the byte range of
+    the token file, the file of index lines, and the count `tokens`, without padding.
     """
-    segments = _row_segments(rows, seq_len)
-    tokens = np.empty((rows.stop - rows.start, seq_len), memmap.TOKEN_DTYPE)
+    segments = _row_segments(row_range, seq_len)
+    tokens = np.empty((row_range.stop - row_range.start, seq_len), memmap.TOKEN_DTYPE)
     for row in np.flatnonzero(segments.row_tokens < seq_len).tolist():
-        tokens[row, segments.row_tokens[row] :] = padding
-    target = tokens.data.cast("B")
+        tokens[row, segments.row_tokens[row] :] = padding_id
+    row_bytes = tokens.data.cast("B")
     doc_ids: list[str] = [""] * len(segments.documents)
     sources: list[str] = [""] * len(segments.documents)
-    for shard, numbers, documents in _segments_by_shard(rows, segments):
+    for shard, numbers, documents in _segments_by_shard(row_range, segments):
         pieces = (segments.starts[numbers], segments.lengths[numbers], segments.positions[numbers])
-        _copy_segments(shard, documents, *pieces, target)
+        _copy_segments(shard, documents, *pieces, row_bytes)
         ids = shard.table.doc_ids.take(to_arrow(documents)).to_pylist()
         for segment, doc_id in zip(numbers.tolist(), ids, strict=True):
             doc_ids[segment], sources[segment] = doc_id, shard.source
-    first_byte, sha256 = rows.start * seq_len * memmap.TOKEN_DTYPE.itemsize, hashlib.sha256(target).hexdigest()
-    write_range(folder.path(memmap.INPUT_IDS_FILE), first_byte, target)
-    index = f"{WORK_FOLDER}/index/{rows.name}{SUFFIX}"
+    first_byte, sha256 = row_range.start * seq_len * memmap.TOKEN_DTYPE.itemsize, hashlib.sha256(row_bytes).hexdigest()
+    write_range(folder.path(memmap.INPUT_IDS_FILE), first_byte, row_bytes)
+    index = f"{WORK_FOLDER}/index/{row_range.name}{SUFFIX}"
     with JsonlZstWriter(folder.path(index), zstd_level) as writer:
         columns = zip(doc_ids, sources, segments.starts.tolist(), segments.lengths.tolist(), strict=True)
         entries = [*itertools.starmap(memmap.Segment, columns)]
         bounds = itertools.pairwise(segments.row_starts.tolist())
         lines = _encoder.encode_lines([entries[start:stop] for start, stop in bounds])
-        writer.write_lines(lines, rows.stop - rows.start)
-    written = OutputFile(memmap.INPUT_IDS_FILE, rows.stop - rows.start, target.nbytes, sha256, sha256, first_byte)
+        writer.write_lines(lines, row_range.stop - row_range.start)
+    written = OutputFile(
+        memmap.INPUT_IDS_FILE, row_range.stop - row_range.start, row_bytes.nbytes, sha256, sha256, first_byte
+    )
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 
-def _row_segments(rows: RowRange, seq_len: int) -> _Segments:
-    row_starts = np.array(map_values(rows.plan.row_starts, np.int64, rows.start, rows.stop + 1))
+def _row_segments(row_range: RowRange, seq_len: int) -> _Segments:
+    row_starts = np.array(map_values(row_range.plan.row_starts, np.int64, row_range.start, row_range.stop + 1))
     first, stop = int(row_starts[0]), int(row_starts[-1])
-    documents = map_values(rows.plan.documents, np.uint32, first, stop)
-    starts, lengths = (map_values(path, np.int32, first, stop) for path in (rows.plan.starts, rows.plan.lengths))
+    documents = map_values(row_range.plan.documents, np.uint32, first, stop)
+    starts, lengths = (
+        map_values(path, np.int32, first, stop) for path in (row_range.plan.starts, row_range.plan.lengths)
+    )
     ends = np.cumsum(lengths, dtype=np.int64)
     row_starts -= first
     # Tokens of the range before each row, without padding. With padding, row r begins at r * seq_len, so its segments
     # shift by the difference.
     before = np.concatenate(([0], ends))[row_starts]
-    shifts = np.repeat(np.arange(rows.stop - rows.start) * seq_len - before[:-1], np.diff(row_starts))
+    shifts = np.repeat(np.arange(row_range.stop - row_range.start) * seq_len - before[:-1], np.diff(row_starts))
     return _Segments(documents, starts, lengths, ends - lengths + shifts, row_starts, np.diff(before))
 
 
 def _segments_by_shard(
-    rows: RowRange, segments: _Segments
+    row_range: RowRange, segments: _Segments
 ) -> Iterator[tuple[EncodedShard, NDArray[np.int64], NDArray[np.int64]]]:
     """Yield (shard, segment indices, document numbers) for each shard with segments.
 
@@ -101,9 +106,9 @@ def _segments_by_shard(
     """
     order = np.argsort(segments.documents, kind="stable")
     documents = segments.documents[order].astype(np.int64)
-    firsts = first_document_numbers(rows.encoded)
+    firsts = first_document_numbers(row_range.encoded_shards)
     bounds = np.searchsorted(documents, firsts).tolist()  # first segment of each shard, as documents ascend
-    for shard, first, start, stop in zip(rows.encoded, firsts.tolist(), bounds, bounds[1:], strict=False):
+    for shard, first, start, stop in zip(row_range.encoded_shards, firsts.tolist(), bounds, bounds[1:], strict=False):
         if start < stop:
             yield shard, order[start:stop], documents[start:stop] - first
 
@@ -114,7 +119,7 @@ def _copy_segments(
     starts: NDArray[np.int32],
     lengths: NDArray[np.int32],
     positions: NDArray[np.int64],
-    rows: memoryview,
+    row_bytes: memoryview,
 ) -> None:
     """Copy segments of one shard's documents to their positions in the rows.
 
@@ -126,7 +131,7 @@ def _copy_segments(
     last, ids = -1, memoryview(b"")  # the last document that was divided, and its ids
     with TokenReader(shard) as reader:
         for document, start, length, position, size in zip(documents.tolist(), *in_bytes, strict=True):
-            target = rows[position : position + length]
+            target = row_bytes[position : position + length]
             if length == size:
                 reader.read_document(document, target)
                 continue

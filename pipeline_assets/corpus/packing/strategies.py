@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import compiled, compiled_inner
-from pipeline_assets.corpus.packing.hashed_order import chunks, hashed_order, lower_halves
+from pipeline_assets.corpus.packing.hashed_order import chunk_slices, hashed_order, lower_halves
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 
 
@@ -41,8 +41,8 @@ _HALF_BITS = np.uint64(32)
 
 
 @compiled
-def count_best_fit_rows(pieces: NDArray[np.int64], seq_len: int) -> int:
-    """Count the rows that best fit needs; `pieces` is the result of `count_pieces`.
+def count_best_fit_rows(piece_counts: NDArray[np.int64], seq_len: int) -> int:
+    """Count the rows that best fit needs; `piece_counts` is from `count_pieces`.
 
     Best fit puts pieces of equal length into a row until no more fit. So each step fills all rows with the same room at
     once, which is much faster than piece by piece.
@@ -51,7 +51,7 @@ def count_best_fit_rows(pieces: NDArray[np.int64], seq_len: int) -> int:
     tree = _empty_tree(seq_len)
     opened = 0
     for length in range(seq_len, 0, -1):
-        remaining = pieces[length]
+        remaining = piece_counts[length]
         while remaining:
             room = _smallest_room(tree, length)
             if room == _NONE:  # open new rows for all remaining pieces
@@ -122,7 +122,7 @@ def order_by_remainder(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.u
     whole = 0  # number of documents without a remainder
     # Key: `seq_len - remainder` in the upper half, the document's number in the lower half. So a longer remainder sorts
     # first, equal ones sort by number, and documents without a remainder sort last, where the slice drops them.
-    for chunk in chunks(len(lengths)):
+    for chunk in chunk_slices(len(lengths)):
         remainder = lengths[chunk] % seq_len
         whole += int(np.count_nonzero(remainder == 0))
         keys[chunk] |= (seq_len - remainder).astype(np.uint64) << _HALF_BITS
@@ -136,7 +136,7 @@ def count_pieces(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.int64]:
     Index n of the result, shape (seq_len + 1,), has the number of pieces of n tokens; index 0 has 0.
     """
     pieces = np.zeros(seq_len + 1, np.int64)
-    for chunk in chunks(len(lengths)):
+    for chunk in chunk_slices(len(lengths)):
         whole, remainder = np.divmod(lengths[chunk], np.int32(seq_len))
         pieces += np.bincount(remainder, minlength=seq_len + 1)
         pieces[seq_len] += whole.sum(dtype=np.int64)
@@ -199,22 +199,26 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     Raises:
         UsageError: There are fewer pieces than rows.
     """
-    whole = draws_of_whole_rows(lengths, seq_len)
+    whole_row_draws = find_whole_row_draws(lengths, seq_len)
     order = order_by_remainder(lengths, seq_len)
-    document_rows, opened = assign_rows(order, lengths, seq_len, num_seqs - len(whole))
-    empty_rows = num_seqs - len(whole) - opened
+    document_rows, opened = assign_rows(order, lengths, seq_len, num_seqs - len(whole_row_draws))
+    empty_rows = num_seqs - len(whole_row_draws) - opened
     if empty_rows and fill_empty_rows(order, document_rows, opened, empty_rows):
-        what = f"the drawn documents fill {len(whole) + opened:,} rows and cannot be spread over {num_seqs:,}"
-        raise UsageError(what, RecipeKey("pack.num_seqs"), f"request {len(whole) + opened:,} rows, or use another seed")
+        what = f"the drawn documents fill {len(whole_row_draws) + opened:,} rows and cannot be spread over {num_seqs:,}"
+        raise UsageError(
+            what, RecipeKey("pack.num_seqs"), f"request {len(whole_row_draws) + opened:,} rows, or use another seed"
+        )
     del order
-    starts, ranks = group_by_row(lengths, seq_len, document_rows, num_seqs - len(whole))
+    starts, ranks = group_by_row(lengths, seq_len, document_rows, num_seqs - len(whole_row_draws))
     del document_rows
     rows = hashed_order(num_seqs, seed, "rows")
-    for chunk in chunks(num_seqs):
-        yield _build_segments(chunk.start, rows[chunk].astype(np.int64), whole, starts, ranks, lengths, seq_len)
+    for chunk in chunk_slices(num_seqs):
+        yield _build_segments(
+            chunk.start, rows[chunk].astype(np.int64), whole_row_draws, starts, ranks, lengths, seq_len
+        )
 
 
-def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
+def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
     """Return, for each row that a single draw fills, the rank of this draw.
 
     The ranks ascend, and repeat if a draw fills several rows; shape (filled rows,).
@@ -223,18 +227,20 @@ def draws_of_whole_rows(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
-def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
+def fill_empty_rows(
+    order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened_rows: int, empty_rows: int
+) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
     `order` and `document_rows` are an argument and a result of `assign_rows`; `document_rows` is changed in place. The
-    empty rows have the numbers from `opened` on. Return the number of rows that remain empty.
+    empty rows have the numbers from `opened_rows` on. Return the number of rows that remain empty.
     """
-    row_sizes = np.bincount(document_rows[order], minlength=opened)
+    row_sizes = np.bincount(document_rows[order], minlength=opened_rows)
     for draw in order[row_sizes[document_rows[order]] > 1]:
         if empty_rows and row_sizes[document_rows[draw]] > 1:
             row_sizes[document_rows[draw]] -= 1
-            document_rows[draw] = opened
-            opened += 1
+            document_rows[draw] = opened_rows
+            opened_rows += 1
             empty_rows -= 1
         if not empty_rows:
             break
@@ -243,7 +249,7 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 
 @compiled
 def group_by_row(
-    lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], rows: int
+    lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], row_count: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Sort draws by the row of their remainder; omit draws without remainder.
 
@@ -252,14 +258,14 @@ def group_by_row(
         `draws` of each row's first draw, and at its end the length of `draws`.
     """
     # A counting sort. First add up the draws of all earlier rows: row r begins at `starts[r]`.
-    starts = np.zeros(rows + 1, np.uint32)
+    starts = np.zeros(row_count + 1, np.uint32)
     for draw in range(len(lengths)):
         if lengths[draw] % seq_len:
             starts[document_rows[draw] + 1] += 1
-    for row in range(rows):
+    for row in range(row_count):
         starts[row + 1] += starts[row]
     # Then put each draw behind those of its row, which moves the row's start. In the end it is the next row's start.
-    draws = np.empty(starts[rows], np.uint32)
+    draws = np.empty(starts[row_count], np.uint32)
     for draw in range(len(lengths)):
         if lengths[draw] % seq_len:
             row = document_rows[draw]
@@ -272,22 +278,22 @@ def group_by_row(
 
 
 def _build_segments(
-    first: int,
+    first_row: int,
     rows: NDArray[np.int64],
-    whole: NDArray[np.uint32],
+    whole_row_draws: NDArray[np.uint32],
     starts: NDArray[np.uint32],
     draws: NDArray[np.uint32],
     lengths: NDArray[np.int32],
     seq_len: int,
 ) -> Segments:
-    """Build the segments of consecutive rows of the packed set, from row `first` on.
+    """Build the segments of consecutive rows of the packed set from `first_row` on.
 
-    `rows` has the number that each of these rows had before the seeded order: a number below `len(whole)` is an index
-    in `whole`, the result of `draws_of_whole_rows`; any other, minus `len(whole)`, is an index in `starts`. `starts`
-    and `draws` are the results of `group_by_row`.
+    `rows` has the number that each of these rows had before the seeded order. A number below the length of
+    `whole_row_draws`, the result of `find_whole_row_draws`, is an index in it; any other, minus this length, is an
+    index in `starts`. `starts` and `draws` are the results of `group_by_row`.
     """
-    is_whole = rows < len(whole)
-    shared = rows[~is_whole] - len(whole)
+    is_whole = rows < len(whole_row_draws)
+    shared = rows[~is_whole] - len(whole_row_draws)
     begins, counts = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
     begins[~is_whole] = starts[shared]
     counts[~is_whole] = starts[shared + 1] - starts[shared]
@@ -295,15 +301,15 @@ def _build_segments(
     # row's segments start at cumsum - count, so k is the segment's number minus this start.
     row = np.repeat(np.arange(len(rows)), counts)
     draw_positions = np.arange(len(row)) + (begins - np.cumsum(counts) + counts)[row]
-    fills_row, filling = is_whole[row], whole[rows[is_whole]]
+    fills_row, filling = is_whole[row], whole_row_draws[rows[is_whole]]
     ranks = np.empty(len(row), np.int64)
     ranks[fills_row], ranks[~fills_row] = filling, draws[draw_positions[~fills_row]]
     pieces = np.where(fills_row, seq_len, lengths[ranks] % seq_len).astype(np.int32)
-    # A remainder is at the end of its document. The whole rows of a document are consecutive in `whole`, so a row's
-    # distance from the first of them counts the pieces before it.
+    # A remainder is at the end of its document. The whole rows of a document are consecutive in `whole_row_draws`, so
+    # a row's distance from the first of them counts the pieces before it.
     starts_in_document = lengths[ranks] - pieces
-    starts_in_document[fills_row] = (rows[is_whole] - np.searchsorted(whole, filling)) * seq_len
-    return Segments(first + row, ranks, starts_in_document, pieces)
+    starts_in_document[fills_row] = (rows[is_whole] - np.searchsorted(whole_row_draws, filling)) * seq_len
+    return Segments(first_row + row, ranks, starts_in_document, pieces)
 
 
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
@@ -312,7 +318,7 @@ def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segmen
     `lengths` are the tokens of the draws in packed order. Segments are yielded in blocks, which may end within a row.
     """
     offset = 0  # tokens of earlier chunks
-    for chunk in chunks(len(lengths)):
+    for chunk in chunk_slices(len(lengths)):
         # Begin and end of each draw in the stream of all tokens, and the number of rows that it touches.
         ends = offset + np.cumsum(lengths[chunk], dtype=np.int64)
         begins = np.concatenate(([offset], ends[:-1]))

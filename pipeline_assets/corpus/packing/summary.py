@@ -18,7 +18,9 @@ def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
-    by_source = {source: source_counts | _cuts(source_counts) for source, source_counts in counts["by_source"].items()}
+    by_source = {
+        source: source_counts | _count_cuts(source_counts) for source, source_counts in counts["by_source"].items()
+    }
     license_tokens = sum((Counter(summary["license_tokens"]) for summary in by_source.values()), Counter[str]())
     cut_documents = sum(summary["cut_documents"] for summary in by_source.values())
     return {
@@ -35,7 +37,7 @@ def summarize_packed(packed: Artifact) -> dict[str, Any]:
     }
 
 
-def _cuts(counts: Mapping[str, Any]) -> dict[str, int | str]:
+def _count_cuts(counts: Mapping[str, Any]) -> dict[str, int | str]:
     cut = counts["cut"] + counts["longer_than_a_row"]
     return {"cut_documents": cut, "cut_share": format_ratio(cut, counts["drawn"])}
 

@@ -49,14 +49,14 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
     return count_rows
 
 
-def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible: int) -> UsageError:
+def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible_rows: int) -> UsageError:
     """Return an error that names the source with too few tokens, and suggests fixes.
 
     No source is named if there are several, and all reach their caps at the same budget.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
-    fixes = [f"request at most {possible:,} rows"]
-    if not possible:
+    fixes = [f"request at most {possible_rows:,} rows"]
+    if not possible_rows:
         fixes = [f"lower `pack.seq_len`: the available tokens do not fill a row of {recipe.seq_len:,}"]
     available, is_only = sum(source.max_tokens for source in mixture.sources), len(mixture.sources) == 1
     # Without weights in the recipe, a higher cap of one source would also raise its weight.
@@ -75,7 +75,7 @@ def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: in
     )
     if available >= requested_tokens and not is_only:
         fixes.append(f"lower its weight to at most {_round_down(source.max_tokens / requested_tokens)}")
-    elif available >= recipe.seq_len and not is_only and not possible:
+    elif available >= recipe.seq_len and not is_only and not possible_rows:
         fixes.append("lower its weight and request fewer rows")
     return UsageError(what, RecipeKey("pack.num_seqs"), ", or ".join([*fixes, "raise its max_epochs"]))
 

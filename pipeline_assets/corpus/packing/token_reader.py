@@ -32,10 +32,10 @@ class TokenReader:
     def __exit__(self, *failure: object) -> None:
         self._file.close()
 
-    def read_document(self, document: int, target: memoryview) -> None:
-        """Read the ids of a document into `target`, which has exactly their size."""
-        self._read(target, int(self._table.starts[document]))
-        self._verify(target, document)
+    def read_document(self, document: int, buffer: memoryview) -> None:
+        """Read the ids of a document into `buffer`, which has exactly their size."""
+        self._read(buffer, int(self._table.starts[document]))
+        self._verify(buffer, document)
 
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of up to 1 Mi ids.
@@ -61,9 +61,9 @@ class TokenReader:
             yield ids[max(start - begin, 0) : stop - begin]
             first = after
 
-    def _read(self, target: memoryview, first_token: int) -> None:
+    def _read(self, buffer: memoryview, first_token: int) -> None:
         # `preadv` reads into the rows of a packed set directly; mapping the file would take half as long again.
-        if os.preadv(self._file.fileno(), [target], first_token * TOKEN_DTYPE.itemsize) != len(target):
+        if os.preadv(self._file.fileno(), [buffer], first_token * TOKEN_DTYPE.itemsize) != len(buffer):
             raise self._changed_error("the file of token ids ends early")
 
     def _verify(self, ids: memoryview, document: int) -> None:

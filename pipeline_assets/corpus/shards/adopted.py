@@ -14,19 +14,26 @@ from pipeline_assets.spine.staging import StagingDir
 
 
 def adopt_shards(
-    staging: StagingDir, earlier: Artifact, corpora: tuple[Artifact, Artifact], source: str, tokenizer: TokenizerFile
+    staging: StagingDir,
+    earlier_shards: Artifact,
+    corpora: tuple[Artifact, Artifact],
+    source: str,
+    tokenizer: TokenizerFile,
 ) -> BuildResult | None:
     """Link an earlier version's token shards of a source, if new ones would be equal.
 
-    `earlier` are token shards with the same stage version and recipe. `corpora` has the corpus that they were built
-    from, and the new corpus; only the manifests of both are read. Return None if a file of `earlier` is damaged. Return
-    None also if new token shards may differ, because documents, their division into shards, or the tokenizer differ.
+    `earlier_shards` have the same stage version and recipe. `corpora` has the corpus that they were built from, and the
+    new corpus; only the manifests of both are read. Return None if an earlier file is damaged, or if new token shards
+    may differ, because documents, their division into shards, or the tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpora)
-    if before != now or earlier.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
+    if before != now or earlier_shards.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
-    linked, lost = link_content(staging, earlier), read_losses(earlier.manifest)
-    facts = {"taken_over_digest": earlier.manifest.digest, **({} if lost is None else losses_to_provenance(lost))}
+    linked, lost = link_content(staging, earlier_shards), read_losses(earlier_shards.manifest)
+    facts = {
+        "taken_over_digest": earlier_shards.manifest.digest,
+        **({} if lost is None else losses_to_provenance(lost)),
+    }
     return linked and replace(linked, provenance={**linked.provenance, **facts})
 
 

@@ -19,15 +19,15 @@ Content = dict[str, Any]
 JSON_FORMAT: MetadataFile[Content] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, Content)
 
 
-def mixture_page(recipes: Sequence[Content], exported: Path, licences: LicenceTable) -> str:
+def mixture_page(recipes: Sequence[Content], exports_folder: Path, licences: LicenceTable) -> str:
     """Return the page on all mixtures, as Markdown.
 
-    The folder `exported` has a subfolder for each built mixture, with recipe, `tokenizer.json` and `inventory.json`.
+    `exports_folder` has a subfolder for each built mixture, with recipe, `tokenizer.json` and `inventory.json`.
     """
     lines = [_PAGE_HEAD]
     for recipe in recipes:
         lines += [f"## {escape(recipe['name'])}", "", *_recipe_lines(recipe, licences), ""]
-    for folder in sorted(path.parent for path in exported.glob("*/inventory.json")):
+    for folder in sorted(path.parent for path in exports_folder.glob("*/inventory.json")):
         lines += [f"## {escape(folder.name)}, as built", ""]
         recipe = read_yaml(folder / f"{folder.name}.yaml")
         lines += [*_recipe_lines(recipe, licences), *_build_lines(folder), ""]

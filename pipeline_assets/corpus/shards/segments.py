@@ -25,7 +25,7 @@ from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
-_WHERE = RecipeKey("segments")
+_SEGMENTS_KEY = RecipeKey("segments")
 
 
 class ShardRows(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class _SegmentsFile(msgspec.Struct, frozen=True):
     segments: tuple[TrainingSegment, ...]
 
 
-_FORMAT: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
+_SEGMENTS_FORMAT: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
 
 
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
@@ -91,7 +91,8 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
     try:
         check_compatible(opened)
     except ValueError as error:
-        raise UsageError(str(error), _WHERE, "choose corpora with equal row lengths, dtypes and tokenizers") from None
+        fix = "choose corpora with equal row lengths, dtypes and tokenizers"
+        raise UsageError(str(error), _SEGMENTS_KEY, fix) from None
     seq_len = next(iter(opened.values())).seq_len
     sha256 = {name: {file.path: file.sha256 for file in corpus.manifest.storage} for name, corpus in corpora.items()}
     used, segments, stop = dict.fromkeys(opened, 0), list[TrainingSegment](), 0
@@ -99,7 +100,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
         start, rows = stop, section.tokens // seq_len
         if not rows:
             what = f"segment {section.name} has {section.tokens:,} tokens, fewer than a row of {seq_len:,}"
-            raise UsageError(what, _WHERE, "request at least one row")
+            raise UsageError(what, _SEGMENTS_KEY, "request at least one row")
         if rows * seq_len < section.tokens:
             logger.info("segment %s: %d tokens, %d in whole rows", section.name, section.tokens, rows * seq_len)
         by_corpus = {}
@@ -121,29 +122,29 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 
 
 def _next_rows(
-    section: SegmentSection, rows: int, corpora: Mapping[str, TokenShards], used: dict[str, int]
+    section: SegmentSection, row_count: int, corpora: Mapping[str, TokenShards], used_rows: dict[str, int]
 ) -> dict[str, tuple[int, int]]:
     """Return the next unused rows for a segment, as ranges by corpus.
 
-    `used` has the number of used rows by corpus, and is updated.
+    `used_rows` has the number of used rows by corpus, and is updated.
     """
     names = sorted(section.weights)
     for name in names:
         if name not in corpora:
             what = f"segment {section.name} names the unknown corpus {name}"
-            raise UsageError(what, _WHERE, f"known corpora: {', '.join(corpora)}")
+            raise UsageError(what, _SEGMENTS_KEY, f"known corpora: {', '.join(corpora)}")
     ranges = {}
-    for name, share in zip(names, apportion([Fraction(section.weights[n]) for n in names], rows), strict=True):
-        seq_len, unused = corpora[name].seq_len, len(corpora[name]) - used[name]
+    for name, share in zip(names, apportion([Fraction(section.weights[n]) for n in names], row_count), strict=True):
+        seq_len, unused = corpora[name].seq_len, len(corpora[name]) - used_rows[name]
         if share > unused:
             what = (
                 f"segment {section.name} needs {share * seq_len:,} tokens of {name}, "
                 f"and only {unused * seq_len:,} are unused"
             )
-            raise UsageError(what, _WHERE, f"request fewer tokens, or give {name} less weight")
+            raise UsageError(what, _SEGMENTS_KEY, f"request fewer tokens, or give {name} less weight")
         if share:
-            ranges[name] = used[name], used[name] + share
-            used[name] += share
+            ranges[name] = used_rows[name], used_rows[name] + share
+            used_rows[name] += share
     return ranges
 
 
@@ -190,7 +191,7 @@ def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None)
     """
     artifact = open_artifact(Path(folder))
     path = artifact.path(SEGMENTS_JSON)
-    content = _FORMAT.read(path)
+    content = _SEGMENTS_FORMAT.read(path)
     for segment in content.segments:
         if canonical_sha256(msgspec.to_builtins(segment.corpora)) != segment.sha256:
             raise InputError(f"digest of segment {segment.name} does not match its rows", path, REBUILD)

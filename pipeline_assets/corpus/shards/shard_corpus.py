@@ -139,11 +139,11 @@ class TokenRange(NamedTuple):
 
 @dataclass(frozen=True)
 class TokenShardPlan:
-    """Plan of a token shard of shape (rows, seq_len): pieces of the stream, in order."""
+    """Plan of a token shard of shape (rows, seq_len), cut from ranges of the stream."""
 
     name: str
     shape: tuple[int, int]
-    pieces: tuple[TokenRange, ...]
+    token_ranges: tuple[TokenRange, ...]
     rows: int = 0
 
     @property
@@ -163,8 +163,10 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         parts = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        pieces = tuple(TokenRange(part, low - start, high - start) for part, start, (low, high) in parts if low < high)
-        shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), pieces))
+        token_ranges = tuple(
+            TokenRange(part, low - start, high - start) for part, start, (low, high) in parts if low < high
+        )
+        shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), token_ranges))
     return shards
 
 
@@ -176,7 +178,7 @@ def write_shard(
     stored = np.dtype(dtype).newbyteorder("<")
     with DurableFile(folder.path(shard.path)) as file:
         write_npy_header(file, stored.str, shard.shape)
-        for ids in _blocks(shard.pieces):
+        for ids in _read_ranges(shard.token_ranges):
             wrong = (ids < 0) | (ids >= vocabulary_size)
             if wrong.any():
                 what = f"tokenizer returned id {ids[wrong.argmax()]:,}, but its vocabulary has {vocabulary_size:,}"
@@ -187,10 +189,10 @@ def write_shard(
     )
 
 
-def _blocks(pieces: Sequence[TokenRange]) -> Iterator[NDArray[np.int32]]:
-    for piece in pieces:
-        with TokenReader(piece.shard) as reader:
-            yield from reader.read_blocks(piece.start, piece.stop)
+def _read_ranges(token_ranges: Sequence[TokenRange]) -> Iterator[NDArray[np.int32]]:
+    for token_range in token_ranges:
+        with TokenReader(token_range.shard) as reader:
+            yield from reader.read_blocks(token_range.start, token_range.stop)
 
 
 @dataclass
@@ -204,7 +206,7 @@ class ShardedDocuments:
         license_tokens: Number of tokens in the rows, by licence.
     """
 
-    encoded: Sequence[EncodedShard]
+    encoded_shards: Sequence[EncodedShard]
     tokens: int
     documents: int = 0
     cut_documents: int = 0
@@ -213,7 +215,7 @@ class ShardedDocuments:
     def tables(self) -> Iterator[pa.Table]:
         """Yield a table of documents.parquet for each Document shard, in order."""
         first = 0
-        for shard in self.encoded:
+        for shard in self.encoded_shards:
             table = shard.table
             starts = first + table.starts
             first += int(table.tokens.sum(dtype=np.int64))

@@ -30,19 +30,19 @@ _NO_CARD = "The dataset has no card at this commit.\n"
 
 def add_source_notes(
     staging: StagingDir,
-    content: BuildResult,
+    row_build: BuildResult,
     source: HubSource | FileSource,
-    raw: Manifest,
+    raw_pin: Manifest,
     licences: LicenceTable,
     hub: HubFiles | None,
 ) -> BuildResult:
-    """Write the notes of a source, and add them to `content`, the build of its rows.
+    """Write the notes of a source, and add them to the build of its rows.
 
-    The counts get `licences`, with documents and bytes of text by licence tag. `raw` is the manifest that lists the
+    The counts get `licences`, with documents and bytes of text by licence tag. `raw_pin` is the manifest that lists the
     source's files. `hub` is needed only for hub datasets.
     """
     documents, text_bytes = Counter[str](), Counter[str]()
-    for file in content.files:
+    for file in row_build.files:
         if file.path.startswith(f"{SHARDS_FOLDER}/"):
             for document in read_structs(staging.path(file.path), LicensedText):
                 documents[document.license_tag] += 1
@@ -52,32 +52,33 @@ def add_source_notes(
     if isinstance(source, HubSource) and hub is not None:
         card = read_card(hub, source.dataset, source.revision) or _NO_CARD
         files.append(staging.write(CARD_FILE, card.encode()))
-    readme = staging.write(README_FILE, _readme(source, raw, content, license_counts, licences).encode())
+    readme = staging.write(README_FILE, _readme(source, raw_pin, row_build, license_counts, licences).encode())
     return replace(
-        content,
-        files=[*content.files, *files],
-        counts={**content.counts, "licences": license_counts},
-        labels=[*content.labels, readme],
+        row_build,
+        files=[*row_build.files, *files],
+        counts={**row_build.counts, "licences": license_counts},
+        labels=[*row_build.labels, readme],
     )
 
 
 def _readme(
     source: HubSource | FileSource,
-    raw: Manifest,
-    content: BuildResult,
+    raw_pin: Manifest,
+    row_build: BuildResult,
     license_counts: Mapping[str, Mapping[str, int]],
     licences: LicenceTable,
 ) -> str:
-    ledger, facts = content.counts["ledger"], [("retrieved", str(raw.provenance["started_at_utc"])[:10])]
+    ledger, facts = row_build.counts["ledger"], [("retrieved", str(raw_pin.provenance["started_at_utc"])[:10])]
     if isinstance(source, HubSource):
         facts = [("dataset", source.dataset), ("revision", source.revision), ("URL", _hub_url(source)), *facts]
     facts += [(name, text) for name in _SOURCE_KEYS if (text := _format_value(source.content().get(name)))]
-    files = sum(1 for entry in raw.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
+    files = sum(1 for entry in raw_pin.identity.inputs if not isinstance(source, HubSource) or "row_groups" in entry)
     lines = [
         f"# {escape(source.source)}",
         "",
         f"Rows of {files:,} file{'s' * (files != 1)} as Documents, a line each, in `shards/`: "
-        f"{content.counts['documents']:,} of {ledger['in']:,} rows, {content.counts['text_bytes']:,} bytes of text. "
+        f"{row_build.counts['documents']:,} of {ledger['in']:,} rows, "
+        f"{row_build.counts['text_bytes']:,} bytes of text. "
         f"{describe_redistribution(license_counts, licences)}",
         "",
         *markdown_table(["", ""], [(name, code(value)) for name, value in facts]),

@@ -37,13 +37,13 @@ class ShardFile:
 
     Attributes:
         offset: Byte position of the first token.
-        identity: Device, inode, and modification time in nanoseconds, to detect that the file was replaced.
+        file_state: Device, inode, and modification time in nanoseconds, to detect that the file was replaced.
     """
 
     path: str
     rows: int
     offset: int
-    identity: tuple[int, int, int]
+    file_state: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class TokenShards:
         tokens: NDArray[Any] = self.map_file(number)[row - self.first_rows[number]]
         return tokens
 
-    def map_file(self, number: int) -> NDArray[Any]:
+    def map_file(self, file_number: int) -> NDArray[Any]:
         """Map one file, and return a view of its rows, shape (rows, seq_len)."""
-        return _map_shard(self.folder, self.files[number], self.dtype, self.seq_len)
+        return _map_shard(self.folder, self.files[file_number], self.dtype, self.seq_len)
 
     def document_entries_in_row(self, row: int) -> list[dict[str, Any]]:
         """Return the entries of documents.parquet on the documents in a row, in order.
@@ -98,10 +98,11 @@ class TokenShards:
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
         low = max(0, int(np.searchsorted(self._group_starts, begin, "right")) - 1)
         high = int(np.searchsorted(self._group_starts, end))
-        lines = [line for group in range(low, high) for line in _lines_in(self._row_group(group), begin, end)]
-        if sum(min(line["start"] + line["tokens"], end) - max(line["start"], begin) for line in lines) != self.seq_len:
+        entries = [entry for group in range(low, high) for entry in _entries_in(self._row_group(group), begin, end)]
+        covered = (min(entry["start"] + entry["tokens"], end) - max(entry["start"], begin) for entry in entries)
+        if sum(covered) != self.seq_len:
             raise InputError(f"lines do not cover row {row:,}", self.folder / DOCUMENTS_FILE, _FIX)
-        return lines
+        return entries
 
     @cached_property
     def _group_starts(self) -> NDArray[np.int64]:
@@ -142,33 +143,33 @@ def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
         raise InputError("folder not found", folder, _FOLDER_FIX) from None
 
 
-def _token_shards(opened: PinnedFolder, digest: str | None) -> TokenShards:
-    if opened.size(MANIFEST_FILE) is None:
-        raise InputError("no sealed artifact found (manifest.json is missing)", opened.path, _FOLDER_FIX)
-    manifest = read_sealed_manifest(opened)
+def _token_shards(pinned_folder: PinnedFolder, digest: str | None) -> TokenShards:
+    if pinned_folder.size(MANIFEST_FILE) is None:
+        raise InputError("no sealed artifact found (manifest.json is missing)", pinned_folder.path, _FOLDER_FIX)
+    manifest = read_sealed_manifest(pinned_folder)
     if digest is not None and manifest.digest != digest:
-        raise RetryableError("set was replaced since it was opened", opened.path, _REOPEN_HINT)
+        raise RetryableError("set was replaced since it was opened", pinned_folder.path, _REOPEN_HINT)
     shard_files = [file for file in manifest.identity.files if file.path.endswith(SHARD_SUFFIX)]
     decisions = manifest.identity.decisions
     if not shard_files or "seq_len" not in decisions:
-        raise InputError(f"expected token shards, got {manifest.kind}", opened.path, _FOLDER_FIX)
+        raise InputError(f"expected token shards, got {manifest.kind}", pinned_folder.path, _FOLDER_FIX)
     dtype, seq_len = np.dtype(decisions["dtype"]).newbyteorder("<"), decisions["seq_len"]
     return TokenShards(
-        folder=opened.path,
+        folder=pinned_folder.path,
         digest=manifest.digest,
         dtype=dtype,
         seq_len=seq_len,
         eos=decisions["end_of_document"],
         vocabulary_size=decisions["vocabulary_size"],
         tokenizer_sha256=decisions["tokenizer_sha256"],
-        files=tuple(_shard_file(opened, file, dtype, seq_len) for file in shard_files),
+        files=tuple(_shard_file(pinned_folder, file, dtype, seq_len) for file in shard_files),
     )
 
 
-def _shard_file(opened: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
-    with opened.open(entry.path) as file:
-        header = read_shard_header(file, opened.path / entry.path, (entry.rows, seq_len), dtype)
-        return ShardFile(entry.path, entry.rows, header.offset, _identity(os.fstat(file.fileno())))
+def _shard_file(pinned_folder: PinnedFolder, entry: FileContent, dtype: np.dtype[Any], seq_len: int) -> ShardFile:
+    with pinned_folder.open(entry.path) as file:
+        header = read_shard_header(file, pinned_folder.path / entry.path, (entry.rows, seq_len), dtype)
+        return ShardFile(entry.path, entry.rows, header.offset, _file_state(os.fstat(file.fileno())))
 
 
 def read_shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int], dtype: np.dtype[Any]) -> NpyHeader:
@@ -184,7 +185,7 @@ def read_shard_header(file: BinaryIO, where: Path, shape: tuple[int | None, int]
     return header
 
 
-def _identity(stat: os.stat_result) -> tuple[int, int, int]:
+def _file_state(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns
 
 
@@ -192,18 +193,18 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int]:
 def _map_shard(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int) -> NDArray[Any]:
     try:
         with open(folder / file.path, "rb") as opened:
-            if _identity(os.fstat(opened.fileno())) != file.identity:
+            if _file_state(os.fstat(opened.fileno())) != file.file_state:
                 raise replaced_error(folder, _REOPEN_HINT)
             return np.asarray(np.memmap(opened, dtype, "r", file.offset, (file.rows, seq_len)))
     except FileNotFoundError:
         raise replaced_error(folder, _REOPEN_HINT) from None
 
 
-def _lines_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
+def _entries_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
     """Return the entries on documents with tokens in [begin, end) of the stream."""
     from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 
     starts = to_numpy(documents["start"])
     low, high = max(0, int(np.searchsorted(starts, begin, "right")) - 1), int(np.searchsorted(starts, end))
-    lines: list[dict[str, Any]] = documents.slice(low, high - low).to_pylist()
-    return [line for line in lines if line["start"] + line["tokens"] > begin]
+    entries: list[dict[str, Any]] = documents.slice(low, high - low).to_pylist()
+    return [entry for entry in entries if entry["start"] + entry["tokens"] > begin]

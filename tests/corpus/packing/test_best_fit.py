@@ -10,7 +10,7 @@ from pipeline_assets.corpus.packing.strategies import (
     assign_rows,
     count_best_fit_rows,
     count_pieces,
-    draws_of_whole_rows,
+    find_whole_row_draws,
     order_by_remainder,
 )
 from pipeline_assets.corpus.packing.strategies import best_fit_rows as packed_rows
@@ -30,7 +30,7 @@ def test_each_piece_is_where_looking_at_every_row_would_place_it(lengths: list[i
     assert {piece.draw.document: row for row, pieces in enumerate(shared) for piece in pieces} == {
         number: row_of[number] for number, length in enumerate(lengths) if length % seq_len
     }
-    assert draws_of_whole_rows(documents, seq_len).tolist() == [row[0].draw.document for row in whole]
+    assert find_whole_row_draws(documents, seq_len).tolist() == [row[0].draw.document for row in whole]
 
 
 @given(LENGTHS, st.integers(2, 33))

@@ -260,10 +260,10 @@ def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int
 
     stream = [(str(run), token) for run, length in enumerate(lengths) for token in range(length)]
     told = [
-        [(piece.shard.path, token) for piece in shard.pieces for token in range(piece.start, piece.stop)]
+        [(piece.shard.path, token) for piece in shard.token_ranges for token in range(piece.start, piece.stop)]
         for shard in shards
     ]
     assert [len(tokens) for tokens in told] == [shard.shape[0] * seq_len for shard in shards]
     assert [token for tokens in told for token in tokens] == stream[: rows * seq_len]
-    assert all(piece.start < piece.stop for shard in shards for piece in shard.pieces)
+    assert all(piece.start < piece.stop for shard in shards for piece in shard.token_ranges)
     assert [shard.shape[0] for shard in shards[:-1]] == [per] * (len(shards) - 1)
