@@ -63,7 +63,7 @@ def uses_chat_template(template: str | None) -> bool:
 def format_loss_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
     """Format the `loss_rule` of a text.
 
-    `counted_messages` has the indices of the messages that count in the loss.
+    `counted_messages` has the indexes of the messages that count in the loss.
     """
     marks = [SPAN_RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):

@@ -47,7 +47,7 @@ def render_chat(
     once gets them one by one, each before its reply.
 
     Returns:
-        The text with its messages, its tokens, and the indices of the messages in it that count in the loss.
+        The text with its messages, its tokens, and the indexes of the messages in it that count in the loss.
 
     Raises:
         Refusal: A message or tool has a control token, the template fails, or the mask cannot be proved.
@@ -101,8 +101,7 @@ def _move_replies_behind_calls(
 ) -> list[int]:
     """Reorder `indexes` so that the first reply to a call directly follows the call.
 
-    `indexes` are indices in `messages`. `calls_by_reply` has the index of the call that a reply answers, by the index
-    of the reply.
+    All numbers are indexes in `messages`. `calls_by_reply` maps replies to the calls that they answer.
     """
     ordered, rest = list[int](), list(indexes)
     while rest:
@@ -123,7 +122,7 @@ def _render_and_locate(
     marks_blanks: bool,
     calls_by_reply: Mapping[int, int],
 ) -> tuple[ParsedText, list[int]]:
-    """Render a conversation; return its text, and message indices in text order."""
+    """Render a conversation; return its text, and message indexes in text order."""
 
     def render(contents: Sequence[Any]) -> str:
         """Render the messages with `contents` as their contents or call arguments."""
@@ -175,15 +174,15 @@ def _decode_arguments(content: str) -> JsonValue:
     return value if isinstance(value, dict) else content
 
 
-def _make_mark(number: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
+def _make_mark(index: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
     """Return the mark for a message's content, or `value` itself if it gets no mark.
 
     Empty texts are never marked; blank texts and empty objects only if `marks_blanks`.
     """
     if isinstance(value, dict) and (value or marks_blanks):
-        a, b, c, d = (f"Zq{number}{part}Zq" for part in "abcd")
+        a, b, c, d = (f"Zq{index}{part}Zq" for part in "abcd")
         return {a: b, c: d}
-    return f"Zq{number}Zq" if value and (marks_blanks or str(value).strip()) else value
+    return f"Zq{index}Zq" if value and (marks_blanks or str(value).strip()) else value
 
 
 def _find_messages(

@@ -120,7 +120,7 @@ def load_template(files: ChatFiles) -> ChatTemplate:
 
 
 def _read_sources(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Return template sources by name, from files or else from the tokenizer's config."""
+    """Return template sources by name, from Jinja files or else from JSON files."""
     files = {path.stem: path for path in sorted((folder / MORE_TEMPLATES_FOLDER).glob("*.jinja"))}
     files |= {"default": folder / TEMPLATE_FILE} if (folder / TEMPLATE_FILE).is_file() else {}
     if files:

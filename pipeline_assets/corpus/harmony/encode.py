@@ -148,7 +148,7 @@ class AssistantTurns:
 
     @property
     def rule(self) -> str:
-        """Name and version of the loss mode, and chosen indices; see `AssistantAll.rule`."""
+        """Name and version of the loss mode, and chosen indexes; see `AssistantAll.rule`."""
         return f"{self.rule_prefix}{','.join(map(str, self.message_indexes))}"
 
     @classmethod
@@ -188,7 +188,7 @@ def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
 
 
 def loss_message_indexes(parsed: ParsedText, loss_mode: LossMode) -> list[int]:
-    """Return the indices of the messages whose bodies count in the loss, ascending.
+    """Return the indexes of the messages whose bodies count in the loss, ascending.
 
     Raises:
         ValueError: An index of `AssistantTurns` is not an assistant message of the text.

@@ -52,15 +52,15 @@ class _MessageReader:
         counts: Counts of the row, by key:
             `replies_matched_by_HOW`: replies of tools, where HOW is a `MatchedBy`.
             `message_fields_unread`: keys of messages that have a value but no place in Harmony.
-            `unread_message_keys/ROLE.KEY`: the same keys by name, and unread keys of text parts.
+            `unread_message_keys/ROLE.KEY`: the same keys by name, and other unread keys, such as those of text parts.
             `messages_as_json`: contents and reasoning that became JSON.
             `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags.
             `think_tags/unpaired`: assistant messages whose tags do not pair up.
             `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their content,
             although the latest user message ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
-        owners: For each message that `read` returned, the index of its source message in the row; empty for a proof
-            without messages.
+        source_indexes: For each message that `read` returned, the index of its source message in the row; empty for a
+            proof without messages.
     """
 
     def __init__(self, rules: RowsRecipe) -> None:
@@ -70,20 +70,21 @@ class _MessageReader:
         self.calls = OpenCalls()
         self.counts: Counter[str] = Counter()
         self.roles: list[str] = []
-        self.owners: list[int] = []
+        self.source_indexes: list[int] = []
         self._requests_tags = False
 
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        The system message of the recipe comes first, if it has one. A developer message follows if the row has
-        tools, or begins with a system message that has text; that text becomes the instructions. Later system messages
-        become developer messages in place; empty ones are omitted. Reasoning becomes a message on the analysis channel,
-        before the text or calls that follow from it; blank reasoning is omitted. An answer is on the final channel.
-        Text before calls in the same message is on the commentary channel, like the calls; empty text is omitted. Every
-        other text is unchanged, even if blank or empty. A user or assistant message with absent or null content and
-        without calls makes the row a reject. `read_text` explains other content, `ThinkTags` the treatment of `<think>`
-        blocks, and `read_formalisation` a proof without messages.
+        1. The system message of the recipe comes first, if it has one.
+        2. A developer message follows if the row has tools, or if its first message is a system message with text. That
+           text becomes the instructions. Later system messages become developer messages, unless they are empty.
+        3. Reasoning becomes a message on the analysis channel, unless it is blank. Calls are on the commentary channel,
+           and so is text before calls in the same message, unless it is empty. Other text of the assistant is on the
+           final channel, even if blank or empty.
+
+        A user or assistant message with absent or null content and without calls makes the row a reject. See also
+        `read_text` (other content), `ThinkTags` (`<think>` blocks) and `read_formalisation` (a proof without messages).
         """
         raw_messages = row.get("messages")
         if not has_value(raw_messages):
@@ -96,7 +97,7 @@ class _MessageReader:
         has_instructions = isinstance(first, dict) and first.get("role") in _SYSTEM_ROLES
         instructions = self._read_content(first) if isinstance(first, dict) and has_instructions else ""
         messages = _opening_messages(instructions or None, tools, self._rules)
-        self.owners = [0] * len(messages)
+        self.source_indexes = [0] * len(messages)
         for number, message in enumerate(raw_messages):
             if not isinstance(message, dict):
                 raise RowFault(RowReason.MALFORMED_MESSAGE, f"message {number} is {type(message).__name__}")
@@ -120,7 +121,7 @@ class _MessageReader:
             self.roles.append(str(role))
             if number > 0 or not has_instructions:
                 messages += self._read_message(role, message)
-                self.owners += [number] * (len(messages) - len(self.owners))
+                self.source_indexes += [number] * (len(messages) - len(self.source_indexes))
                 if has_value(message.get("tool_calls")):
                     self.calls.reserve(_following_replies(raw_messages, number + 1))
         return messages
@@ -247,7 +248,7 @@ def row_text(
     `text` that is not valid Harmony is returned as it is, and `RowText.refusal` has the reason. Raise Refusal if the
     row cannot be used.
     """
-    text, declared = row.get("text"), None if tools is None else tools.parameters
+    text, declared = row.get("text"), None if tools is None else tools.parameter_schemas
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template
     if is_from_text_column := has_value(text):
         if not isinstance(text, str):
@@ -264,8 +265,8 @@ def row_text(
         messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
         counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat_template is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
-        owners = [*range(len(messages))]
-        kept = owners[int(has_system) :]
+        source_indexes = [*range(len(messages))]
+        kept = source_indexes[int(has_system) :]
     else:
         reader = _MessageReader(rules)
         messages = reader.read(row, tools, domain)
@@ -273,14 +274,16 @@ def row_text(
         if rules.restore_latex:
             messages = [restore_latex(message, counts) for message in messages]
         kept = encode.rendered_indexes(messages, rules.analysis)
-        owners, declared = reader.owners, declared or {}
+        source_indexes, declared = reader.source_indexes, declared or {}
     turns, tokens, loss = read_train_turns(row, roles, counts), None, rules.loss_mode
 
     def choose_loss_mode(parsed: ParsedText, numbers: Sequence[int]) -> encode.LossMode:
         if not turns:
             return rules.loss_mode
         counting = encode.loss_message_indexes(parsed, rules.loss_mode)
-        return encode.AssistantTurns(tuple(number for number in counting if turns[owners[kept[numbers[number]]]]))
+        return encode.AssistantTurns(
+            tuple(number for number in counting if turns[source_indexes[kept[numbers[number]]]])
+        )
 
     if chat_template is not None:
         declared_tools = None if is_from_text_column else read_tools(row)

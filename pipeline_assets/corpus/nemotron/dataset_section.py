@@ -129,7 +129,7 @@ class DatasetSection(SplitSource):
     Attributes:
         subset: Configuration stored as the subset of the rows. None stores the configuration that the card names for
             the split, or `default` if the card names no configuration.
-        domain: Domain of the rows; None to look the dataset up in `DOMAINS`, which has six known datasets.
+        domain: Domain of the rows; None to look the dataset up in `DOMAINS`.
         reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
         generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
         prompts: Seed sets of the prompts that the publisher withheld.
@@ -150,7 +150,7 @@ class DatasetSection(SplitSource):
         return self.domain or known_domain(self.dataset)
 
     def output_content(self, split: str) -> dict[str, Any]:
-        """Return the settings of the section that affect the rows of a split."""
+        """Return the section's settings for a split, as stored in the recipe of its rows."""
         known = {"generated_by": self.generated_by, "prompts": [seeds.text for seeds, _ in self.seed_splits()]}
         effort = self.reasoning_effort.get(split)
         content = {"subset": self.subset, "domain": self.effective_domain, "reasoning_effort": effort}

@@ -39,7 +39,7 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
 _encoder = msgspec.json.Encoder()
-_NEAR = "near_duplicate"
+_NEAR_DUPLICATE = "near_duplicate"
 _SUMMED_COLUMNS = {"tokens": "stats_tokens", "completion_tokens": "stats_completion_tokens"}
 
 
@@ -101,14 +101,14 @@ def deduplicate_split(
     receipts = list(run_stage("deduplicate", work, shards, staging, settings))
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in receipts], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(receipts)
-    totals = {name: counts[name] for name in ("documents", *_SUMMED_COLUMNS, _NEAR)}
+    totals = {name: counts[name] for name in ("documents", *_SUMMED_COLUMNS, _NEAR_DUPLICATE)}
     files = [*(receipt.files[0] for receipt in receipts), dropped]
     return BuildResult(files, {"ledger": Ledger.from_counts(counts).to_json(), **totals}, {})
 
 
-def _shard_number(shard: str) -> str:
+def _shard_number(path: str) -> str:
     """Return the five-digit number that a prompt shard shares with its file of rows."""
-    return Path(shard).name.removesuffix(SUFFIX).rpartition("-")[2]
+    return Path(path).name.removesuffix(SUFFIX).rpartition("-")[2]
 
 
 def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
@@ -121,15 +121,18 @@ def _removed_prompts(decontaminated: Artifact | None) -> Iterator[Reject]:
 
 
 def _write_by_shard(
-    staging: StagingDir, folder_name: str, names: Mapping[str, str], rows: Iterator[tuple[str, msgspec.Struct | Reject]]
+    staging: StagingDir,
+    folder_name: str,
+    shard_numbers: Mapping[str, str],
+    rows: Iterator[tuple[str, msgspec.Struct | Reject]],
 ) -> dict[str, Path]:
     """Write rows to a work file per shard; return the files by shard number.
 
-    `rows` has (shard number, row) pairs, sorted by number. The values of `names` are all shard numbers, in order.
+    `rows` has (shard number, row) pairs, sorted by number; the values of `shard_numbers` are sorted, too.
     """
     waiting = itertools.groupby(rows, key=lambda row: row[0])
     group, paths = next(waiting, None), {}
-    for name in names.values():
+    for name in shard_numbers.values():
         paths[name] = staging.path(f"{WORK_FOLDER}/{folder_name}/{name}{SUFFIX}")
         with JsonlZstWriter(paths[name], level=1) as writer:
             if group is not None and group[0] == name:
@@ -145,7 +148,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
     Near duplicates are tagged and kept, or dropped if `drops_near_duplicates`.
     """
     dropped_name = f"{WORK_FOLDER}/dropped/{shard.name}{SUFFIX}"
-    counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
+    counts: Counter[str] = Counter(rows=0, documents=0, **{_NEAR_DUPLICATE: 0}, **dict.fromkeys(_SUMMED_COLUMNS, 0))
     findings, first = _earlier_decisions(shard), 0
     with (
         StoredParquet(shard.file) as file,
@@ -158,7 +161,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
             is_kept = np.ones(table.num_rows, bool)
             for row in range(table.num_rows):
                 finding = next(findings)
-                counts[_NEAR] += isinstance(finding, Decision)  # tagged rows too
+                counts[_NEAR_DUPLICATE] += isinstance(finding, Decision)  # tagged rows too
                 if finding is None or (isinstance(finding, Decision) and not drops_near_duplicates):
                     tags.append(finding)
                 else:
@@ -178,8 +181,9 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
 def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
-    After the last row, None is yielded without end. The three inputs number rows differently: `dropped` counts all rows
-    of the file, `refused` only rows that are not in `dropped`, and `decided` only rows that are in neither.
+    After the last row, None is yielded without end. The three files of decisions number rows differently:
+    `dropped_file` counts all rows, `contaminated_file` only rows that are not in `dropped_file`, and `decisions_file`
+    only rows that are in neither.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped_file, DropRecord)}
     refused = {row.row: row for row in read_structs(shard.contaminated_file, Reject)}
@@ -195,13 +199,15 @@ def _to_dropped_row(
     if isinstance(finding, DropRecord):
         return finding
     if isinstance(finding, Decision):
-        finding = Reject(shard_path, shard_row, _NEAR, f"{finding.duplicate_of}, similarity {finding.similarity}")
+        finding = Reject(
+            shard_path, shard_row, _NEAR_DUPLICATE, f"{finding.duplicate_of}, similarity {finding.similarity}"
+        )
     file, position, row_id = (table[name][table_row].as_py() for name in ("source_file", "source_row", "id"))
     return DropRecord(file, position, finding.reason, finding.detail, row_id, shard_path, shard_row)
 
 
 def _tag_duplicates(table: pa.Table, decisions: Sequence[Decision | None]) -> pa.Table:
-    """Fill the columns on near duplicates; `decisions` has a decision or None for each row."""
+    """Fill the columns on near duplicates; `decisions` has one entry for each row."""
     values: dict[str, list[Any]] = {
         "quality_is_duplicate": [decision is not None for decision in decisions],
         "quality_duplicate_of": [None if decision is None else decision.duplicate_of for decision in decisions],

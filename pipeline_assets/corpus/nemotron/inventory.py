@@ -12,7 +12,7 @@ from pipeline_assets.corpus.document_shards import REJECTS_FILE
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, write_rows
 from pipeline_assets.corpus.markdown import code, escape_cell, markdown_table
 from pipeline_assets.corpus.nemotron import source_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import find_object_columns, to_json_row
 from pipeline_assets.corpus.nemotron.row_census import COVERAGE_CONDITIONS, TAG_COLUMNS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.splits import detect_format
 from pipeline_assets.corpus.readers.local_parquet import read_local_footer
@@ -147,7 +147,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
         if isinstance(row, Reject):
             rejects.append(row)
         else:
-            census.add_row(row.columns, as_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
+            census.add_row(row.columns, to_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS_FOLDER}/{shard.name}{SUFFIX}"
     reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)

@@ -23,7 +23,7 @@ _MEDIA_TYPE = r"(?:image|audio|video|file|document|media)"
 _MEDIA_PART = re.compile(rf"(?:in|out)put_{_MEDIA_TYPE}|{_MEDIA_TYPE}(?:_(?:url|file|data|embeds))?|inline_data")
 # Results of tools have entries of these types too, such as the files of a folder.
 _AMBIGUOUS_TYPE = re.compile(_MEDIA_TYPE)
-_TAG = re.compile("</?think>")
+_THINK_TAG = re.compile("</?think>")
 
 
 class ThinkTags(StrEnum):
@@ -40,9 +40,9 @@ class ThinkTags(StrEnum):
 
 
 def unread_count_key(owner: str, key: str) -> str:
-    """Return the name of the count for an unread key.
+    """Return the name under which an unread key is counted.
 
-    `owner` has the key: a role such as `assistant`, or a part of its content.
+    `owner` names the object that has the key, such as `assistant` (a message) or `user.content[]` (a part of content).
     """
     short = key[:_MAX_KEY_CHARACTERS]
     return f"{UNREAD_KEYS_COUNT_KEY}/{owner}.{short if short.isprintable() else ascii(short)[1:-1]}"
@@ -144,7 +144,7 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
     """
     parts: list[tuple[bool, str]] = []
     depth = start = 0
-    for tag in _TAG.finditer(content):  # a text ends where the depth rises from 0, a thought where it falls to 0
+    for tag in _THINK_TAG.finditer(content):  # a text ends where the depth rises from 0, a thought where it falls to 0
         is_opening = tag.group() == "<think>"
         if depth == (0 if is_opening else 1):
             text = content[start : tag.start()]
@@ -159,7 +159,7 @@ def split_think_blocks(content: str) -> list[tuple[bool, str]] | None:
 
 
 def count_think_tags(category: str, text: str, counts: Counter[str]) -> None:
-    """Increase the count of texts with `<think>` tags if `text` has such tags.
+    """Count `text` in its category if it has `<think>` tags.
 
     `category` is the text's role, or `analysis`. A text of the category `assistant` whose tags do not pair up also
     counts as `unpaired`.

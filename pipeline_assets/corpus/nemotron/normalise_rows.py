@@ -36,7 +36,7 @@ Encoder = HarmonyEncoder | ChatTemplate
 
 @dataclass(frozen=True)
 class NormalisedRows:
-    """Result for a block: kept rows, rejects (unusable rows), dropped rows, in order.
+    """Kept rows, rejects (unusable rows) and dropped rows of a block, each in order.
 
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.

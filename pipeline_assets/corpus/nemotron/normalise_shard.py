@@ -23,7 +23,7 @@ from pipeline_assets.corpus.formats.parquet import ParquetOutput
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.message_text import THINK_TAGS_COUNT_KEY, UNREAD_KEYS_COUNT_KEY
 from pipeline_assets.corpus.nemotron.normalise_rows import INVALID_HARMONY, Encoder, NormalisedRows, normalise_rows
-from pipeline_assets.corpus.nemotron.parquet_values import as_json_row, find_object_columns
+from pipeline_assets.corpus.nemotron.parquet_values import find_object_columns, to_json_row
 from pipeline_assets.corpus.nemotron.row_census import OTHERS
 from pipeline_assets.corpus.nemotron.row_checks import encoding_faults
 from pipeline_assets.corpus.nemotron.row_values import Row
@@ -137,7 +137,7 @@ def _read_blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | F
                 yield file, block
                 block, characters = [], 0
             if isinstance(row, SourceRow):
-                columns = as_json_row(row.columns, parquet[file]) if file in parquet else row.columns
+                columns = to_json_row(row.columns, parquet[file]) if file in parquet else row.columns
                 block.append((row.position, columns))
                 characters += _estimate_characters(columns)
             else:

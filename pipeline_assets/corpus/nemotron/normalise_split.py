@@ -3,7 +3,7 @@
     data/<split>-00000-of-0000N.parquet   rows, `schema.SCHEMA`, in source order
     <split>__tools_catalog.json           lists of tools by the id in `source_tools_id`
     rejects.jsonl.zst                     unusable rows with reasons
-    dropped.jsonl.zst                     rows that the recipe drops, in the same form
+    dropped.jsonl.zst                     dropped rows with reasons, in the same form
 
 Shards are planned from the files' sizes. Repeated ids are numbered over the whole split, after all shards are written,
 and only shards that contain a repeat are rewritten. The number of workers and interruptions do not change the bytes.
@@ -167,7 +167,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
 
 
 def _nested_counts(counts: Mapping[str, int], key: str) -> dict[str, int]:
-    """Return the counts with names `KIND/NAME` for one kind, by NAME."""
+    """Return the counts with names `KEY/NAME`, by NAME."""
     return {name.removeprefix(f"{key}/"): count for name, count in counts.items() if name.startswith(f"{key}/")}
 
 

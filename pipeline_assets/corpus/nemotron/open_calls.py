@@ -62,12 +62,12 @@ class OpenCalls:
         return messages
 
     def reserve(self, replies: Iterable[Row]) -> None:
-        """Reserve the calls that `replies` name; drop the reservations before."""
+        """Reserve the calls that `replies` name; drop all earlier reservations."""
         claims = (self._claimed_key(reply.get("tool_call_id"), reply.get("name")) for reply in replies)
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the reply's message and its match.
+        """Close the call that a reply answers; return the reply's message and match.
 
         Raise RowFault if the name is not text, or if a reply without a name or known id finds no open call.
         """

@@ -42,24 +42,24 @@ def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
     return columns
 
 
-def as_json_row(row: Mapping[str, Any], object_columns: Iterable[str]) -> dict[str, Any]:
+def to_json_row(row: Mapping[str, Any], object_columns: Iterable[str]) -> dict[str, Any]:
     """Convert a row to JSON values, without nulls in the objects of `object_columns`."""
-    converted: dict[str, Any] = as_json(row)
+    converted: dict[str, Any] = to_json_value(row)
     for column in object_columns:
         converted[column] = _without_nulls(converted[column])
     return converted
 
 
-def as_json(value: Any) -> Any:
+def to_json_value(value: Any) -> Any:
     """Convert a value to JSON types: times, decimals, UUIDs and bytes become text.
 
     Bytes that are not UTF-8 are encoded in base64.
     """
     match value:
         case dict():
-            return {key: item if type(item) in _JSON_TYPES else as_json(item) for key, item in value.items()}
+            return {key: item if type(item) in _JSON_TYPES else to_json_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [item if type(item) in _JSON_TYPES else as_json(item) for item in value]
+            return [item if type(item) in _JSON_TYPES else to_json_value(item) for item in value]
         case datetime.date() | datetime.time():  # a datetime is a date
             return value.isoformat()
         case datetime.timedelta() | Decimal() | uuid.UUID():
@@ -83,15 +83,15 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _has_objects(data_type: pa.DataType) -> bool:
-    return pa.types.is_struct(data_type) or any(_has_objects(field.type) for field in _fields(data_type))
+    return pa.types.is_struct(data_type) or any(_has_objects(field.type) for field in _child_fields(data_type))
 
 
 def _has_objects_in_texts(data_type: pa.DataType) -> bool:
     return any(
         _has_objects(field.type) if field.name in _MESSAGE_TEXT_KEYS else _has_objects_in_texts(field.type)
-        for field in _fields(data_type)
+        for field in _child_fields(data_type)
     )
 
 
-def _fields(data_type: pa.DataType) -> list[pa.Field]:
+def _child_fields(data_type: pa.DataType) -> list[pa.Field]:
     return [data_type.field(index) for index in range(data_type.num_fields)]

@@ -36,12 +36,12 @@ from pipeline_assets.spine.task import Task, run_task
 from pipeline_assets.spine.typed_values import convert
 
 CORRECTNESS_RANGES = ("0", "(0, 0.25]", "(0.25, 0.5]", "(0.5, 0.75]", "(0.75, 1)", "1", "null")
-_UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
+_CORRECTNESS_UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(correctness: float | None) -> str:
-    """Return the range in `CORRECTNESS_RANGES` that contains a share; `null` for None."""
-    return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_UPPER_BOUNDS, correctness)]
+    """Return the range in `CORRECTNESS_RANGES` of a correctness; `null` for None."""
+    return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_CORRECTNESS_UPPER_BOUNDS, correctness)]
 
 
 def length_bucket(tokens: int | None) -> str:
@@ -69,7 +69,7 @@ class PoolSummary(msgspec.Struct, frozen=True):
     shared: dict[str, int]
 
 
-class PoolsSummary(msgspec.Struct, frozen=True):
+class PoolSetSummary(msgspec.Struct, frozen=True):
     """Summary of the pools of one dataset, or of all datasets.
 
     The last four attributes are empty or unset in the summary of all datasets.
@@ -77,7 +77,7 @@ class PoolsSummary(msgspec.Struct, frozen=True):
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
         ledger: Counts of the rows that pools are chosen from.
-        left_out: Pools without rows because no row of the dataset can be in them, with the reason.
+        left_out: Pools without rows because no accepted row has a value in their columns, with the reason.
         empty: Other pools without rows, each with the number of rows that meet each of its conditions.
         correctness_gap: Rows of known correctness in no pool: count, range of correctness and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
@@ -98,15 +98,15 @@ class PoolReport(msgspec.Struct, frozen=True):
     """Contents of `report.json`."""
 
     schema: str
-    total: PoolsSummary
-    datasets: dict[str, PoolsSummary]
+    total: PoolSetSummary
+    datasets: dict[str, PoolSetSummary]
 
 
 _REPORT_FORMAT = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
-    """Return a table row for each pool, with sizes, bars and the most similar pool."""
+    """Return a table row for each pool, with sizes, bars and its largest overlap."""
     pools = _REPORT_FORMAT.read(report.path(REPORT_JSON)).total.pools
     return [
         {
@@ -174,7 +174,7 @@ def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, 
 
 
 def count_bucket(paths_by_pool: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a bucket by pool; the notes are a tally for `PoolsSummary`."""
+    """Count the rows of a bucket by pool; the notes are a tally for `PoolSetSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()

@@ -69,7 +69,7 @@ class SealedPools(RecipeSection):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-def _check_strata(columns: tuple[str, ...]) -> tuple[str, ...]:
+def _check_stratum_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     for name in columns:
         if name not in SCHEMA.names:
             near = difflib.get_close_matches(name, SCHEMA.names, 1)
@@ -77,7 +77,9 @@ def _check_strata(columns: tuple[str, ...]) -> tuple[str, ...]:
     return columns
 
 
-Strata = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_strata)]
+StratumColumns = Annotated[
+    tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_stratum_columns)
+]
 """Columns whose combinations of values get equal shares of rows."""
 
 
@@ -92,7 +94,7 @@ class PoolQuota(RecipeSection):
     """
 
     max_rows: int = pydantic.Field(ge=1)
-    stratify: Strata = ()
+    stratify: StratumColumns = ()
 
 
 class PoolsRecipe(RecipeSection):
@@ -163,7 +165,7 @@ def describe_quotas(recipe: Mapping[str, Any]) -> str:
 
 
 def raise_if_invalid_name(name: str) -> None:
-    """Raise ValueError if a pool's name cannot name a folder and a hub's config."""
+    """Raise ValueError if `name` cannot name a folder and a hub's config."""
     if not _VALID_NAME.fullmatch(name):
         raise ValueError(f"{name!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
@@ -173,9 +175,9 @@ def parse_condition(condition: str) -> "pl.Expr":
     """Parse an SQL condition on a row into a boolean expression of polars.
 
     Raises:
-        ValueError: The condition is not one expression, or too large. Or it has no column, an unknown column (the error
-            suggests a known one), an unsupported operation or an invalid pattern. Or it compares incompatible values,
-            is not boolean, or depends on files, other rows or the clock.
+        ValueError: The condition is not one boolean expression, is too large, uses no column or an unknown one, has an
+            unsupported operation or an invalid pattern, compares incompatible values, or depends on other rows or the
+            clock.
     """
     import polars as pl
 
@@ -207,7 +209,7 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of all conditions that a row of nulls fails."""
+    """Return the columns of the conditions that a row without values does not meet."""
     unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 

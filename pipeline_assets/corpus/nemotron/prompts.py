@@ -39,7 +39,7 @@ from pipeline_assets.spine.ledger import Ledger, dropped_key
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
 
-TEXTS_FOLDER = "texts"
+TEXT_HASHES_FOLDER = "texts"
 _encoder = msgspec.json.Encoder()
 _UNKNOWN_CORRECTNESS = -1.0
 _BATCH_ROWS = 1024
@@ -116,7 +116,7 @@ def gather_prompts(
         prompts.path(file.path)
         for prompts in earlier_prompts
         for file in prompts.manifest.identity.files
-        if file.path.startswith(f"{TEXTS_FOLDER}/")
+        if file.path.startswith(f"{TEXT_HASHES_FOLDER}/")
     ]
     own_texts = [staging.path(receipt.files[0].path) for receipt in hashed]
     repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
@@ -128,7 +128,8 @@ def gather_prompts(
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
     texts = [
-        receipt.files[0].link_as(f"{TEXTS_FOLDER}/{Path(receipt.files[0].path).name}", staging) for receipt in hashed
+        receipt.files[0].link_as(f"{TEXT_HASHES_FOLDER}/{Path(receipt.files[0].path).name}", staging)
+        for receipt in hashed
     ]
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
@@ -138,7 +139,7 @@ def gather_prompts(
 
 def hash_texts(shard: _PromptShard, window: Window, folder: StagingView, rules: PromptRules) -> Receipt:
     """Write hashes of the texts that pass the rules (`IdsWriter`); count these texts."""
-    name, passing = f"{WORK_FOLDER}/{TEXTS_FOLDER}/{shard.name}", 0
+    name, passing = f"{WORK_FOLDER}/{TEXT_HASHES_FOLDER}/{shard.name}", 0
     prefixes = system_prefixes(rules.system)
     with IdsWriter(folder.path(name)) as ids:
         for batch in _read_batches(shard.file, ["text", *_QUALITY_COLUMNS]):
@@ -234,7 +235,7 @@ def _to_document(row: _StoredRow, split: str) -> Document:
 def extract_prompt(row: _StoredRow) -> str:
     """Return the prompt of a row: a proof's formal statement, or the user messages.
 
-    Without a statement, and if the user messages are blank, return the whole text.
+    If a row has no such statement and its user messages are blank, return the whole text.
     """
     statement = row["meta_formal_statement"]
     if row["meta_domain"] == "proof" and statement:

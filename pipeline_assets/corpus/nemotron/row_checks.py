@@ -47,17 +47,17 @@ def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
 
 
 def encoding_faults(
-    batch: pa.RecordBatch, rows: Sequence[int], loss_mode: encode.LossMode, encoder: HarmonyEncoder
+    batch: pa.RecordBatch, row_indexes: Sequence[int], loss_mode: encode.LossMode, encoder: HarmonyEncoder
 ) -> Iterator[tuple[int, str]]:
     """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
     the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule. Only
-    the rows with the indices `rows` are checked, because tiktoken is several times slower than the other steps. Rows
-    that are not valid Harmony are skipped.
+    the rows at `row_indexes` are checked, because tiktoken is several times slower than the other steps. Rows that are
+    not valid Harmony are skipped.
     """
-    sample = batch.take(to_arrow(np.array(rows, np.int64))).to_pylist()
-    for row, values in zip(rows, sample, strict=True):
+    sample = batch.take(to_arrow(np.array(row_indexes, np.int64))).to_pylist()
+    for row, values in zip(row_indexes, sample, strict=True):
         if not values["quality_valid_harmony"]:
             continue
         text = values["text"]
@@ -179,6 +179,7 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -
 
     A value may be in fewer rows than the inventory counted, by at most the number of rows that normalisation dropped or
     rejected. Samples are not compared.
+
     `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
     """
     built = [inventory for inventory in inventories if inventory is not None]

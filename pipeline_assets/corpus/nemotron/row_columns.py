@@ -235,10 +235,10 @@ def _to_texts(value: JsonValue) -> list[str]:
     return [text for text in map(to_text, values) if text is not None]
 
 
-GRAM_TOKENS = 16
+RUN_TOKENS = 16
 # A run is hashed as a polynomial modulo 2**32. The base has the golden ratio's bits (Knuth, TAOCP vol. 3, 6.4) and is
 # odd, so that multiplication is invertible. Its powers 1, 2, 4, 8 join runs of that many tokens.
-_POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(GRAM_TOKENS.bit_length() - 1)]
+_HASH_BASE_POWERS = [np.uint32(pow(0x9E3779B1, 1 << step, 1 << 32)) for step in range(RUN_TOKENS.bit_length() - 1)]
 
 
 def repeated_fraction(ids: NDArray[np.int32]) -> float:
@@ -249,13 +249,13 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
     two different runs count as equal with a probability of 2**-32. n runs form n²/2 pairs, which makes the fraction
     about n / 2**33 too high: 0.0001 for 10⁶ tokens.
     """
-    runs = len(ids) - GRAM_TOKENS + 1
+    runs = len(ids) - RUN_TOKENS + 1
     if runs < 2:
         return 0.0
     hashes = ids.view(np.uint32)
     # At first each token is its own hash. Step k joins two adjacent runs of 2**k tokens:
     # hash(first + second) = hash(first) * base**(2**k) + hash(second). uint32 wraps around, which is the modulus.
-    for step, power in enumerate(_POWERS):
+    for step, power in enumerate(_HASH_BASE_POWERS):
         first = hashes[: -(1 << step)] * power
         first += hashes[1 << step :]
         hashes = first

@@ -71,10 +71,9 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
     """Plan one shard with at most `max_rows` rows, spread evenly over every file.
 
-    Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. The first
-    rows of every piece are read, the same number from each, or one more from the first pieces if the division has a
-    remainder. Rows that a piece lacks are read from later pieces, so the sample is smaller only if the last pieces are
-    short. InputError is raised as by `plan_shards`.
+    Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. Rows are
+    read from the start of each piece: the same number from all, or one more from the first pieces if the division has a
+    remainder. If a piece is too short, later pieces supply the missing rows. Raise InputError as `plan_shards` does.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]

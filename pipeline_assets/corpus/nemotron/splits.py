@@ -55,8 +55,7 @@ class SplitFiles:
 
     Attributes:
         found_by: Source of the split's list of files.
-        left_out: Unread files of the split, such as files of another format: those that are listed for it, and those
-            whose names contain its name.
+        left_out: Unread files, such as files of another format, that are listed for the split or have its name.
         config: Name of the card's config that has the split; None for `default`, or if no config has the split.
     """
 

@@ -8,7 +8,7 @@ import msgspec
 from pipeline_assets.corpus.harmony.message import Message, Role
 from pipeline_assets.corpus.nemotron.row_values import canonical_text
 
-_EQUAL_REPLIES = 2
+_MIN_EQUAL_REPLIES = 2
 
 
 class CallLog:
@@ -33,7 +33,7 @@ class CallLog:
         return len(self.calls) - 1
 
     def add_reply(self, call_index: int | None, content: str) -> None:
-        """Add a reply; `call_index` is the index of its call, or None if it answers none."""
+        """Add a reply; `call_index` is the index of the call it answers, or None."""
         self.answered_calls.append(call_index)
         if call_index is not None:
             self.events.append((call_index, content))
@@ -45,7 +45,7 @@ class CallLog:
         arguments, in any order of keys; other calls may come between them.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
-        if max(calls_by_tool.values(), default=0) <= _EQUAL_REPLIES:
+        if max(calls_by_tool.values(), default=0) <= _MIN_EQUAL_REPLIES:
             return 0
         keys = [(name, _canonical_arguments(arguments)) for name, arguments in self.calls]
         replies: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -54,7 +54,7 @@ class CallLog:
             earlier = replies[keys[call]]
             if content is not None:
                 earlier.append(content)
-            elif len(earlier) >= _EQUAL_REPLIES and earlier[-1] == earlier[-2]:
+            elif len(earlier) >= _MIN_EQUAL_REPLIES and earlier[-1] == earlier[-2]:
                 stalled += 1
         return stalled
 
@@ -70,7 +70,7 @@ def _canonical_arguments(arguments: str) -> str:
 def collect_calls(messages: Iterable[Message]) -> CallLog:
     """Log the calls and replies of a parsed text, in which replies have no call ids.
 
-    A reply answers the first call of its tool that has no reply yet; a reply without such a call is ignored.
+    A reply answers the first call of its tool that has no reply yet, or no call if all have one.
     """
     log = CallLog()
     waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)

@@ -44,7 +44,7 @@ _JSON_TYPES_BY_PYTHON_NAME = {
 _JSON_TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
 
 
-class Schema:
+class CompiledSchema:
     """Compiled JSON Schema of a tool's arguments.
 
     If the schema is neither an object nor a boolean, any value fits it; if it is too complex, no value does.
@@ -124,9 +124,7 @@ class _SchemaRewriter:
         self._spend_budget(1)
         if not isinstance(schema, dict):
             return schema if isinstance(schema, bool) else True
-        keywords = {
-            name: _KEYWORD_READERS[name](self, value) for name, value in schema.items() if name in _KEYWORD_READERS
-        }
+        keywords = {name: _KEYWORD_READERS[name](self, schema[name]) for name in schema if name in _KEYWORD_READERS}
         read: dict[str, JsonValue] = {name: value for name, value in keywords.items() if value is not None}
         for side in ("minimum", "maximum"):
             exclusive = f"exclusive{side.capitalize()}"
@@ -180,7 +178,7 @@ class _SchemaRewriter:
         return f"#/$defs/{self._numbers[reference]}"
 
 
-_ReadKeyword: TypeAlias = Callable[[_SchemaRewriter, Any], JsonValue]
+_KeywordReader: TypeAlias = Callable[[_SchemaRewriter, Any], JsonValue]
 
 
 def _read_types(_: _SchemaRewriter, types: JsonValue) -> JsonValue:
@@ -195,7 +193,7 @@ def _read_required(_: _SchemaRewriter, names: JsonValue) -> JsonValue:
     return cast(JsonValue, known)
 
 
-def _keep_if(is_valid: Callable[[Any], bool]) -> _ReadKeyword:
+def _keep_if(is_valid: Callable[[Any], bool]) -> _KeywordReader:
     return lambda _, value: value if is_valid(value) else None
 
 
@@ -203,7 +201,7 @@ def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-_KEYWORD_READERS: Mapping[str, _ReadKeyword] = {
+_KEYWORD_READERS: Mapping[str, _KeywordReader] = {
     "type": _read_types,
     "required": _read_required,
     "$ref": _SchemaRewriter._redirect_reference,
@@ -237,21 +235,21 @@ class DeclaredTools:
         tools_id: Hex sha256 of `canonical_json`, the key of the tool list in the catalogue.
         canonical_json: Tool list as JSON with sorted keys; the tools keep their order.
         namespace: Tools for the developer message; the keys of schemas keep the row's order.
-        parameters: JSON Schema of a tool's arguments, by the tool's name. If tools share a name, the last one counts.
-        schemas: Schemas compiled so far, by the tool's name.
+        parameter_schemas: JSON Schema of a tool's arguments, by the tool's name; the last one if names repeat.
+        compiled_schemas: Schemas compiled so far, by the tool's name.
     """
 
     tools_id: str
     canonical_json: str
     namespace: ToolNamespace
-    parameters: Mapping[str, JsonValue]
-    schemas: dict[str, Schema] = field(default_factory=dict)
+    parameter_schemas: Mapping[str, JsonValue]
+    compiled_schemas: dict[str, CompiledSchema] = field(default_factory=dict)
 
-    def schema(self, name: str) -> Schema:
+    def compiled_schema(self, name: str) -> CompiledSchema:
         """Return the schema of a tool's arguments, compiled on first use."""
-        if name not in self.schemas:
-            self.schemas[name] = Schema(self.parameters[name])
-        return self.schemas[name]
+        if name not in self.compiled_schemas:
+            self.compiled_schemas[name] = CompiledSchema(self.parameter_schemas[name])
+        return self.compiled_schemas[name]
 
 
 def declared_tools(row: Row) -> DeclaredTools | None:
@@ -342,9 +340,9 @@ def calls_fit_tools(calls: Sequence[Message], tools: DeclaredTools | None) -> bo
     steps = 0
     for call in calls:
         namespace, _, name = (call.recipient or "").partition(".")
-        if tools is None or namespace != FUNCTIONS_NAMESPACE or name not in tools.parameters:
+        if tools is None or namespace != FUNCTIONS_NAMESPACE or name not in tools.parameter_schemas:
             return False
-        schema = tools.schema(name)
+        schema = tools.compiled_schema(name)
         steps += schema.max_steps(len(call.content))
         arguments = _decode_arguments(call)
         if not (isinstance(arguments, dict) and steps <= MAX_STEPS and schema.fits(arguments)):

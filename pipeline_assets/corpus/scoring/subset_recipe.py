@@ -6,7 +6,12 @@ from typing import Annotated, Any, Self
 
 import pydantic
 
-from pipeline_assets.corpus.nemotron.pools_recipe import Condition, Strata, parse_condition, raise_if_invalid_name
+from pipeline_assets.corpus.nemotron.pools_recipe import (
+    Condition,
+    StratumColumns,
+    parse_condition,
+    raise_if_invalid_name,
+)
 from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.manifest import StageVersion
 from pipeline_assets.spine.section import RecipeSection
@@ -29,7 +34,7 @@ class SubsetRule(RecipeSection):
     percentile: Annotated[tuple[Decimal, Decimal], pydantic.Field(strict=False)] = ("0", "100")
     where: Annotated[tuple[Condition, ...], pydantic.Field(strict=False)] = ()
     max_rows: int | None = pydantic.Field(default=None, ge=1)
-    balance: bool | Strata = False
+    balance: bool | StratumColumns = False
 
     @pydantic.field_validator("percentile")
     @classmethod

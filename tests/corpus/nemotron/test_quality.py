@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
-from pipeline_assets.corpus.nemotron.row_columns import GRAM_TOKENS, length_bin, repeated_fraction
+from pipeline_assets.corpus.nemotron.row_columns import RUN_TOKENS, length_bin, repeated_fraction
 
 
 @pytest.mark.parametrize("content", ["", "  \n", []])
@@ -90,7 +90,7 @@ def test_completion_tokens_are_those_of_the_loss_mode(loss: AssistantAll | Assis
 
 def counted(ids: list[int]) -> float:
     """The same by a set of runs."""
-    runs = [tuple(ids[start : start + GRAM_TOKENS]) for start in range(len(ids) - GRAM_TOKENS + 1)]
+    runs = [tuple(ids[start : start + RUN_TOKENS]) for start in range(len(ids) - RUN_TOKENS + 1)]
     return round(1 - len(set(runs)) / len(runs), 4) if runs else 0.0
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.nemotron.tools import MAX_STEPS, Schema
+from pipeline_assets.corpus.nemotron.tools import MAX_STEPS, CompiledSchema
 
 OBJECT = {"properties": {"a": {"type": "integer"}}, "required": ["a"]}
 TREE = {"$defs": {"t": {"properties": {"of": {"$ref": "#/$defs/t"}}, "required": ["v"]}}, "$ref": "#/$defs/t"}
 
 
 def fits(value: object, schema: object) -> bool:
-    return Schema(schema).fits(value)
+    return CompiledSchema(schema).fits(value)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,10 @@ def test_hostile_expressions_are_read_in_linear_time_or_refuse_nothing(expressio
 
 
 def test_steps_grow_with_the_schema_and_the_value() -> None:
-    small, large = Schema({"type": "object"}), Schema({"properties": {f"p{number}": {} for number in range(1000)}})
+    small, large = (
+        CompiledSchema({"type": "object"}),
+        CompiledSchema({"properties": {f"p{number}": {} for number in range(1000)}}),
+    )
 
     assert large.max_steps(10) > 100 * small.max_steps(10)
     assert large.max_steps(100_000) < MAX_STEPS < large.max_steps(1_000_000)
