@@ -185,7 +185,9 @@ def _build(job: Job) -> BuildResult:
     )
     steps = upstream_manifests(source, Lineage(job.run.root))
     title, manifests = card_title(source.manifest), [source.manifest]
-    card = CardContent(title, "this/folder", splits, [], manifests, steps, columns=descriptions, licences=licences)
+    card = CardContent(
+        title, "this/folder", splits, [], manifests, steps, columns=descriptions, other_row_licences=licences
+    )
     usage = ["", f"## Read by {job.recipe['to']}", "", "```python", form.usage.format(**result.decisions), "```", ""]
     if (tokenizer := job.target.tokenizer) is not None:
         end = tokenizer.get("end_of_document", result.decisions["end_of_document"])

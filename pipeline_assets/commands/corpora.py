@@ -124,7 +124,7 @@ def dedup(
     recipe = DedupRecipe.from_mapping(dedup_keys, "stage-a dedup")
     caps = RemovalCaps.from_mapping(cap_keys, "--max-removed") if cap_keys else None
     sources = input_corpora(input)
-    stores = [stage_a.seen_store(folder) for folder in sealed_folders(seen or ())]
+    stores = [stage_a.external_signatures(folder) for folder in sealed_folders(seen or ())]
     _check_unique_names(stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
     build.build(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), count_limit=caps))

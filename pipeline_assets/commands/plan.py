@@ -88,7 +88,7 @@ def _plan_lines(recipe_plan: RecipePlan, title: str) -> Iterator[str]:
         rows = recipe_plan.mixture.possible_rows
         few = {0: "less than one row is", 1: "about 1 row is"}
         yield f"{_INDENT}{few.get(rows, f'about {_format_rounded(rows)} rows are')} possible"
-    if recipe_plan.to_build:
+    if recipe_plan.artifacts_to_build:
         yield "total"
         yield f"{_INDENT}to fetch: {terminal.pluralize(recipe_plan.missing_bytes, 'byte')}"
         on_disk = sum(entry.disk_bytes or 0 for entry in recipe_plan.artifacts)

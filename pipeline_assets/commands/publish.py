@@ -65,7 +65,9 @@ def publish(
     warn_of_listed_rows(folder, root)
     with forbid_replacement(folder), hub_repo.limit_requests():
         owners = hub_repo.check_token()
-        publication = prepare_publication(open_artifact(folder), hub_repo, allow_unknown=allow_unknown_licences)
+        publication = prepare_publication(
+            open_artifact(folder), hub_repo, allow_unknown_licences=allow_unknown_licences
+        )
         plan = plan_publication(publication, hub_repo, replaces=replace)
         print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.describe_terms(), *plan.lines()])
         if not dry_run:
@@ -125,13 +127,13 @@ def push(
     root = data_root(folder, data)
     warn_of_listed_rows(folder, root)
     with _open_store(store, root) as opened:
-        pushed = push_artifact(folder, root, opened, upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
+        pushed = push_artifact(folder, root, opened, with_upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
     main, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")
-    state = "new" if pushed.earlier is None else f"was {pushed.earlier}"
-    state = "unchanged" if pushed.earlier == main.digest else state
-    sent = f"{format_bytes(pushed.sent)} sent of {format_bytes(pushed.bytes)} in {count}"
+    state = "new" if pushed.earlier_digest is None else f"was {pushed.earlier_digest}"
+    state = "unchanged" if pushed.earlier_digest == main.digest else state
+    sent = f"{format_bytes(pushed.sent_bytes)} sent of {format_bytes(pushed.bytes)} in {count}"
     compared = "content" if store.startswith("hf:") else "name and size"
-    present = "" if pushed.sent == pushed.bytes else f"; the rest is in the store, compared by {compared}"
+    present = "" if pushed.sent_bytes == pushed.bytes else f"; the rest is in the store, compared by {compared}"
     echo(f"{main.folder}: {main.digest} ({state}), {sent}{present}")
 
 

@@ -61,7 +61,7 @@ def rebuild(
 def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
     return {
         "identical": rebuilt.is_identical,
-        "kept": rebuilt.kept,
+        "kept": rebuilt.kept_folder,
         "artifacts": [
             {
                 "artifact": outcome.step.manifest.kind,
@@ -73,7 +73,7 @@ def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
                 "copy": rebuilt.rebuilt_folder(outcome),
                 "files": outcome.files,
                 "elsewhere": outcome.other_differences,
-                "stored_otherwise": outcome.stored_differently,
+                "stored_otherwise": outcome.differently_stored_paths,
                 "versions": outcome.versions,
             }
             for outcome in rebuilt.outcomes
@@ -107,9 +107,9 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
     yield from outcome.other_differences[:_MAX_SHOWN_LINES]
     if len(outcome.other_differences) > _MAX_SHOWN_LINES:
         yield f"and {len(outcome.other_differences) - _MAX_SHOWN_LINES:,} more; --json gives all"
-    if outcome.stored_differently:
-        files = terminal.pluralize(len(outcome.stored_differently), "file")
-        paths = terminal.join_first(outcome.stored_differently, _MAX_SHOWN_FILES)
+    if outcome.differently_stored_paths:
+        files = terminal.pluralize(len(outcome.differently_stored_paths), "file")
+        paths = terminal.join_first(outcome.differently_stored_paths, _MAX_SHOWN_FILES)
         yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"

@@ -113,7 +113,7 @@ def subsets(
 
     Example: corpusmill nemotron subsets --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
-    from pipeline_assets.corpus.publishing.dataset_card import collect_splits
+    from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
 
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = sealed_scores(in_dir)
@@ -121,7 +121,7 @@ def subsets(
     build = build.with_absolute_root()
     artifact = build_targets([target], build.run, build.strict, _subset_lines)
     with contextlib.suppress(UsageError):  # rows that name no dataset cannot be published
-        collect_splits([artifact])
+        collect_splits_and_sources([artifact])
         command = format_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
         print_lines(["to publish them, with HF_TOKEN set:", f"  {command}"])
 

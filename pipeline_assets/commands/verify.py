@@ -71,15 +71,15 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
     if verification.scope.root is not None:
         cells = [_artifact_cells(artifact, verification) for artifact in verification.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))
-    if verification.hub is not None and verification.hub.listed:
-        hub = verification.hub
+    if verification.hub_check is not None and verification.hub_check.listed:
+        hub = verification.hub_check
         total = terminal.pluralize(len(hub.whole) + len(hub.in_part) + len(hub.unavailable), "input file")
         yield (
             f"hub cache: {len(hub.whole):,} of {total} complete, {len(hub.in_part):,} in part "
             f"({_describe_hashed_bytes(hub.tasks, verification)}), {len(hub.unavailable):,} missing"
         )
-    if verification.sources is not None and verification.sources.listed:
-        yield _sources_line(verification, verification.sources)
+    if verification.source_check is not None and verification.source_check.listed:
+        yield _sources_line(verification, verification.source_check)
     yield from _unread_lines(verification)
     yield from _repair_lines(verification)
     yield _summary_line(verification)

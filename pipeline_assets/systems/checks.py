@@ -53,9 +53,9 @@ def model_is_expected(tokenizer: Artifact, target: Target, root: Path) -> Verdic
     return _evaluate_limit(tokenizer, target, "the recipe expects no sha256")
 
 
-def _evaluate_limit(artifact: Artifact, target: Target, without_limit: str) -> Verdict:
+def _evaluate_limit(artifact: Artifact, target: Target, message_without_limit: str) -> Verdict:
     if target.count_limit is None:
-        return Verdict(True, without_limit, applies=False)
+        return Verdict(True, message_without_limit, applies=False)
     return target.count_limit.evaluate(artifact.manifest)
 
 

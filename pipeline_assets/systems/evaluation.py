@@ -18,11 +18,11 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 
 
-def evaluation_targets(section: recipe.DecontaminationSection, name: str, folder: Path) -> tuple[Target, ...]:
+def evaluation_targets(section: recipe.DecontaminationSection, recipe_name: str, folder: Path) -> tuple[Target, ...]:
     """Return a target for each evaluation set, in a subfolder named after that set."""
     return tuple(
         EVALUATION.target(
-            name,
+            recipe_name,
             {"files": list(evaluation.files)},
             partition=evaluation.name,
             folder=folder / evaluation.name,

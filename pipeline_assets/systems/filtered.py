@@ -21,10 +21,11 @@ def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 
 
-def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind: str, root: Path) -> None:
+def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind_name: str, root: Path) -> None:
     """Load the filters of corpora that are still to be built, to find errors early.
 
-    `filters` maps the name of each source to its filters. Only targets whose kind has the name `kind` are considered.
+    `filters` maps the name of each source to its filters. Only targets whose kind has the name `kind_name` are
+    considered.
 
     Raises:
         UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label of
@@ -34,7 +35,7 @@ def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target]
     from pipeline_assets.corpus.filters.verdict import build_filters
 
     for target in targets:
-        if target.kind.name == kind and not target.matches_recipe(root):
+        if target.kind.name == kind_name and not target.matches_recipe(root):
             recipe = filters[str(target.partition)]
             files = FilterFiles.from_files(recipe.pinned_files())
             if recipe.language is not None:

@@ -159,7 +159,7 @@ MEGATRON_SPLIT = Kind(
 )
 
 
-def _join(target: Target, run: Run) -> BuildResult:
+def _join_splits(target: Target, run: Run) -> BuildResult:
     _, *upstream = target.upstream
     opened = {str(split.partition): open_artifact(run.root / split.folder) for split in upstream}
     return splits.describe_dataset(opened, splits.MegatronRecipe.from_content(target.recipe))
@@ -168,7 +168,7 @@ def _join(target: Target, run: Run) -> BuildResult:
 MEGATRON_DATASET = Kind(
     "healing/megatron_dataset",
     splits.DATASET_STAGE,
-    input_builder(_join),
+    input_builder(_join_splits),
     "Train and valid splits under one digest, which a training run can name.",
     checks=(
         FILES_CHECK,

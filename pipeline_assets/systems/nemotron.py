@@ -28,7 +28,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRec
 from pipeline_assets.corpus.nemotron.splits import dataset_of_partition, partition_key
 from pipeline_assets.corpus.normalize.sources import check_folders
 from pipeline_assets.corpus.pages import REPORT_HTML
-from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits, dataset_card
+from pipeline_assets.corpus.publishing.dataset_card import CardContent, collect_splits_and_sources, dataset_card
 from pipeline_assets.corpus.publishing.publish import preview_publication, publish_sealed
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
@@ -129,31 +129,38 @@ def external_pools(section: SealedPools) -> Target:
 
 
 def deduplicated_targets(
-    name: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, decontamination: DecontaminationSection | None
+    recipe_name: str,
+    rows: Sequence[Target],
+    section: sections.DeduplicateRecipe,
+    decontamination: DecontaminationSection | None,
 ) -> list[Target]:
     """Return the target of deduplicated rows for each split of normalised rows.
 
     `decontamination` drops rows whose prompts contain an item of an evaluation set; None skips this step.
     """
-    near, kept = rules.prompt_dedup_recipe(), list[Target]()
+    near, kept = section.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for target in rows:
-        scopes.setdefault(rules.scope_for(str(target.partition)), []).append(target)
+        scopes.setdefault(section.scope_for(str(target.partition)), []).append(target)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
         for split in splits:
-            content = {"split": split.partition, "min_completion_tokens": rules.min_completion_tokens}
-            prompts.append(PROMPTS.target(name, content, [split, *prompts], partition=split.partition))
+            content = {"split": split.partition, "min_completion_tokens": section.min_completion_tokens}
+            prompts.append(PROMPTS.target(recipe_name, content, [split, *prompts], partition=split.partition))
         steps = [splits, prompts]
         if decontamination is not None:
-            evaluation = evaluation_targets(decontamination, name, Path("nemotron", name, "evaluation"))
+            evaluation = evaluation_targets(decontamination, recipe_name, Path("nemotron", recipe_name, "evaluation"))
             content = decontamination.output_content()
-            clean = [DECONTAMINATED.target(name, content, [p, *evaluation], partition=p.partition) for p in prompts]
+            clean = [
+                DECONTAMINATED.target(recipe_name, content, [p, *evaluation], partition=p.partition) for p in prompts
+            ]
             steps.append(clean)
-        decided = [] if near is None else [NEAR_DUPLICATES.target(name, {"dedup": near}, steps[-1], partition=scope)]
+        decided = (
+            [] if near is None else [NEAR_DUPLICATES.target(recipe_name, {"dedup": near}, steps[-1], partition=scope)]
+        )
         for split, *step in zip(*steps, strict=True):
-            content = {"split": split.partition, "near_duplicates": None if near is None else rules.near_duplicates}
-            kept.append(DEDUPLICATED.target(name, content, [split, *step, *decided], partition=split.partition))
+            content = {"split": split.partition, "near_duplicates": None if near is None else section.near_duplicates}
+            kept.append(DEDUPLICATED.target(recipe_name, content, [split, *step, *decided], partition=split.partition))
     return kept
 
 
@@ -286,7 +293,7 @@ DECONTAMINATED = Kind(
 )
 
 
-def _find_near(job: Job) -> BuildResult:
+def _find_near_duplicates(job: Job) -> BuildResult:
     from pipeline_assets.corpus.dedup.dedup_corpus import dedup_corpus
 
     recipe = DedupRecipe.from_content(job.recipe["dedup"])
@@ -296,7 +303,7 @@ def _find_near(job: Job) -> BuildResult:
 NEAR_DUPLICATES = Kind(
     "nemotron/near_duplicates",
     DEDUP_STAGE,
-    file_builder(_find_near),
+    file_builder(_find_near_duplicates),
     "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
     rows=conversations.DeduplicatedPrompts,
@@ -379,7 +386,7 @@ PUBLISHED_POOLS = Kind(
 
 def _lay_out(job: Job) -> BuildResult:
     name, splits = job.target.folder.name, job.upstream
-    card = CardContent(name, name, *collect_splits(splits), [split.manifest for split in splits])
+    card = CardContent(name, name, *collect_splits_and_sources(splits), [split.manifest for split in splits])
     return lay_out(job.staging, splits, dataset_card(card) if job.recipe["readme"] else None)
 
 

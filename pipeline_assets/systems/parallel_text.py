@@ -76,7 +76,7 @@ class ParallelRecipe(Recipe):
         return [(self.source.dataset, self.source.revision)]
 
 
-def _pin(target: Target, run: Run) -> BuildResult:
+def _pin_files(target: Target, run: Run) -> BuildResult:
     if isinstance(target.external_inputs, SourceFolder):
         return raw_pin.pin_folder_files(target.external_inputs, run.root, run.settings)
     pin, hub = _pin_matching_files(target, run), run.require_hub("this translation set")
@@ -114,7 +114,7 @@ def _list_files(target: Target, run: Run) -> Listing:
 RAW = Kind(
     "parallel_text/raw",
     raw_pin.RAW_STAGE,
-    input_builder(_pin),
+    input_builder(_pin_files),
     "Files of a translation set, pinned by their hashes: of a hub dataset at a commit, or of a local folder.",
     formats=frozenset({"huggingface", "file"}),
     external_inputs=input_folder,
@@ -152,7 +152,7 @@ def _sample(job: Job) -> BuildResult:
         return write_sample(job.staging, files, recipe, source, now, run.settings, job.removals)
 
 
-def _list_fetched(target: Target, run: Run) -> Listing:
+def _list_fetched_files(target: Target, run: Run) -> Listing:
     [pin] = target.upstream
     if isinstance(pin.external_inputs, SourceFolder):
         return Listing()
@@ -180,7 +180,7 @@ SAMPLE = Kind(
     Each pair names its input file and row.""",
     formats=frozenset({"jsonl"}),
     labels=(sampling.SAMPLE_META_FILE,),
-    planner=Planner(_list_fetched),
+    planner=Planner(_list_fetched_files),
     rows=PairRows,
     applies_removals=True,
     checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(no_text_in_two_splits)),

@@ -224,7 +224,7 @@ SCORE_REPORT = Kind(
 )
 
 
-def _choose(job: Job) -> BuildResult:
+def _choose_subsets(job: Job) -> BuildResult:
     recipe = SubsetsRecipe.from_content(job.recipe)
     encoder: Tokenizer = load_encoder(VOCABULARY_SHA256, job.run.settings.vocabulary)
     with contextlib.ExitStack() as opened:
@@ -239,7 +239,7 @@ def _choose(job: Job) -> BuildResult:
 TRAINING_SUBSETS = Kind(
     "nemotron/training_subsets",
     SUBSETS_STAGE,
-    file_builder(_choose),
+    file_builder(_choose_subsets),
     """Training rows of all splits in a folder for each rule of the recipe, also as tokens with a loss mask.
 
     Each row has its score, its percentile and the rule that chose it. Requires all splits.""",

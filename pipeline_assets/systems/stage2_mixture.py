@@ -117,7 +117,7 @@ class Stage2Recipe(Recipe):
             targets += [*shards.values(), INVENTORY.target(self.name, {}, [*shards.values()])]
         if self.segments is not None:
             if self.mixture is not None:
-                shards = {name: existing_shards(self.mixture, name) for name in self.segments.corpora()}
+                shards = {name: external_shards(self.mixture, name) for name in self.segments.corpora()}
             upstream = [shards[name] for name in self.segments.corpora()]
             targets.append(SEGMENTS.target(self.name, self.segments.content(), upstream))
         return targets
@@ -135,22 +135,24 @@ class Stage2Recipe(Recipe):
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(self, section: TrainedTokenizer, kept: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(self, section: TrainedTokenizer, filtered_corpora: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        return TOKENIZER.target(self.name, content, [kept[name] for name in sorted(section.sources)], count_limit=limit)
+        return TOKENIZER.target(
+            self.name, content, [filtered_corpora[name] for name in sorted(section.sources)], count_limit=limit
+        )
 
-    def _shards_target(self, name: str, upstream: Sequence[Target]) -> Target:
+    def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
-        content, external = {"shards": self.shards.corpus_content(), "source": name}, dict[str, Any]()
+        content, external = {"shards": self.shards.corpus_content(), "source": corpus_name}, dict[str, Any]()
         if isinstance(self.tokenizer, ExternalTokenizer):
             external["tokenizer"] = self.tokenizer.without_path().content()
             external["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
-        folder = shards_folder(self.name, name)
+        folder = shards_folder(self.name, corpus_name)
         limit = LossLimit(self.shards.max_unknown_fraction)
         return TOKEN_SHARDS.target(
-            self.name, content, upstream, partition=name, folder=folder, count_limit=limit, **external
+            self.name, content, upstream, partition=corpus_name, folder=folder, count_limit=limit, **external
         )
 
     def check_local_files(self, root: Path) -> None:
@@ -174,7 +176,7 @@ def shards_folder(mixture: str, corpus: str) -> Path:
     return Path("stage2", mixture, "shards", corpus)
 
 
-def existing_shards(mixture: str, corpus: str) -> Target:
+def external_shards(mixture: str, corpus: str) -> Target:
     """Return the target of a corpus's token shards that another recipe built."""
     return TOKEN_SHARDS.target(
         mixture,
@@ -329,7 +331,7 @@ INVENTORY = Kind(
 )
 
 
-def _cut(job: Job) -> BuildResult:
+def _cut_segments(job: Job) -> BuildResult:
     from pipeline_assets.corpus.shards.segments import build_segments
 
     return build_segments(job.staging, job.upstream_by_name(), SegmentsRecipe.from_content(job.recipe))
@@ -338,7 +340,7 @@ def _cut(job: Job) -> BuildResult:
 SEGMENTS = Kind(
     "stage2/continual_segments",
     SEGMENTS_STAGE,
-    file_builder(_cut),
+    file_builder(_cut_segments),
     "Segments of a continual training, in order: each takes the next rows of every corpus, so no row is in two.",
     preview=mixture_figures.preview_segments,
     checks=(FILES_CHECK,),

@@ -124,7 +124,7 @@ class StageARecipe(Recipe):
             return corpora
         targets, names = [*corpora], dict[str, Any](sources=[source.source for source in self.sources])
         if self.dedup is not None:
-            upstream = [*corpora, *(seen_store(Path(folder)) for folder in self.seen)]
+            upstream = [*corpora, *(external_signatures(Path(folder)) for folder in self.seen)]
             content = {"dedup": self.dedup.content()} | names
             corpora = [self._joint_target(DEDUPLICATED, content, upstream, count_limit=self.max_removed)]
             targets += corpora
@@ -184,13 +184,13 @@ class StageARecipe(Recipe):
         source: source_kinds.Source,
         content: dict[str, Any],
         upstream: Sequence[Target] = (),
-        **more: Any,
+        **options: Any,
     ) -> Target:
         folder = self._folder(kind.step) / source.source
-        return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **more)
+        return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **options)
 
-    def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **more: Any) -> Target:
-        return kind.target(self.name, content, upstream, folder=self._folder(kind.step) / self.name, **more)
+    def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **options: Any) -> Target:
+        return kind.target(self.name, content, upstream, folder=self._folder(kind.step) / self.name, **options)
 
 
 RAW = Kind(
@@ -282,7 +282,7 @@ def _sign(job: Job) -> BuildResult:
     return sign_corpus(job.staging, deduplicated, recipe, job.run.settings)
 
 
-def seen_store(folder: Path) -> Target:
+def external_signatures(folder: Path) -> Target:
     """Return the target of an existing signature store, whichever recipe built it."""
     name = folder.name
     return SIGNATURES.target(name, {}, partition=name, folder=folder, name=name, is_external=True, export_as=None)
@@ -311,13 +311,13 @@ DECONTAMINATED = Kind(
 )
 
 
-def packed_target(section: packing.PackSection, name: str, folder: Path, corpora: Sequence[Target]) -> Target:
+def packed_target(section: packing.PackSection, recipe_name: str, folder: Path, corpora: Sequence[Target]) -> Target:
     """Return the target of a packed set that draws from all sources of `corpora`."""
     path, content = section.tokenizer_path, {"pack": section.output_content()}
     external = None if path is None else packing.TokenizerPath(Path(path))
     tokenizer, limit = section.tokenizer.content(), LossLimit(section.max_unknown_fraction)
     return PACKED.target(
-        name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=external, count_limit=limit
+        recipe_name, content, corpora, folder=folder, tokenizer=tokenizer, external_inputs=external, count_limit=limit
     )
 
 

@@ -73,7 +73,7 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
-        stored_differently: Paths of files with equal content but different stored bytes; they do not count as
+        differently_stored_paths: Paths of files with equal content but different stored bytes; they do not count as
             different.
         versions: Versions that changed since the seal.
     """
@@ -84,7 +84,7 @@ class StepOutcome:
     is_sealed_intact: bool = False
     files: Sequence[FileFinding] = ()
     other_differences: Sequence[str] = ()
-    stored_differently: Sequence[str] = ()
+    differently_stored_paths: Sequence[str] = ()
     versions: Sequence[VersionChange] = ()
 
 
@@ -110,7 +110,7 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
         if path in damage or contents.get(path) != contents_now.get(path)
     ]
     equal = [path for path, file in contents.items() if file == contents_now.get(path)]
-    identities = _other_identity(sealed.identity), _other_identity(rebuilt.identity)
+    identities = _identity_without_files(sealed.identity), _identity_without_files(rebuilt.identity)
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
@@ -118,7 +118,7 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
         is_sealed_intact=check_sealed_files and not damage,
         files=files,
         other_differences=[] if is_same else changed_values(*identities),
-        stored_differently=[path for path in equal if stored.get(path) != stored_now[path]],
+        differently_stored_paths=[path for path in equal if stored.get(path) != stored_now[path]],
         versions=changed_versions(sealed.provenance, current_versions()),
     )
 
@@ -131,7 +131,7 @@ def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | 
     ]
 
 
-def _other_identity(identity: Identity) -> dict[str, Any]:
+def _identity_without_files(identity: Identity) -> dict[str, Any]:
     """Return the parts of an identity, except files, that a rebuild may change."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

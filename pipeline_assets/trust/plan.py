@@ -28,9 +28,10 @@ from pipeline_assets.spine.stage import MAX_SHARDS
 from pipeline_assets.spine.usage import folder_bytes, nearest_existing
 
 _TOKEN_BYTES = 4  # upper bound: vocabularies of up to 65,536 tokens need 2
-_STORED_SHARE, _TOKEN_RATIO = 0.4, 2.1  # zstd level 3 bytes per byte of web text; token bytes per level 3 byte
-_LEVEL_1_RATIO = 1.1  # bytes at zstd level 1 per byte at level 3
-_KEPT_RATIO = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
+_STORED_BYTES_PER_TEXT_BYTE = 0.4  # web text at zstd level 3
+_TOKEN_BYTES_PER_STORED_BYTE = 2.1  # of text at zstd level 3
+_LEVEL_1_BYTES_PER_LEVEL_3_BYTE = 1.1  # bytes at zstd level 1 per byte at level 3
+_KEPT_BYTES_PER_TEXT_BYTE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
 _COMPRESSED_SUFFIXES = (*COMPRESSION_SUFFIXES, ".parquet", ".7z")
 
 
@@ -47,15 +48,15 @@ class CapacityCheck:
         return self.needed <= self.free
 
 
-def check_disks(root: Path, cache: Path, written: int, fetched: int) -> list[CapacityCheck]:
+def check_disks(root: Path, cache: Path, written_bytes: int, fetched_bytes: int) -> list[CapacityCheck]:
     """Compare free bytes with the bytes that a build needs, once for each disk.
 
-    The data root needs `written` bytes, and the hub cache `fetched` bytes; on one disk, the sum is compared.
+    The data root needs `written_bytes`, and the hub cache `fetched_bytes`; on one disk, the sum is compared.
     """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache)
     if device == cache_device:
-        return [CapacityCheck(root, written + fetched, free)]
-    return [CapacityCheck(root, written, free), CapacityCheck(cache, fetched, cache_free)]
+        return [CapacityCheck(root, written_bytes + fetched_bytes, free)]
+    return [CapacityCheck(root, written_bytes, free), CapacityCheck(cache, fetched_bytes, cache_free)]
 
 
 def _disk_space(path: Path) -> tuple[int, int]:
@@ -136,7 +137,7 @@ class RecipePlan:
     kept_bytes: int = 0
 
     @property
-    def to_build(self) -> list[ArtifactPlan]:
+    def artifacts_to_build(self) -> list[ArtifactPlan]:
         return [plan for plan in self.artifacts if not plan.status.matches_recipe]
 
 
@@ -146,51 +147,55 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     Only artifacts that are not built yet cause requests to a hub. Raise UsageError if an upstream artifact of another
     recipe is not built.
     """
-    hub, missing = run.require_hub("a recipe"), dict[str, int]()
+    hub, missing_bytes = run.require_hub("a recipe"), dict[str, int]()
     before = hub.traffic.bytes
-    sizes = dict[Path, float]()
-    artifacts = [_plan_target(status, run, missing, sizes) for status in statuses]
-    fetched, written = sum(missing.values()), sum(plan.bytes_to_write for plan in artifacts)
+    bytes_by_folder = dict[Path, float]()
+    artifacts = [_plan_target(status, run, missing_bytes, bytes_by_folder) for status in statuses]
+    fetched, written = sum(missing_bytes.values()), sum(plan.bytes_to_write for plan in artifacts)
     is_built = all(status.matches_recipe for status in statuses)
     disk_checks = [] if is_built else check_disks(run.root, hub.cache, written, fetched)
     packed = [status.target for status in statuses if "pack" in status.target.recipe and not status.matches_recipe]
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
-    mixtures = {target.folder: _estimate_mixture(target, sizes, texts) for target in packed}
-    artifacts = [_size_by_mixture(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
+    mixtures = {target.folder: _estimate_mixture(target, bytes_by_folder, texts) for target in packed}
+    artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
     mixture = next(iter(mixtures.values()), None)
-    kept_bytes = round(sum(_kept_bytes(status, sizes) for status in statuses)) if run.keep_work else 0
+    kept_bytes = round(sum(_kept_bytes(status, bytes_by_folder) for status in statuses)) if run.keep_work else 0
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
 
 
-def _kept_bytes(status: ArtifactStatus, sizes: Mapping[Path, float]) -> float:
+def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
     The estimate for the first corpus of a source also covers the later corpora of this source, for which 0 is returned.
-    Return 0 as well if the first corpus is already built. `sizes` maps folders to stored bytes.
+    Return 0 as well if the first corpus is already built. `bytes_by_folder` maps folders to stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
-    return _KEPT_RATIO * sizes[target.folder] / _STORED_SHARE if is_first and not status.matches_recipe else 0
+    if not is_first or status.matches_recipe:
+        return 0
+    return _KEPT_BYTES_PER_TEXT_BYTE * bytes_by_folder[target.folder] / _STORED_BYTES_PER_TEXT_BYTE
 
 
 def _estimate_mixture(
-    packed: Target, sizes: Mapping[Path, float], built: Mapping[Path, Manifest | None]
+    packed: Target, bytes_by_folder: Mapping[Path, float], built_manifests: Mapping[Path, Manifest | None]
 ) -> MixtureEstimate | None:
     """Estimate a packed set's mixture; None if no drawn source has a known size.
 
-    The bytes of a source's text come from its manifest in `built`, else from the stored bytes in `sizes`, by folder.
+    The size of a source comes from the text bytes in its manifest, else from the stored bytes in `bytes_by_folder`.
+    `built_manifests` has the manifests by folder.
     """
     tokens = dict[str, int]()
     for corpus in source_corpora(packed):
-        manifest = built.get(corpus.folder)
+        manifest = built_manifests.get(corpus.folder)
         text = 0 if manifest is None else manifest.identity.counts.get("text_bytes", 0)
-        if count := round((text * _STORED_SHARE or sizes.get(corpus.folder, 0)) * _TOKEN_RATIO / _TOKEN_BYTES):
+        stored_bytes = text * _STORED_BYTES_PER_TEXT_BYTE or bytes_by_folder.get(corpus.folder, 0)
+        if count := round(stored_bytes * _TOKEN_BYTES_PER_STORED_BYTE / _TOKEN_BYTES):
             tokens[str(corpus.partition)] = count
     pack = packed.recipe["pack"]
     return estimate_mixture(pack, tokens) if tokens.keys() & (pack["weights"] or tokens).keys() else None
 
 
-def _size_by_mixture(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
+def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
     """Set the disk bytes of a packed set without a requested number of rows."""
     if mixture is None or "tokens" in plan.figures:
         return plan
@@ -207,36 +212,45 @@ def source_corpora(target: Target) -> Iterator[Target]:
             yield upstream
 
 
-def _plan_target(status: ArtifactStatus, run: Run, missing: dict[str, int], sizes: dict[Path, float]) -> ArtifactPlan:
+def _plan_target(
+    status: ArtifactStatus, run: Run, missing_bytes: dict[str, int], bytes_by_folder: dict[Path, float]
+) -> ArtifactPlan:
     """Plan one artifact, after all artifacts upstream of it.
 
-    Add bytes to download to `missing`, by file name, and stored bytes of text to `sizes`, by folder.
+    Add bytes to download to `missing_bytes`, by file name, and stored bytes of text to `bytes_by_folder`, by folder.
     """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
             raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
-        sizes[upstream.folder] = _stored_bytes(upstream, manifest.identity.inputs, sizes, manifest.storage)
+        bytes_by_folder[upstream.folder] = _stored_bytes(
+            upstream, manifest.identity.inputs, bytes_by_folder, manifest.storage
+        )
     if status.matches_recipe and (manifest := status.manifest):
-        sizes[target.folder] = _stored_bytes(target, manifest.identity.inputs, sizes, manifest.storage)
+        bytes_by_folder[target.folder] = _stored_bytes(
+            target, manifest.identity.inputs, bytes_by_folder, manifest.storage
+        )
         return ArtifactPlan(status)
     planner = target.kind.planner
     listing = planner.list_files(target, run)
     figures = planner.figures(target, listing.inputs)
     if listing.missing_bytes is not None:
-        more = {name: count for name, count in listing.missing_bytes.items() if name not in missing}
-        missing |= more
+        more = {name: count for name, count in listing.missing_bytes.items() if name not in missing_bytes}
+        missing_bytes |= more
         figures["bytes_fetched"] = Forecast(sum(more.values()), "excluding cached bytes")
     listing_bytes = len(json.dumps(listing.inputs, indent=1))
-    sizes[target.folder] = _stored_bytes(target, listing.inputs, sizes)
+    bytes_by_folder[target.folder] = _stored_bytes(target, listing.inputs, bytes_by_folder)
     settings = run.for_artifact(target.partition, target.is_intermediate).settings
-    size_ratio = _LEVEL_1_RATIO if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
-    disk_bytes = _disk_bytes(target, sizes[target.folder], size_ratio, figures)
+    size_ratio = _LEVEL_1_BYTES_PER_LEVEL_3_BYTE if settings.zstd_level == INTERMEDIATE_ZSTD_LEVEL else 1
+    disk_bytes = _disk_bytes(target, bytes_by_folder[target.folder], size_ratio, figures)
     return ArtifactPlan(status, figures, HubSample.from_inputs(listing.inputs), listing_bytes, disk_bytes)
 
 
 def _stored_bytes(
-    target: Target, inputs: Sequence[Mapping[str, Any]], sizes: Mapping[Path, float], files: Sequence[StoredFile] = ()
+    target: Target,
+    inputs: Sequence[Mapping[str, Any]],
+    bytes_by_folder: Mapping[Path, float],
+    files: Sequence[StoredFile] = (),
 ) -> float:
     """Return the bytes of `files`; without files, estimate those of the artifact.
 
@@ -244,11 +258,11 @@ def _stored_bytes(
     """
     by_kind = Counter[str]()  # only one kind of input has the text
     for upstream in target.upstream:
-        by_kind[upstream.kind.name] += round(sizes.get(upstream.folder, 0))
+        by_kind[upstream.kind.name] += round(bytes_by_folder.get(upstream.folder, 0))
     selected = [entry for entry in inputs if entry.get("row_groups")] or inputs
     read = sum(
         input_figures([entry]).get("bytes_read", 0)
-        * (1 if entry["name"].endswith(_COMPRESSED_SUFFIXES) else _STORED_SHARE)
+        * (1 if entry["name"].endswith(_COMPRESSED_SUFFIXES) else _STORED_BYTES_PER_TEXT_BYTE)
         for entry in selected
     )
     return sum(file.bytes for file in files) or max(read, *by_kind.values(), 0)
@@ -261,7 +275,9 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
         return 0
     if target.kind.formats & {"jsonl", "parquet"}:
         return round(stored_bytes * size_ratio)
-    return round(_TOKEN_BYTES * figures["tokens"].value if "tokens" in figures else _TOKEN_RATIO * stored_bytes)
+    if "tokens" in figures:
+        return round(_TOKEN_BYTES * figures["tokens"].value)
+    return round(_TOKEN_BYTES_PER_STORED_BYTE * stored_bytes)
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:

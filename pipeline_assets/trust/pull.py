@@ -27,8 +27,8 @@ from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_pla
 from pipeline_assets.spine.staging import PULLED_KEY
 from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
 
-_NUM_THREADS = 8
-_MAX_LISTED = 20
+_THREADS = 8
+_MAX_LISTED_NAMES = 20
 _PUSH_FIX = "delete the object, and push the artifact again from a data root that has it"
 
 
@@ -45,11 +45,13 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
         return find_ref(store, names[0], None)
     if not names:
         raise UsageError("the store has no artifacts", store.url, "correct the URL, or push an artifact first")
-    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    more = f" and {len(names) - _MAX_LISTED_NAMES:,} more" if len(names) > _MAX_LISTED_NAMES else ""
     what = (
         f"the store has {len(names):,} artifacts" if name is None else f"the store lacks {name or repr(name)}, and has"
     )
-    raise UsageError(f"{what}: {', '.join(names[:_MAX_LISTED])}{more}", store.url, "pass one of the names with --ref")
+    raise UsageError(
+        f"{what}: {', '.join(names[:_MAX_LISTED_NAMES])}{more}", store.url, "pass one of the names with --ref"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,16 +114,16 @@ def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     return manifest
 
 
-def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, RefEntry], replace: bool) -> None:
+def _raise_if_unsafe(folder: Path, manifest: Manifest, entries: Mapping[Path, RefEntry], replace: bool) -> None:
     """Raise UsageError if a pull into the folder would replace or damage other files."""
     is_sealed = (folder / MANIFEST_FILE).exists()
     for parent in folder.parents:
-        name, outer = folder.relative_to(parent).as_posix(), None if parent in pulled else try_read_manifest(parent)
+        name, outer = folder.relative_to(parent).as_posix(), None if parent in entries else try_read_manifest(parent)
         is_other = outer is not None and member_digests(outer).get(name) != manifest.digest
-        if is_other or (parent in pulled and pulled[parent].folder + f"/{name}" != pulled[folder].folder):
+        if is_other or (parent in entries and entries[parent].folder + f"/{name}" != entries[folder].folder):
             raise UsageError(f"the folder is inside the artifact {parent}", folder, "choose another folder")
     if folder.exists() and not (is_sealed and manifest.storage):  # else the seal replaces the whole folder
-        named = [MANIFEST_FILE, *(path.name for path in pulled if path.parent == folder)]
+        named = [MANIFEST_FILE, *(path.name for path in entries if path.parent == folder)]
         for path in sorted(folder.iterdir(), key=lambda path: (path.name.startswith("."), path.name)):
             if not any(path.name == name or path.name.startswith(f".{name}.") for name in named):
                 what = f"the folder has files that are not part of the artifact, such as {path.name}"
@@ -134,19 +136,24 @@ def _raise_if_unsafe(folder: Path, manifest: Manifest, pulled: Mapping[Path, Ref
 
 
 def _pull_artifact(
-    store: Store, manifest: Manifest, pushed: str, folder: Path, is_present: Callable[[], bool], log_every_s: float
+    store: Store,
+    manifest: Manifest,
+    manifest_sha256: str,
+    folder: Path,
+    is_present: Callable[[], bool],
+    log_every_s: float,
 ) -> None:
-    """Pull one artifact; `pushed` is the sha256 of its manifest file in the store."""
+    """Pull one artifact; `manifest_sha256` is the sha256 of its manifest file in the store."""
     manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, PULLED_KEY: store.url})
     if not manifest.storage:
         seal_in_place(folder, manifest, is_present)
         return
-    with open_staging_dir(folder, {PULLED_KEY: pushed}) as staging:
+    with open_staging_dir(folder, {PULLED_KEY: manifest_sha256}) as staging:
         if is_present():
             staging.discard()
             return
         objects = {file.path: StoredObject(object_key(file.sha256), file.bytes) for file in manifest.storage}
-        copies = download_all(store, objects, staging, f"pull {manifest.name}", _NUM_THREADS, log_every_s)
+        copies = download_all(store, objects, staging, f"pull {manifest.name}", _THREADS, log_every_s)
         for file, copy in zip(manifest.storage, copies, strict=True):
             if copy.sha256 != file.sha256:
                 staging.remove_receipt(DOWNLOAD_STAGE, receipt_name(file.path))
@@ -157,15 +164,17 @@ def _pull_artifact(
         staging.seal(manifest)
 
 
-def _is_present(folder: Path, digest: str, by_content: bool) -> bool:
+def _is_present(folder: Path, digest: str, hashes_files: bool) -> bool:
     """Check whether a folder has the artifact `digest`, with intact files.
 
-    The files are hashed if `by_content` is set; otherwise only their sizes are compared.
+    The files are hashed if `hashes_files` is set; otherwise only their sizes are compared.
     """
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / MANIFEST_FILE).read_bytes()):
         return False
-    return not any(find_damage(folder, sealed) if by_content else (size_error(folder, file) for file in sealed.storage))
+    return not any(
+        find_damage(folder, sealed) if hashes_files else (size_error(folder, file) for file in sealed.storage)
+    )
 
 
 def _read_object(store: Store, key: str, sha256: str) -> bytes:

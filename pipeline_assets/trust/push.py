@@ -90,17 +90,17 @@ def _path_in_root(folder: Path, root: Path) -> str:
 class PushResult:
     """Result of a push: the pointer, the bytes of its artifacts, and the bytes sent.
 
-    `earlier` is the digest to which the pointer led before; None if it was missing or damaged.
+    `earlier_digest` is the digest to which the pointer led before; None if the pointer was missing or damaged.
     """
 
     ref: Ref
     bytes: int
-    sent: int
-    earlier: str | None
+    sent_bytes: int
+    earlier_digest: str | None
 
 
-def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s: float) -> PushResult:
-    """Push a sealed artifact with its members; with `upstream`, its inputs too.
+def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:
+    """Push a sealed artifact with its members; with `with_upstream`, its inputs too.
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.
@@ -109,7 +109,7 @@ def push(folder: Path, root: Path, store: Store, *, upstream: bool, log_every_s:
     """
     entries, objects, manifests = list[RefEntry](), dict[str, UploadFile](), dict[str, UploadFile]()
     with contextlib.ExitStack() as pinned:
-        chain = collect_chain(folder, root if upstream else None)
+        chain = collect_chain(folder, root if with_upstream else None)
         for finding in (*chain.broken, *chain.missing):
             raise InputError(finding.what, finding.where, "run `corpusmill verify --upstream` on the folder")
         for artifact in chain.artifacts:

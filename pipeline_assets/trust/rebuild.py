@@ -106,7 +106,7 @@ class RebuildPlan:
             what = f"no manifest found below {areas} for the input {_describe_input(entry)}"
             raise InputError(what + self._lineage.unreadable_note, self._lineage.root, OTHER_ROOT_HINT)
         if manifest is None or (sealed_folder is None and not is_rebuilt):
-            return self._missing_artifact(entry, has_manifest=manifest is not None)
+            return self._missing_input_target(entry, has_manifest=manifest is not None)
         if not is_rebuilt and sealed_folder is not None:
             folder = sealed_folder.absolute()
         elif "member" in entry:
@@ -116,7 +116,7 @@ class RebuildPlan:
         partition = entry["name"].removeprefix(manifest.kind).removeprefix("/") or None
         return self._add_target(manifest, sealed_folder, folder, partition)
 
-    def _missing_artifact(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
+    def _missing_input_target(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
         """Return a placeholder for a missing artifact; only a build that reads it fails."""
         folder = self._lineage.root.absolute() / entry["digest"]
         what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
@@ -150,7 +150,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
 
 
 _REBUILDS_FOLDER = "rebuilds"
-_TICKET_NAME = "rebuild.json"
+_TICKET_FILE = "rebuild.json"
 _UNFINISHED_SUFFIX = ".unfinished"
 _TICKET_FORMAT: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
@@ -158,16 +158,16 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class ScratchFolder:
-    """Scratch folder in use, and the path `kept` to which `keep` renames it."""
+    """Scratch folder in use, and the path to which `keep` renames it."""
 
     folder: Path
-    kept: Path
+    kept_path: Path
 
     def keep(self) -> None:
-        """Rename the folder to `kept`, in place of an earlier copy."""
+        """Rename the folder to `kept_path`, in place of an earlier copy."""
         self._remove_ticket()
-        durable.remove(self.kept)
-        durable.rename(self.folder, self.kept)
+        durable.remove(self.kept_path)
+        durable.rename(self.folder, self.kept_path)
 
     def remove(self) -> None:
         self._remove_ticket()
@@ -175,7 +175,7 @@ class ScratchFolder:
 
     def _remove_ticket(self) -> None:
         """Remove the ticket first, so that no rebuild continues in a half-removed folder."""
-        durable.remove(self.folder / _TICKET_NAME)
+        durable.remove(self.folder / _TICKET_FILE)
 
 
 @contextlib.contextmanager
@@ -185,25 +185,25 @@ def scratch_folder(root: Path, name: str, ticket: Mapping[str, Any]) -> Iterator
     `ticket` has the digest of the artifact, the options, and the versions of the program and libraries. The scratch
     folder of an interrupted rebuild is emptied if that rebuild had another ticket, because its shards may differ.
     """
-    kept = root / _REBUILDS_FOLDER / name
-    folder = kept.with_name(name + _UNFINISHED_SUFFIX)
+    kept_path = root / _REBUILDS_FOLDER / name
+    folder = kept_path.with_name(name + _UNFINISHED_SUFFIX)
     data = json.dumps(ticket, sort_keys=True).encode()
-    with locked(kept) as lock:
-        if not _TICKET_FORMAT.has_content(folder / _TICKET_NAME, data):
-            durable.remove(folder / _TICKET_NAME)
+    with locked(kept_path) as lock:
+        if not _TICKET_FORMAT.has_content(folder / _TICKET_FILE, data):
+            durable.remove(folder / _TICKET_FILE)
             durable.remove(folder)
             durable.make_folder(folder)
-            durable.write_durably(folder / _TICKET_NAME, data)
-        yield ScratchFolder(folder, kept)
+            durable.write_durably(folder / _TICKET_FILE, data)
+        yield ScratchFolder(folder, kept_path)
         durable.remove(lock.path)
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """Outcomes of all steps; `kept` is the folder of the copies, None if removed."""
+    """Outcomes of all steps; `kept_folder` has the rebuilt copies, None if removed."""
 
     outcomes: Sequence[StepOutcome]
-    kept: Path | None
+    kept_folder: Path | None
 
     @property
     def is_identical(self) -> bool:
@@ -212,7 +212,9 @@ class Rebuild:
 
     def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
         """Return the folder of a rebuilt copy; None if it was not built, or was removed."""
-        return None if self.kept is None or outcome.rebuilt is None else self.kept / outcome.step.target.folder
+        if self.kept_folder is None or outcome.rebuilt is None:
+            return None
+        return self.kept_folder / outcome.step.target.folder
 
 
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
@@ -258,7 +260,7 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
             scratch.remove()
             return Rebuild(outcomes, None)
         scratch.keep()
-        return Rebuild(outcomes, scratch.kept)
+        return Rebuild(outcomes, scratch.kept_path)
 
 
 def _remove_if_damaged(folder: Path) -> None:

@@ -88,7 +88,8 @@ class Verification:
         scan_finding_count: Number of findings of the scan about the artifacts' manifests and files; they are the first
             in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
-        hub, sources: External inputs in the hub cache and in local folders; None without a data root.
+        hub_check, source_check: Checks of external inputs in the hub cache and in local folders; None without a data
+            root.
         content_errors: For each file whose content hash was recomputed: its error, or None if the hash matches.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """
@@ -101,29 +102,31 @@ class Verification:
     scan_finding_count: int
     started_at: datetime.datetime
     label_names: LabelNames
-    hub: HubCacheCheck | None = None
-    sources: SourceFolderCheck | None = None
+    hub_check: HubCacheCheck | None = None
+    source_check: SourceFolderCheck | None = None
     content_errors: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
-    _errors: dict[int, str | None] = field(default_factory=dict)  # by the task's id(): two tasks may be equal
+    _errors_by_task_id: dict[int, str | None] = field(
+        default_factory=dict
+    )  # by the task's id(): two tasks may be equal
 
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Add the results of all finished tasks, in any order; errors become findings."""
-        self._errors |= {id(task): error for task, error in results}
+        self._errors_by_task_id |= {id(task): error for task, error in results}
         for tasks, fix in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             damaged = [
                 Finding(task.paths[0], error + fix, task.owner)
                 for task in tasks
-                if (error := self._errors.get(id(task))) is not None
+                if (error := self._errors_by_task_id.get(id(task))) is not None
             ]
             self.findings += damaged
-        if self.sources is not None:
-            self.sources.findings += damaged  # `damaged` is of the last group, the source folders
+        if self.source_check is not None:
+            self.source_check.findings += damaged  # `damaged` is of the last group, the source folders
 
     def task_state(self, task: HashTask) -> TaskState:
-        if id(task) not in self._errors:
+        if id(task) not in self._errors_by_task_id:
             return "not_read"
-        return "as_sealed" if self._errors[id(task)] is None else "damaged"
+        return "as_sealed" if self._errors_by_task_id[id(task)] is None else "damaged"
 
     @property
     def intact_tasks(self) -> list[HashTask]:
@@ -137,7 +140,7 @@ class Verification:
         `intact` requires that every file was read. `incomplete`: nothing is damaged, but upstream artifacts are
         missing. `source changed`: only files in local source folders changed.
         """
-        changed = len(self.sources.findings) if self.sources is not None else 0
+        changed = len(self.source_check.findings) if self.source_check is not None else 0
         if len(self.findings) > len(self.chain.missing) + changed:
             return "damaged"
         if self.chain.missing:
@@ -154,7 +157,7 @@ class Verification:
     @property
     def task_groups(self) -> Sequence[Sequence[HashTask]]:
         """Three groups of hash tasks: of the artifacts, the hub cache and source folders."""
-        return self.tasks, *(check.tasks if check is not None else [] for check in (self.hub, self.sources))
+        return self.tasks, *(check.tasks if check is not None else [] for check in (self.hub_check, self.source_check))
 
     @property
     def all_tasks(self) -> list[HashTask]:
@@ -163,7 +166,7 @@ class Verification:
     @property
     def unread_tasks(self) -> list[HashTask]:
         """Tasks of files that were not read."""
-        return [task for task in self.all_tasks if id(task) not in self._errors]
+        return [task for task in self.all_tasks if id(task) not in self._errors_by_task_id]
 
     @property
     def intact_bytes(self) -> int:
@@ -174,7 +177,7 @@ class Verification:
     def percent_read(self) -> float:
         """Percentage of the artifacts' bytes that was read, intact or damaged."""
         total = sum(task.bytes for task in self.tasks)
-        read = sum(task.bytes for task in self.tasks if id(task) in self._errors)
+        read = sum(task.bytes for task in self.tasks if id(task) in self._errors_by_task_id)
         return 100 * read / total if total else 100.0
 
 
@@ -183,7 +186,7 @@ REPORT_SCHEMA = "corpusmill/verification/1"
 
 def verification_json(verification: Verification, program: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a verification to its JSON report; `program` has versions and host."""
-    scope, hub, sources = verification.scope, verification.hub, verification.sources
+    scope, hub, sources = verification.scope, verification.hub_check, verification.source_check
 
     def files(tasks: Iterable[HashTask]) -> list[dict[str, Any]]:
         return [{"path": task.name, "bytes": task.bytes, "state": verification.task_state(task)} for task in tasks]

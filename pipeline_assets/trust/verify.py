@@ -57,9 +57,9 @@ def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) 
     verification = Verification(folder, scope, chain, tasks, findings, scan_finding_count, started_at, label_names)
     if scope.root is not None:
         manifests = [artifact.manifest for artifact in chain.artifacts]
-        verification.sources, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
-        verification.hub = check_hub_cache(scope.root / CACHE_FOLDER, hub_files)
-        findings += [*verification.hub.findings, *verification.sources.findings]
+        verification.source_check, hub_files = check_source_folders(manifests, chain.external_inputs, scope.root)
+        verification.hub_check = check_hub_cache(scope.root / CACHE_FOLDER, hub_files)
+        findings += [*verification.hub_check.findings, *verification.source_check.findings]
     return verification
 
 

@@ -100,4 +100,4 @@ def test_a_rebuild_from_manifests_writes_the_same_bytes_with_and_without_its_inp
         for with_upstream in (False, True):
             done = rebuild(artifact.folder, run, SYSTEMS.kinds, with_upstream)
             assert done.is_identical
-            assert [outcome.stored_differently for outcome in done.outcomes] == [[]] * len(done.outcomes)
+            assert [outcome.differently_stored_paths for outcome in done.outcomes] == [[]] * len(done.outcomes)

@@ -18,7 +18,7 @@ def name_of(folder: Path, root: Path) -> str:
 
 
 def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = True) -> PushResult:
-    return push(folder, made.root, store, upstream=upstream, log_every_s=HOUR_S)
+    return push(folder, made.root, store, with_upstream=upstream, log_every_s=HOUR_S)
 
 
 def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def _pointers() -> list[bytes]:
     (scratch / "store").mkdir()
     artifact = build_words(scratch / "root", "english")
     store = ObjectStore.open(f"file://{scratch / 'store'}")
-    push(artifact.folder, scratch / "root", store, upstream=False, log_every_s=3600)
+    push(artifact.folder, scratch / "root", store, with_upstream=False, log_every_s=3600)
     _STORE["folder"] = scratch / "store"
     return [(scratch / "store" / ref_key("words")).read_bytes()]
 

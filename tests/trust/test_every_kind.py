@@ -92,7 +92,7 @@ def test_rebuilt_with_any_settings_it_is_identical_and_nothing_is_left(built: tu
     for target in targets[kind]:
         done = rebuild(run.root / target.folder, other, SYSTEMS.kinds)
 
-        assert (done.is_identical, done.kept) == (True, None)
+        assert (done.is_identical, done.kept_folder) == (True, None)
         assert all(outcome.is_sealed_intact for outcome in done.outcomes)
     assert contents_of(run.root) == before
     assert list((run.root / "rebuilds").iterdir()) == []
@@ -118,7 +118,7 @@ def test_pushed_by_two_and_pulled_through_cuts_and_flips_it_is_current_in_anothe
     for target in targets[kind]:
         folder = run.root / target.folder
         object_store.faults = [Fault("lost answer", "PUT", after=dice.randrange(9)), Fault("409", "PUT", "refs")]
-        send = functools.partial(push, folder, run.root, store, upstream=True, log_every_s=3600.0)
+        send = functools.partial(push, folder, run.root, store, with_upstream=True, log_every_s=3600.0)
         with ThreadPoolExecutor(2) as pool:
             pushed, other = (sending.result() for sending in [pool.submit(send), pool.submit(send)])
         assert pushed.ref.artifacts[0].digest == other.ref.artifacts[0].digest
@@ -140,4 +140,4 @@ def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(bu
     done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)), SYSTEMS.kinds)
 
     assert done.is_identical
-    assert len(done.outcomes[-1].stored_differently) >= 3
+    assert len(done.outcomes[-1].differently_stored_paths) >= 3

@@ -120,7 +120,7 @@ class TestWhatIsThere:
     def test_what_is_built_asks_no_hub(self, plan: Plan, demo_root: Path) -> None:
         planned = plan(demo_root, endpoint=NOWHERE)
 
-        assert planned.to_build == []
+        assert planned.artifacts_to_build == []
         assert planned.missing_bytes == 0
         assert planned.disk_checks == []
 
@@ -247,7 +247,7 @@ def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -
     if elsewhere is None:
         pytest.skip("there is no second file system here")
 
-    data, cache = check_disks(tmp_path / "data", elsewhere / "cache", written=50, fetched=100)
+    data, cache = check_disks(tmp_path / "data", elsewhere / "cache", written_bytes=50, fetched_bytes=100)
 
     assert (data.needed, cache.needed) == (50, 100)
     assert cache.folder == elsewhere / "cache"

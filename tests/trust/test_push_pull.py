@@ -68,8 +68,8 @@ def test_objects_are_sent_before_manifests_and_the_pointer_last(
     sent = [key.split("/")[1] for method, key in server.requests if method == "PUT" and not key.endswith("probe")]
     assert [*dict.fromkeys(sent)] == ["objects", "manifests", "refs"]
     assert sent == sorted(sent, key=["objects", "manifests", "refs"].index)
-    assert pushed.sent == pushed.bytes > 0
-    assert pushed.earlier is None
+    assert pushed.sent_bytes == pushed.bytes > 0
+    assert pushed.earlier_digest is None
 
 
 def test_pushed_again_nothing_is_sent_and_a_lineage_is_kept(made: HealingSet, split: Path, store: ObjectStore) -> None:
@@ -78,8 +78,8 @@ def test_pushed_again_nothing_is_sent_and_a_lineage_is_kept(made: HealingSet, sp
     again = send(split, made, store)
     alone = send(split, made, store, upstream=False)
 
-    assert (again.sent, alone.sent) == (0, 0)
-    assert again.earlier == alone.earlier == first.ref.artifacts[0].digest
+    assert (again.sent_bytes, alone.sent_bytes) == (0, 0)
+    assert again.earlier_digest == alone.earlier_digest == first.ref.artifacts[0].digest
     assert find_ref(store, name_of(split, made.root), None) == first.ref
 
 
@@ -99,7 +99,7 @@ def test_a_push_that_is_cut_off_leaves_no_pointer_and_goes_on(
     assert store.list_keys("refs") == []
     again = send(split, made, store)
 
-    assert again.sent == pushed.bytes - sent_before < pushed.bytes
+    assert again.sent_bytes == pushed.bytes - sent_before < pushed.bytes
     fetch(store, name_of(split, made.root), elsewhere)
     assert files_of(elsewhere / split.relative_to(made.root)) == files_of(split)
 
@@ -149,7 +149,7 @@ def test_a_pull_that_is_cut_off_seals_nothing_and_goes_on_where_it_was(
 ) -> None:
     """Every part of a file that had arrived before is not fetched again."""
     monkeypatch.setattr(download, "_PART_BYTES", 100)
-    monkeypatch.setattr(pulling, "_NUM_THREADS", 1)
+    monkeypatch.setattr(pulling, "_THREADS", 1)
     name = name_of(split, made.root)
     send(split, made, store)
     server.requests.clear()
@@ -282,7 +282,7 @@ def test_of_two_pushes_one_wins_and_the_other_is_told(
     assert find_ref(store, name, None).artifacts[0].digest == winner
 
     again = send(split, made, store)
-    assert again.earlier == winner
+    assert again.earlier_digest == winner
     assert find_ref(store, name, None) == again.ref
 
 
@@ -303,7 +303,7 @@ def test_a_push_succeeds_if_another_process_pushed_the_same_artifact_meanwhile(
     pushed = send(split, made, store, upstream=upstream)
 
     kept = find_ref(store, name, None)
-    assert (pushed.sent, pushed.earlier) == (0, None)
+    assert (pushed.sent_bytes, pushed.earlier_digest) == (0, None)
     assert len(pushed.ref.artifacts) == (3 if upstream else 1)
     assert len(kept.artifacts) == 3 and pushed.ref.folder_digests() <= kept.folder_digests()
     assert kept.artifacts[0].checks is not None

@@ -67,24 +67,24 @@ def test_with_upstream_everything_can_be_made_from_copies_of_manifests(made: Hea
 def test_a_copy_that_is_kept_is_an_artifact_of_its_own(made: HealingSet) -> None:
     done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, keep=True)
 
-    copy = open_artifact(done.kept / done.outcomes[-1].step.target.folder)
+    copy = open_artifact(done.kept_folder / done.outcomes[-1].step.target.folder)
     assert copy.manifest.digest == made.manifest("dataset").digest
     assert [member.digest for member in copy.members()] == [
         made.manifest("train").digest,
         made.manifest("valid").digest,
     ]
-    assert rebuilds_of(made.root) == [done.kept.name]
+    assert rebuilds_of(made.root) == [done.kept_folder.name]
 
 
 def test_a_copy_that_was_kept_is_not_taken_for_the_next_rebuild(made: HealingSet) -> None:
     first = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
-    overwrite(first.kept / "megatron_split" / "tokens.bin", b"")
+    overwrite(first.kept_folder / "megatron_split" / "tokens.bin", b"")
 
     second = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
 
     assert second.is_identical
-    assert second.kept == first.kept
-    assert (first.kept / "megatron_split" / "tokens.bin").stat().st_size > 0
+    assert second.kept_folder == first.kept_folder
+    assert (first.kept_folder / "megatron_split" / "tokens.bin").stat().st_size > 0
 
 
 def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None:
@@ -111,7 +111,7 @@ def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made
         ("healing_text_manifest", "not rebuilt"),
         ("megatron_split", "not rebuilt"),
     ]
-    assert chain.kept is not None and (chain.kept / "fineweb_edu_snapshot" / "manifest.json").is_file()
+    assert chain.kept_folder is not None and (chain.kept_folder / "fineweb_edu_snapshot" / "manifest.json").is_file()
     assert [chain.rebuilt_folder(outcome) for outcome in chain.outcomes][1:] == [None, None]
 
 
@@ -155,8 +155,8 @@ class TestKilled:
             done = action()
 
             assert done.is_identical, step
-            assert rebuilds_of(made.root) == ([done.kept.name] if done.kept else []), step
-            assert (done.kept is not None) == keep
+            assert rebuilds_of(made.root) == ([done.kept_folder.name] if done.kept_folder else []), step
+            assert (done.kept_folder is not None) == keep
 
     @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
     def test_at_seeded_steps_of_a_whole_chain(self, made: HealingSet, seed: int) -> None:

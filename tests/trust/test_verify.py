@@ -38,7 +38,7 @@ def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_member
     alone = verify(pristine / SET)
 
     assert verify(pristine / SET, pristine, "100%").verdict == "intact"
-    assert (alone.verdict, alone.hub, len(alone.tasks)) == ("intact", None, 8)
+    assert (alone.verdict, alone.hub_check, len(alone.tasks)) == ("intact", None, 8)
     assert (found.verdict, found.findings, found.unread_tasks) == ("intact", [], [])
     assert [artifact.manifest.kind for artifact in found.chain.artifacts] == [
         "healing/megatron_dataset",
@@ -48,8 +48,8 @@ def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_member
         "healing/fineweb_edu_snapshot",
     ]
     assert len(found.tasks) == 4 + 4 + 5
-    assert [name.rpartition(":")[2] for name in found.hub.whole] == ["a.parquet"]
-    assert [name.rpartition(":")[2] for name in found.hub.in_part] == ["b.parquet"]
+    assert [name.rpartition(":")[2] for name in found.hub_check.whole] == ["a.parquet"]
+    assert [name.rpartition(":")[2] for name in found.hub_check.in_part] == ["b.parquet"]
 
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_cache_that_was_emptied_is_no_finding_and_is_said(chain_root: Path) ->
     found = verify(chain_root / SET, chain_root)
 
     assert found.verdict == "intact"
-    assert found.hub is not None and len(found.hub.unavailable) == 2
+    assert found.hub_check is not None and len(found.hub_check.unavailable) == 2
 
 
 def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) -> None:

@@ -32,9 +32,9 @@ from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 
 ROW_FILE_PATTERN = re.compile(r"(?:(?:candidates|subset)_(\w+)|data)/(.+)-\d{5}-of-(\d{5})\.parquet")
-_NUMBER = "[0-9]" * 5
+_FILE_NUMBER_GLOB = "[0-9]" * 5
 _CARD_COLUMNS = ["dataset", "source_revision", "meta_license", "stats_tokens", "stats_completion_tokens"]
-_MAX_LICENCES, _LICENCE_CHARACTERS = 50, 80
+_MAX_LICENCES, _MAX_LICENCE_CHARACTERS = 50, 80
 
 
 @dataclass
@@ -42,7 +42,7 @@ class CardSplit:
     """Split of a config on a dataset card, with its schema, sizes and licences."""
 
     config: str
-    split: str  # name in the file names; `dataset/split` in a subset
+    name: str  # as in the file names; `dataset/split` in a subset
     files: str | Sequence[str]  # pattern or paths
     schema: pa.Schema
     rows: int = 0
@@ -73,20 +73,21 @@ class CardContent:
     splits: Sequence[CardSplit]  # with rows; may be empty
     sources: Sequence[CardSource]  # datasets that rows name; may be empty
     manifests: Sequence[Manifest]  # of the artifacts that contain the rows; the card shows the first one's recipe
-    steps: Sequence[Manifest] = ()  # of upstream artifacts, sources first
+    upstream_manifests: Sequence[Manifest] = ()  # sources first
     agreement: Mapping[str, Any] = field(default_factory=dict)  # YAML keys with the terms that readers agree to
     columns: Mapping[str, str] = field(default_factory=lambda: COLUMN_DESCRIPTIONS)  # descriptions by name
     notes: Sequence[str] = ()  # lines about configs
-    script: str | None = None  # Python script that checks a downloaded copy; None omits the section
-    licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # as in a split, of rows outside splits
+    verification_script: str | None = None  # Python script that checks a downloaded copy; None omits the section
+    # Rows outside `splits`, counted as in `CardSplit.licences`.
+    other_row_licences: Counter[tuple[str, str | None]] = field(default_factory=Counter)
 
 
 def file_pattern(path: str) -> str:
     """Return the pattern of all numbered files of a split, given the path of one file."""
-    return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_NUMBER}-of-", path)
+    return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_FILE_NUMBER_GLOB}-of-", path)
 
 
-def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[CardSource]]:
+def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[CardSource]]:
     """Collect the splits with rows, and all source datasets that the rows name.
 
     A few columns of one file are in memory at a time. Raise UsageError if a row does not name its dataset, InputError
@@ -125,7 +126,7 @@ def collect_splits(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list
 
 def split_names(splits: Iterable[CardSplit]) -> dict[str, str]:
     """Map the name of each split to the name that a hub allows for it."""
-    return hub_split_names(sorted({split.split for split in splits}))
+    return hub_split_names(sorted({split.name for split in splits}))
 
 
 def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
@@ -136,40 +137,40 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 
 
 def count_row_licences(
-    splits: Iterable[CardSplit], other_rows: Counter[tuple[str, str | None]] | None = None
+    splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count the rows of splits, and `other_rows`, by licence; None if not stated."""
+    """Count the rows of splits, and `other_row_licences`, by licence; None if not stated."""
     rows: Counter[str | None] = Counter()
-    for (_, licence), count in sum((split.licences for split in splits), other_rows or Counter()).items():
+    for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
         rows[licence] += count
     return rows
 
 
 def dataset_card(card: CardContent) -> str:
     """Return the text of a card, with split names that a hub allows."""
-    names = split_names(card.splits)
+    hub_names, script = split_names(card.splits), card.verification_script
     sections = [
         [f"# {escape(card.title)}", "", *_opening_lines(card)],
-        *([["## Configs", "", *_config_lines(card, names)]] if card.splits else []),
+        *([["## Configs", "", *_config_lines(card, hub_names)]] if card.splits else []),
         ["## Sources and licences", "", *_licence_lines(card)],
         ["## How the rows were built", "", *_recipe_lines(card.manifests)],
-        ["## Rows kept and removed", "", *_ledger_lines([*card.steps, *card.manifests])],
+        ["## Rows kept and removed", "", *_ledger_lines([*card.upstream_manifests, *card.manifests])],
         *([["## Columns", "", *_column_lines(card)]] if card.splits and card.columns else []),
-        *([["## Verification", "", *_verification_lines(card.script)]] if card.script else []),
+        *([["## Verification", "", *_verification_lines(script)]] if script else []),
     ]
-    return _metadata(card, names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
+    return _front_matter(card, hub_names) + "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
+def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
     configs = group_by_config(card.splits)
     infos = [
-        {**({} if name == DEFAULT_CONFIG else {"config_name": name}), **_dataset_info(splits, names)}
+        {**({} if name == DEFAULT_CONFIG else {"config_name": name}), **_dataset_info(splits, hub_names)}
         for name, splits in configs.items()
     ]
     hub_datasets = [source.dataset for source in card.sources if source.revision is not None]
     metadata: dict[str, Any] = {
         "pretty_name": card.title,
-        **licence_metadata(count_row_licences(card.splits, card.licences)),
+        **licence_metadata(count_row_licences(card.splits, card.other_row_licences)),
         "task_categories": ["text-generation"],
         "size_categories": [size_category(sum(split.rows for split in card.splits))],
         **({"source_datasets": hub_datasets} if hub_datasets else {}),
@@ -180,7 +181,7 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
         metadata["configs"] = [
             {
                 "config_name": name,
-                "data_files": [{"split": names[split.split], "path": split.files} for split in splits],
+                "data_files": [{"split": hub_names[split.name], "path": split.files} for split in splits],
             }
             for name, splits in configs.items()
         ]
@@ -188,12 +189,12 @@ def _metadata(card: CardContent, names: Mapping[str, str]) -> str:
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=120)}---\n\n"
 
 
-def _dataset_info(splits: Sequence[CardSplit], names: Mapping[str, str]) -> dict[str, Any]:
+def _dataset_info(splits: Sequence[CardSplit], hub_names: Mapping[str, str]) -> dict[str, Any]:
     """Return a config's `dataset_info`; the library `datasets` checks its row counts."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [
-            {"name": names[split.split], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
+            {"name": hub_names[split.name], "num_bytes": split.uncompressed_bytes, "num_examples": split.rows}
             for split in splits
         ],
         "download_size": sum(split.bytes for split in splits),
@@ -214,26 +215,26 @@ def _opening_lines(card: CardContent) -> list[str]:
     return lines + (["Each row names the row of the source dataset that it comes from."] if card.splits else [])
 
 
-def _config_lines(card: CardContent, names: Mapping[str, str]) -> list[str]:
+def _config_lines(card: CardContent, hub_names: Mapping[str, str]) -> list[str]:
     counts = ("rows", "tokens", "completion_tokens", "bytes")
     columns = [name for name in counts if any(getattr(split, name) for split in card.splits)]
     rows: list[list[str | int]] = [
-        [code(split.config), code(names[split.split]), *(getattr(split, name) for name in columns)]
+        [code(split.config), code(hub_names[split.name]), *(getattr(split, name) for name in columns)]
         for split in card.splits
     ]
     first = card.splits[0]
-    renamed = [split for split, name in names.items() if name != split]
+    renamed = [split for split, name in hub_names.items() if name != split]
     return [
         *markdown_table(["config", "split", *(name.replace("_", " ") for name in columns)], rows),
         "",
-        *(f"The split {code(names[split])} consists of the files named {code(split)}." for split in renamed),
+        *(f"The split {code(hub_names[split])} consists of the files named {code(split)}." for split in renamed),
         *([""] if renamed else []),
         *card.notes,
         "```python",
         "from datasets import load_dataset",
         "",
         f"rows = load_dataset({', '.join(map(json.dumps, (card.repository, first.config)))}, "
-        f"split={json.dumps(names[first.split])})",
+        f"split={json.dumps(hub_names[first.name])})",
         "```",
     ]
 
@@ -243,14 +244,14 @@ def _licence_lines(card: CardContent) -> list[str]:
     if card.sources:
         cells = [[code(source.dataset), *_source_cells(source)] for source in card.sources]
         lines = [*markdown_table(["source", "commit", "licence of its card", "who may read it"], cells), ""]
-    counts = sum((split.licences for split in card.splits), card.licences)
+    counts = sum((split.licences for split in card.splits), card.other_row_licences)
     if not counts:
         return lines[:-1]
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))
     rows: list[list[str | int]] = [
         [
             code(source),
-            "not stated" if licence is None else code(licence[:_LICENCE_CHARACTERS]),
+            "not stated" if licence is None else code(licence[:_MAX_LICENCE_CHARACTERS]),
             count,
             code(hub_licence(licence)),
             _licence_url(licence),
@@ -304,18 +305,18 @@ def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
             )
             step = [code(manifest.kind), code(manifest.name.partition("/")[2] or manifest.name)]
             rows.append([*step, ledger.rows_in, ledger.out, removed or "none"])
-        settings = without_nulls(manifest.identity.recipe.get("filters"))
+        settings = remove_empty_values(manifest.identity.recipe.get("filters"))
         if settings:
             filters.append(f"- {code(manifest.name)}: {code(json.dumps(settings, ensure_ascii=False))}")
     lines = markdown_table(["step", "artifact", "rows read", "rows kept", "rows removed or merged, by reason"], rows)
     return [*lines, "", "Filters and their thresholds:", "", *filters] if filters else lines
 
 
-def without_nulls(settings: Any) -> Any:
+def remove_empty_values(settings: Any) -> Any:
     """Return a copy of settings without null values, empty lists and empty sections."""
     if not isinstance(settings, dict):
         return settings
-    cleaned = {name: without_nulls(value) for name, value in settings.items()}
+    cleaned = {name: remove_empty_values(value) for name, value in settings.items()}
     return {name: value for name, value in cleaned.items() if value not in (None, [], {})}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline_assets.corpus.licences import licence_table, tag_or_unknown
-from pipeline_assets.corpus.publishing.dataset_card import without_nulls
+from pipeline_assets.corpus.publishing.dataset_card import remove_empty_values
 from pipeline_assets.spine.artifact import Artifact, member_digests
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.lineage import Chain
@@ -23,7 +23,7 @@ _SOURCE_KINDS, _TEXTLESS_KINDS = {"raw", "fineweb_edu_snapshot"}, {"tokenizer", 
 _SIZE_COUNTS = ("documents", "pairs", "rows", "tokens", "text_bytes")
 _TOKEN_RANGES = ((10**9, "less than 1 billion tokens"), (10**13, "1 billion to 10 trillion tokens"))
 _SELECTION_KEYS = ("config", "split", "files", "rules", "language", "amount", "seed")
-_SETTINGS = (
+_SETTING_PATHS = (
     ("languages", "recipe", "language"),
     ("languages", "recipe", "filters", "language", "keep"),
     ("languages", "recipe", "sample", "languages", "src"),
@@ -57,13 +57,17 @@ class Description:
     facts: Mapping[str, Iterable[Fact]]
     answers: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, name: str) -> list[Fact]:
+    def get(self, property_name: str) -> list[Fact]:
         """Return the publisher's answer on a property, or else the property's facts.
 
         Without an answer or facts, return a single fact with the value NOT_ANSWERED.
         """
-        origin = f"answers: {name}"
-        stated = [Fact(self.answers[name], origin)] if name in self.answers else list(self.facts.get(name, ()))
+        origin = f"answers: {property_name}"
+        stated = (
+            [Fact(self.answers[property_name], origin)]
+            if property_name in self.answers
+            else list(self.facts.get(property_name, ()))
+        )
         return stated or [Fact(NOT_ANSWERED, origin)]
 
 
@@ -143,10 +147,10 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
 
 
 def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
-    """Yield a property and a fact for each value of the settings in `_SETTINGS`."""
-    for name, *keys in _SETTINGS:
+    """Yield a property and a fact for each value of the settings in `_SETTING_PATHS`."""
+    for name, *keys in _SETTING_PATHS:
         for step in steps:
-            value = without_nulls(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
+            value = remove_empty_values(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
             if name == "periods":  # names with a year; others are folders
                 value = [dump for dump in value or () if sum(map(str.isdigit, dump)) > 3]
             for item in value if isinstance(value, list) else [value] if value else []:
@@ -154,17 +158,17 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
                 yield name, _fact(step, f"identity.{'.'.join(keys)}", text)
 
 
-def merge_sources(stated: Iterable[Fact], named: Iterable[Fact]) -> list[Fact]:
-    """Return the facts in `stated`, then the facts in `named` about other sources.
+def merge_sources(manifest_facts: Iterable[Fact], row_facts: Iterable[Fact]) -> list[Fact]:
+    """Return the facts in `manifest_facts`, then the facts in `row_facts` about other sources.
 
-    `stated` comes from manifests, `named` from rows.
+    `manifest_facts` comes from manifests, `row_facts` from rows.
     """
-    known = list(stated)
-    return [*known, *(fact for fact in named if fact.value not in {source.value for source in known})]
+    known = list(manifest_facts)
+    return [*known, *(fact for fact in row_facts if fact.value not in {source.value for source in known})]
 
 
-def _fact(manifest: Manifest, path: str, value: str, detail: str = "") -> Fact:
-    return Fact(value, f"{manifest.kind} {manifest.name}: {path}", detail)
+def _fact(manifest: Manifest, field_path: str, value: str, detail: str = "") -> Fact:
+    return Fact(value, f"{manifest.kind} {manifest.name}: {field_path}", detail)
 
 
 def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
@@ -176,7 +180,7 @@ def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
 def _source_fact(manifest: Manifest) -> Fact:
     """Return a fact on a source, with the size of its files and the selection of rows."""
     recipe, sizes = manifest.identity.recipe, [entry["bytes"] for entry in manifest.identity.inputs]
-    selection = without_nulls({key: recipe[key] for key in _SELECTION_KEYS if key in recipe})
+    selection = remove_empty_values({key: recipe[key] for key in _SELECTION_KEYS if key in recipe})
     detail = f"files: {len(sizes):,}, bytes: {sum(sizes):,}, selection: {json.dumps(selection, ensure_ascii=False)}"
     name, origin = recipe.get("dataset") or manifest.name.rpartition("/")[2], f"{manifest.kind} {manifest.name}"
     return dataset_fact(name, recipe.get("revision"), f"{origin}: identity.inputs, identity.recipe", detail)

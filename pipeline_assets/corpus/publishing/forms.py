@@ -18,13 +18,14 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.shipped import shipped_path
 
-_MAX_CHARACTERS = 2000  # of a text in a table
-_TERM = r"(DocumentRef-[A-Za-z0-9.-]+:)?(?!(AND|OR|WITH)\b)[A-Za-z0-9.-]+\+?( +WITH +[A-Za-z0-9.-]+)?"
-_LICENCE = _TERM
+_MAX_CELL_CHARACTERS = 2000  # of a text in a table
+_LICENCE_TERM_PATTERN = r"(DocumentRef-[A-Za-z0-9.-]+:)?(?!(AND|OR|WITH)\b)[A-Za-z0-9.-]+\+?( +WITH +[A-Za-z0-9.-]+)?"
+_LICENCE_PATTERN = _LICENCE_TERM_PATTERN
 for _ in range(4):  # levels of parentheses
-    _LICENCE = rf"({_TERM}|\( *{_LICENCE} *\))( +(AND|OR) +({_TERM}|\( *{_LICENCE} *\)))*"
+    _operand = rf"({_LICENCE_TERM_PATTERN}|\( *{_LICENCE_PATTERN} *\))"
+    _LICENCE_PATTERN = rf"{_operand}( +(AND|OR) +{_operand})*"
 _ANSWER_RULES = {
-    "licence": (_LICENCE, "an SPDX expression, such as `MIT`, `CC-BY-4.0 AND MIT` or `LicenseRef-NAME`"),
+    "licence": (_LICENCE_PATTERN, "an SPDX expression, such as `MIT`, `CC-BY-4.0 AND MIT` or `LicenseRef-NAME`"),
     "date_published": (r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", "a date YYYY-MM-DD"),
     "url": (r"https?://[^\s<>]+", "a URL such as https://example.org/data"),
     "version": (r"\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?", "MAJOR.MINOR.PATCH, such as 1.0.0"),
@@ -54,15 +55,15 @@ def read_answers(path: Path) -> dict[str, str]:
     return answers
 
 
-def render_standard(form: str, description: Description) -> str:
+def render_standard(standard: str, description: Description) -> str:
     """Fill a standard's template, and return JSON; UsageError if SPDX lacks a date."""
     import jinja2
 
-    if form == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:
+    if standard == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:
         raise UsageError("SPDX requires a date, which the manifest lacks", "--answers", "answer `date_published`")
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["json"] = functools.partial(json.dumps, ensure_ascii=False)
-    template = environment.from_string(shipped_path(f"manifests/forms/{form}.jinja").read_text("utf-8"))
+    template = environment.from_string(shipped_path(f"manifests/forms/{standard}.jinja").read_text("utf-8"))
     values = {"manifest": description.manifest, "files": description.files, "get": description.get}
     return json.dumps(json.loads(template.render(values, unknown=NOT_ANSWERED)), indent=1, ensure_ascii=False)
 
@@ -77,14 +78,14 @@ def form_lines(form: str, description: Description) -> Iterator[str]:
         for name in item.get("facts", ()):
             for fact in description.facts.get(name, ()):
                 stated.add(name)
-                yield _row(fact)
+                yield _table_row(fact)
         for key in item.get("ask", ()):
             if key in description.answers or key not in stated:  # a fact of the same name answers the question
                 answer = description.answers.get(key, NOT_ANSWERED)
-                yield _row(Fact(answer, f"answers: {key}", questions[key]))
+                yield _table_row(Fact(answer, f"answers: {key}", questions[key]))
 
 
-def _row(fact: Fact) -> str:
-    texts = (text[:_MAX_CHARACTERS] for text in (fact.value, fact.detail, fact.origin))
+def _table_row(fact: Fact) -> str:
+    texts = (text[:_MAX_CELL_CHARACTERS] for text in (fact.value, fact.detail, fact.origin))
     value, detail, origin = (code(text) if "{" in text else escape(text) if text else "" for text in texts)
     return f"| {value}{f' <{fact.link}>' if fact.link else ''} | {detail} | {origin} |"

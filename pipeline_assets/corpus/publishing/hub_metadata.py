@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 
-_INVALID_CHARACTERS = re.compile(r"\W+")
+_INVALID_SPLIT_CHARACTERS = re.compile(r"\W+")
 _RESERVED_SPLIT = "all"  # In any letter case: builder.py of `datasets` rejects a dataset with a split of this name.
 DEFAULT_CONFIG = "default"  # The config of a dataset with a single config.
 # `datasets`, size_categories.json: above 1,000, each category is ten times the previous one.
@@ -28,7 +28,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     for split in splits:
         if split in names:
             continue
-        allowed = f"{split}_" if split.lower() == _RESERVED_SPLIT else _INVALID_CHARACTERS.sub("_", split)
+        allowed = f"{split}_" if split.lower() == _RESERVED_SPLIT else _INVALID_SPLIT_CHARACTERS.sub("_", split)
         used, attempt = set(names.values()), 1
         while (name := allowed if attempt == 1 else f"{allowed}_{attempt}") in used:
             attempt += 1
@@ -38,7 +38,7 @@ def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
 
 OTHER_LICENCE = "other"
 # Identifiers of licences in the hub documentation, "Licenses"; most equal our tags.
-_IDENTIFIERS = """
+_LICENCE_IDENTIFIERS = """
     apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
     afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
     cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
@@ -47,9 +47,9 @@ _IDENTIFIERS = """
     lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
     pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
 """
-_FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
-_INVALID_IN_NAME = re.compile(r"[^a-z0-9.]+")
-_MAX_NAME_LENGTH = 60
+_LICENCE_FAMILIES = {"gfdl-1.2-or-later": "gfdl", "gfdl-1.3": "gfdl"}
+_INVALID_LICENCE_CHARACTERS = re.compile(r"[^a-z0-9.]+")
+_MAX_LICENCE_NAME_LENGTH = 60
 
 
 def hub_licence(licence: str | None) -> str:
@@ -57,26 +57,29 @@ def hub_licence(licence: str | None) -> str:
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
-    identifier = _FAMILIES.get(tag, tag)
-    return identifier if identifier in _IDENTIFIERS.split() else OTHER_LICENCE
+    identifier = _LICENCE_FAMILIES.get(tag, tag)
+    return identifier if identifier in _LICENCE_IDENTIFIERS.split() else OTHER_LICENCE
 
 
-def licence_metadata(licences: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """Return the licence keys of a card's YAML; `licences` counts rows by licence.
+def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str | list[str]]:
+    """Return the licence keys of a card's YAML; `rows_by_licence` counts rows by licence.
 
     Rows without a licence are counted under None. `license` is an identifier, or a list sorted by descending rows. If
     exactly one licence has no identifier on the hub, `license_name` names it, and `license_link` has its URL if the
     table of licences has one. If several licences lack an identifier, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
-    for licence, count in licences.items():
+    for licence, count in rows_by_licence.items():
         rows[hub_licence(licence)] += count
     identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
     metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
-    unnamed = sorted(licence for licence in licences if licence is not None and hub_licence(licence) == OTHER_LICENCE)
+    unnamed = sorted(
+        licence for licence in rows_by_licence if licence is not None and hub_licence(licence) == OTHER_LICENCE
+    )
     if len(unnamed) == 1:
         metadata["license_name"] = (
-            _INVALID_IN_NAME.sub("-", unnamed[0].lower())[:_MAX_NAME_LENGTH].strip("-.") or OTHER_LICENCE
+            _INVALID_LICENCE_CHARACTERS.sub("-", unnamed[0].lower())[:_MAX_LICENCE_NAME_LENGTH].strip("-.")
+            or OTHER_LICENCE
         )
         tag = licence_table().match_tag(unnamed[0])
         if tag is not None and (url := licence_table()[tag].url) is not None:

@@ -206,9 +206,9 @@ class HubRepo:
         with self.limit_requests():
             return self.hub.call_with_retries(self.name, "main", unwrap, writes=True)
 
-    def _raise_if_storage_refused(self, refusal: "httpx2.Response") -> None:
+    def _raise_if_storage_refused(self, response: "httpx2.Response") -> None:
         """Raise RetryableError if storage outside the hub's API refused an upload."""
-        status, url = refusal.status_code, refusal.request.url
+        status, url = response.status_code, response.request.url
         is_api = "/api/" in url.path or url.path.endswith("/info/lfs/objects/batch")
         if status not in RETRIED_STATUS and not (is_api and self.hub.client().is_on_hub(str(url))):
             fix = "run the same command again; if the error persists, contact the operator of the hub"

@@ -17,7 +17,9 @@ _TIMEOUT_S = 1800.0
 _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
-def load_back(repo: str, commit: str, endpoint: str, token: str | None, configs: Mapping[str, Sequence[str]]) -> None:
+def check_configs_load(
+    repo: str, commit: str, endpoint: str, token: str | None, configs: Mapping[str, Sequence[str]]
+) -> None:
     """Check that `datasets` loads each config's first row and finds its splits.
 
     `configs` has the expected split names, as on the hub, by config. Other splits or a failure raise InputError;

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.publishing.dataset_card import (
     CardContent,
     CardSource,
     CardSplit,
-    collect_splits,
+    collect_splits_and_sources,
     count_row_licences,
     dataset_card,
     group_by_config,
@@ -56,7 +56,7 @@ ROW_KINDS = frozenset(
     for step in ("normalized_shards", "hf_layout", "deduplicated", "candidate_pools", "nll_scores", "training_subsets")
 )
 _GATE_PREFIX = "extra_gated_"  # prefix of card keys with the terms for readers
-_SHOWN_CHARACTERS = 2000
+_MAX_TERM_CHARACTERS = 2000
 _VERIFY_SCRIPT = """import hashlib, json, pathlib, sys
 
 folder = pathlib.Path(sys.argv[1])  # hf download REPOSITORY --repo-type dataset --local-dir FOLDER
@@ -101,7 +101,7 @@ class Publication:
     def configs(self) -> dict[str, list[str]]:
         """Names of the splits of each config, in the form that the hub allows."""
         names, groups = split_names(self.splits), group_by_config(self.splits)
-        return {config: [names[split.split] for split in splits] for config, splits in groups.items()}
+        return {config: [names[split.name] for split in splits] for config, splits in groups.items()}
 
     def describe_terms(self) -> Iterator[str]:
         """Yield log lines about the licences of rows and the terms for readers."""
@@ -111,24 +111,24 @@ class Publication:
             yield f"readers must request access ({self.gate}), as for the source, and agree to:"
             for key, value in self.agreement.items():
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                yield from (f"  {line}" for line in f"{key}: {text}"[:_SHOWN_CHARACTERS].splitlines())
+                yield from (f"  {line}" for line in f"{key}: {text}"[:_MAX_TERM_CHARACTERS].splitlines())
 
 
-def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: bool = False) -> Publication:
+def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_licences: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    Raise UsageError for rows of unknown licences, unless `allow_unknown`, and for an artifact that is neither a
-    Nemotron inventory nor has Nemotron rows. Raise InputError for a source dataset that the hub no longer shows.
+    Raise UsageError for rows of unknown licences, unless `allow_unknown_licences`, and for an artifact that is neither
+    a Nemotron inventory nor has Nemotron rows. Raise InputError for a source dataset that the hub no longer shows.
     """
     if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
         raise UsageError(what, artifact.folder, "choose a folder of inventories, rows, pools, scores or subsets")
-    splits, named = collect_splits([artifact])
+    splits, named = collect_splits_and_sources([artifact])
     columns = {**COLUMN_DESCRIPTIONS, **subsets.COLUMN_DESCRIPTIONS}
     if artifact.manifest.kind == _SCORES_KIND:
-        splits, columns = [_score_split(artifact)], scores.COLUMN_DESCRIPTIONS
-    _check_licences(count_row_licences(splits), allow_unknown, artifact)
-    sources = [_with_card(source, repo.hub) for source in named]
+        splits, columns = [_read_scores_split(artifact)], scores.COLUMN_DESCRIPTIONS
+    _check_licences(count_row_licences(splits), allow_unknown_licences, artifact)
+    sources = [_add_card_metadata(source, repo.hub) for source in named]
     gates = {source.gate for source in sources} - {None}
     stored = [file for file in artifact.manifest.storage if file.path != CARD_FILE]
     items = {file.path: UploadFile(file.path, artifact.folder / file.path, file.bytes, file.sha256) for file in stored}
@@ -144,7 +144,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
         agreement=agreement,
         columns=columns,
         notes=_config_notes(manifest.kind, splits, items),
-        script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
+        verification_script=_VERIFY_SCRIPT.replace("REPOSITORY", repo.name).replace("DIGEST", json.dumps(digest)),
     )
     sealed = UploadFile.from_bytes(MANIFEST_FILE, manifest.to_bytes())
     added = (
@@ -156,7 +156,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown: boo
     return Publication(artifact, items | {item.path: item for item in added}, splits, gate, agreement)
 
 
-def _score_split(artifact: Artifact) -> CardSplit:
+def _read_scores_split(artifact: Artifact) -> CardSplit:
     """Return the only split of scores, whose rows name neither datasets nor licences."""
     with StoredParquet(artifact.path(scores.SCORES_FILE)) as file:
         schema, footer = file.schema_arrow.remove_metadata(), file.metadata
@@ -198,17 +198,21 @@ def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile
     return render_standard("croissant", Description(manifest, stored, facts)) + "\n"
 
 
-def _check_licences(licences: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:
-    unknown = sum(rows for licence, rows in licences.items() if tag_or_unknown(licence) == UNKNOWN)
-    if unknown and not allow_unknown:
-        names = sorted({repr((text or "not stated")[:60]) for text in licences if tag_or_unknown(text) == UNKNOWN})
+def _check_licences(
+    rows_by_licence: Mapping[str | None, int], allow_unknown_licences: bool, artifact: Artifact
+) -> None:
+    unknown = sum(rows for licence, rows in rows_by_licence.items() if tag_or_unknown(licence) == UNKNOWN)
+    if unknown and not allow_unknown_licences:
+        names = sorted(
+            {repr((text or "not stated")[:60]) for text in rows_by_licence if tag_or_unknown(text) == UNKNOWN}
+        )
         what = f"{unknown:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
         ways = "`allow_unknown_licences: true` in `publish` of the recipe, or --allow-unknown-licences"
         fix = f"state it in the column `license`, drop the rows by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)
 
 
-def _with_card(source: CardSource, hub: HubFiles) -> CardSource:
+def _add_card_metadata(source: CardSource, hub: HubFiles) -> CardSource:
     if source.revision is None:
         return source
     card = read_card(hub, source.dataset, source.revision)

@@ -15,9 +15,9 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.inventory import write_text
 from pipeline_assets.corpus.nemotron.sections import PublishRecipe
-from pipeline_assets.corpus.publishing.dataset_card import collect_splits
+from pipeline_assets.corpus.publishing.dataset_card import collect_splits_and_sources
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo, UploadFile, hf_token
-from pipeline_assets.corpus.publishing.load_back import load_back
+from pipeline_assets.corpus.publishing.load_back import check_configs_load
 from pipeline_assets.corpus.publishing.publication import Publication, is_edited, prepare_publication
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE, read_card
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -31,7 +31,7 @@ from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
 _FILES_PER_COMMIT = 100  # hub documentation, "Repository limitations"; their bytes are sent before the commit
-_MAX_MOVES = 5  # of the head by other writers during a run
+_MAX_HEAD_MOVES = 5  # of the head by other writers during a run
 PUBLICATION_FILE = "publication.json"
 
 
@@ -82,7 +82,7 @@ def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool 
     changed, unchanged = list[UploadFile](), list[UploadFile]()
     for item in publication.files.values():
         (unchanged if item.is_stored(remote_files.get(item.path)) else changed).append(item)
-    previous, manifest = _manifest_at(repo, remote_files, head), publication.artifact.manifest
+    previous, manifest = _read_repo_manifest(repo, remote_files, head), publication.artifact.manifest
     replaceable = remote_files.keys() - publication.files.keys()
     obsolete = [file.path for file in previous.storage if file.path in replaceable] if previous else []
     if not changed and not obsolete:
@@ -135,7 +135,7 @@ def publish(
         while plan.commits:
             [commit, *rest] = plan.commits
             attempts += 1
-            if attempts > len(planned.commits) + _MAX_MOVES:
+            if attempts > len(planned.commits) + _MAX_HEAD_MOVES:
                 what = f"after {attempts - 1} attempts to commit, {len(commit.uploads):,} files are missing or differ"
                 raise RetryableError(what, repo.name, "publish again when no other process commits to it")
             verb = "Files of" if rest else "Publish"
@@ -146,7 +146,7 @@ def publish(
             )
         head = str(plan.parent)
         if publication.configs:
-            load_back(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)
+            check_configs_load(repo.name, head, repo.hub.client().address, repo.hub.token, publication.configs)
         return head, planned
 
 
@@ -159,16 +159,16 @@ def publish_sealed(
     """
     sent: dict[str, Any] = {}
     if hub is None:
-        splits, _ = collect_splits([artifact])
+        splits, _ = collect_splits_and_sources([artifact])
     else:
         repo = HubRepo.open(recipe.repo, hub, hf_token(os.environ))
-        publication = prepare_publication(artifact, repo, allow_unknown=recipe.allow_unknown_licences)
+        publication = prepare_publication(artifact, repo, allow_unknown_licences=recipe.allow_unknown_licences)
         for line in publication.describe_terms():
             logger.info("%s: %s", repo.name, line)
         splits = [*publication.splits]
         commit, plan = publish(publication, repo, private=recipe.private, replaces=replaces)
         sent = {"published": {"url": repo.url, "commit": commit, "bytes_sent": plan.upload_bytes}}
-    rows = [{"config": split.config, "split": split.split, "rows": split.rows} for split in splits]
+    rows = [{"config": split.config, "split": split.name, "rows": split.rows} for split in splits]
     content = {"repo": recipe.repo, "digest": artifact.manifest.digest, "rows": rows}
     file = write_text(staging, PUBLICATION_FILE, json.dumps(content, indent=1, sort_keys=True) + "\n")
     return BuildResult([file], {"splits": len(rows), "rows": sum(split.rows for split in splits)}, {}, provenance=sent)
@@ -182,7 +182,7 @@ def preview_publication(artifact: Artifact) -> list[dict[str, str]]:
         return [{"config": row["config"], "split": row["split"], "rows": f"{row['rows']:,}"} for row in rows]
 
 
-def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
+def _read_repo_manifest(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str) -> Manifest | None:
     """Return a repo's manifest; None if it is missing or not a valid manifest."""
     if MANIFEST_FILE not in remote_files:
         return None
@@ -193,11 +193,14 @@ def _manifest_at(repo: HubRepo, remote_files: Mapping[str, HubFile], commit: str
 
 
 def _plan_commits(
-    changed: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete: Sequence[str]
+    changed_files: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete_paths: Sequence[str]
 ) -> list[PlannedCommit]:
     """Divide changes into commits: batches of new files, then all the rest in one."""
     at_last = {*remote_files, CARD_FILE, MANIFEST_FILE}
-    new = [item for item in changed if item.path not in at_last]
-    last = [item for item in changed if item.path in at_last]
+    new = [item for item in changed_files if item.path not in at_last]
+    last = [item for item in changed_files if item.path in at_last]
     starts = range(0, len(new), _FILES_PER_COMMIT)
-    return [*(PlannedCommit(new[first : first + _FILES_PER_COMMIT]) for first in starts), PlannedCommit(last, obsolete)]
+    return [
+        *(PlannedCommit(new[first : first + _FILES_PER_COMMIT]) for first in starts),
+        PlannedCommit(last, obsolete_paths),
+    ]

@@ -28,7 +28,7 @@ from pipeline_assets.corpus.removals import NUMBERED_ID, Removals, RowKeys
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 
-_WORD = re.compile(rb"[^\s\"'`,;()<>\[\]{}|]+")
+_WORD_PATTERN = re.compile(rb"[^\s\"'`,;()<>\[\]{}|]+")
 _MAX_JSON_BYTES = 64 << 20  # per line, and per file that is not lines
 _MAX_URL_LENGTH, _MIN_ID_LENGTH = 4096, 8  # characters
 _ID_COLUMNS = ("id", "doc_id", "uid")
@@ -42,16 +42,16 @@ class RepoSearchResult:
     """Search result of a repo. A place is `REF@COMMIT:PATH`.
 
     Attributes:
-        commits: Commits that each ref reaches, the newest first.
-        lfs_hashes: sha256 of the large files (LFS) in the trees of these commits, by ref.
-        found: Places of each entry of the removal list, by the entry's hash.
-        unread: Places of files that are not text, or are damaged.
+        commits_by_ref: Commits that each ref reaches, the newest first.
+        lfs_hashes_by_ref: sha256 of the large files (LFS) in the trees of these commits.
+        places_by_hash: Places of each entry of the removal list, by the entry's hash.
+        unread_places: Places of files that are not text, or are damaged.
     """
 
-    commits: Mapping[str, list[str]]
-    lfs_hashes: Mapping[str, set[str]]
-    found: dict[str, list[str]] = field(default_factory=dict)
-    unread: list[str] = field(default_factory=list)
+    commits_by_ref: Mapping[str, list[str]]
+    lfs_hashes_by_ref: Mapping[str, set[str]]
+    places_by_hash: dict[str, list[str]] = field(default_factory=dict)
+    unread_places: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -63,41 +63,45 @@ class RepoSearch:
 
     removals: Removals
     decode: Callable[[NDArray[np.int32]], str]
-    cache: Path  # for downloads; removed before and after a search
+    cache_folder: Path  # for downloads; removed before and after a search
 
-    def search(self, repo: HubRepo, commits: Mapping[str, list[str]]) -> RepoSearchResult:
+    def search(self, repo: HubRepo, commits_by_ref: Mapping[str, list[str]]) -> RepoSearchResult:
         """Search all files of the commits of each ref; skip files deleted from storage."""
-        fresh = replace(repo, hub=replace(repo.hub, cache=self.cache))
-        durable.remove(self.cache)
-        result = RepoSearchResult(commits, list_lfs_hashes(fresh, commits))
+        fresh = replace(repo, hub=replace(repo.hub, cache=self.cache_folder))
+        durable.remove(self.cache_folder)
+        result = RepoSearchResult(commits_by_ref, list_lfs_hashes(fresh, commits_by_ref))
         stored = repo.call_library(
             lambda api: {None, *(file.file_oid for file in api.list_lfs_files(repo.name, repo_type="dataset"))}
         )
         known: dict[str, Collection[str] | None] = {}
-        for ref, commit in ((ref, commit) for ref, reached in commits.items() for commit in reached):
+        for ref, commit in ((ref, commit) for ref, reached in commits_by_ref.items() for commit in reached):
             files = fresh.list_files(commit)
             for path, file in files.items():
-                rows = files.get(path.removesuffix(_TOKENS_FILE) + _ROWS_FILE) if path.endswith(_TOKENS_FILE) else None
-                key = f"{file.digest} {rows and rows.digest}"
+                rows_file = (
+                    files.get(path.removesuffix(_TOKENS_FILE) + _ROWS_FILE) if path.endswith(_TOKENS_FILE) else None
+                )
+                key = f"{file.digest} {rows_file and rows_file.digest}"
                 if key not in known:
                     is_deleted = _lfs_sha256(file) not in stored and _is_deleted(fresh, commit, file)
-                    known[key] = () if is_deleted else self._search_file(fresh, commit, file, rows)
+                    known[key] = () if is_deleted else self._search_file(fresh, commit, file, rows_file)
                 place = f"{ref}@{commit}:{path}"
                 if (entries := known[key]) is None:
-                    result.unread.append(place)
+                    result.unread_places.append(place)
                 for entry in entries or ():
-                    result.found.setdefault(entry, []).append(place)
-        durable.remove(self.cache)
+                    result.places_by_hash.setdefault(entry, []).append(place)
+        durable.remove(self.cache_folder)
         return result
 
-    def _search_file(self, repo: HubRepo, commit: str, file: HubFile, rows: HubFile | None) -> Collection[str] | None:
+    def _search_file(
+        self, repo: HubRepo, commit: str, file: HubFile, rows_file: HubFile | None
+    ) -> Collection[str] | None:
         """Return the entries that a file contains; None if it is unreadable.
 
-        If reading fails after the first match, the matches are returned. `rows` is the row index of a token file, and
-        None for other files.
+        If reading fails after the first match, the matches are returned. `rows_file` is the row index of a token file,
+        and None for other files.
         """
-        paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows) if part is not None]
-        values = read_row_keys(paths[0]) if rows is None else self._decoded_rows(*paths)
+        paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows_file) if part is not None]
+        values = read_row_keys(paths[0]) if rows_file is None else self._decode_rows(*paths)
         found = set[str]()
         try:
             for row in values:
@@ -109,10 +113,10 @@ class RepoSearch:
             for path in paths:
                 path.unlink()
 
-    def _decoded_rows(self, tokens: Path, rows: Path) -> Iterator[RowKeys]:
+    def _decode_rows(self, tokens_file: Path, rows_file: Path) -> Iterator[RowKeys]:
         """Decode each row of a token file; ValueError for tokens of a different tokenizer."""
-        ids = map_npy(tokens)
-        with open_parquet(rows) as table:
+        ids = map_npy(tokens_file)
+        with open_parquet(rows_file) as table:
             for batch in table.iter_batches(columns=["first_token", "tokens"]):
                 for first, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     text = self.decode(ids[first : first + count])
@@ -121,13 +125,13 @@ class RepoSearch:
                     yield RowKeys("", (text,))
 
 
-def list_lfs_hashes(repo: HubRepo, commits: Mapping[str, list[str]]) -> dict[str, set[str]]:
+def list_lfs_hashes(repo: HubRepo, commits_by_ref: Mapping[str, list[str]]) -> dict[str, set[str]]:
     """Return the sha256 of the large files (LFS) in the trees of commits, by ref."""
     return {
         ref: {
             digest for commit in reached for file in repo.list_files(commit).values() if (digest := _lfs_sha256(file))
         }
-        for ref, reached in commits.items()
+        for ref, reached in commits_by_ref.items()
     }
 
 
@@ -161,13 +165,13 @@ def read_row_keys(path: Path) -> Iterator[RowKeys]:
         for block in whole_lines(read_decompressed(file, codec, path, "", block_bytes), path, "", _MAX_JSON_BYTES):
             for line in block.splitlines():
                 yield from _json_keys(line, is_row=True)
-                parts = [part.decode(errors="replace") for part in (line, *_WORD.findall(line))]
+                parts = [part.decode(errors="replace") for part in (line, *_WORD_PATTERN.findall(line))]
                 yield from _row_keys(parts, is_row=False)
 
 
-def _json_keys(data: bytes, *, is_row: bool) -> Iterator[RowKeys]:
+def _json_keys(json_text: bytes, *, is_row: bool) -> Iterator[RowKeys]:
     with contextlib.suppress(ValueError, RecursionError):
-        yield from _row_keys(json.loads(data), is_row=is_row)
+        yield from _row_keys(json.loads(json_text), is_row=is_row)
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:

@@ -69,8 +69,8 @@ _RECORD_FORMAT = MetadataFile("record of a removal", 1 << 30, "restore it from a
 def unpublish(
     repo: HubRepo,
     search: RepoSearch,
-    record: Path,
-    dates: Mapping[str, str],
+    record_file: Path,
+    dates_by_hash: Mapping[str, str],
     now: Callable[[], datetime.datetime],
     *,
     applies: bool,
@@ -79,48 +79,50 @@ def unpublish(
     """Search a repo for forgotten rows; with `applies` remove them from its history.
 
     The repo is not changed while the head of a branch contains a forgotten row. With `keeps_history`, the repo is never
-    changed; if `applies` is also set, a certificate states which rows remain. `dates` has the date at which each entry
-    was added to the list, by hash. The certificate is stored next to `record`, the path of the record. Raise
-    RetryableError if another process changes the repo.
+    changed; if `applies` is also set, a certificate states which rows remain. `dates_by_hash` has the date at which
+    each entry was added to the list, by hash. The certificate is stored next to `record_file`, the path of the record.
+    Raise RetryableError if another process changes the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
-    removal = _RECORD_FORMAT.read(record) if record.exists() else RemovalRecord(repo.url, started)
-    own = any(place.startswith(_OWN_REFS) for places in result.found.values() for place in places)
-    _merge(removal, result)
-    is_changed = applies and not keeps_history and (own or record.exists()) and not removal.has_forgotten_head
+    record = _RECORD_FORMAT.read(record_file) if record_file.exists() else RemovalRecord(repo.url, started)
+    own = any(place.startswith(_OWN_REFS) for places in result.places_by_hash.values() for place in places)
+    _add_result(record, result)
+    is_changed = applies and not keeps_history and (own or record_file.exists()) and not record.has_forgotten_head
     if is_changed:
-        durable.write_durably(record, msgspec.json.encode(removal))
+        durable.write_durably(record_file, msgspec.json.encode(record))
         _squash_branches(repo, result)
-        _move_tags(repo, [ref.removeprefix(_OWN_REFS[1]) for ref in removal.commits if ref.startswith(_OWN_REFS[1])])
-        _delete_objects(repo, removal)
+        _move_tags(repo, [ref.removeprefix(_OWN_REFS[1]) for ref in record.commits if ref.startswith(_OWN_REFS[1])])
+        _delete_large_files(repo, record)
         commits = reachable_commits(repo)
-        result = search.search(repo, commits | _surviving_commits(repo, removal, commits))
-    removal.requested = min((dates[entry] for entry in removal.removed), default="")
-    removal.removed = {entry: places for entry, places in removal.removed.items() if entry not in result.found}
-    removal.objects = removal.objects if is_changed else []
-    removal.remaining, removal.unread, removal.keeps_history = result.found, result.unread, keeps_history
-    removal.unreachable = [*_UNREACHABLE, *(ref for ref in result.commits if not ref.startswith(_OWN_REFS))]
-    removal.proved = now().isoformat(timespec="seconds")
+        result = search.search(repo, commits | _surviving_commits(repo, record, commits))
+    record.requested = min((dates_by_hash[entry] for entry in record.removed), default="")
+    record.removed = {entry: places for entry, places in record.removed.items() if entry not in result.places_by_hash}
+    record.objects = record.objects if is_changed else []
+    record.remaining, record.unread, record.keeps_history = result.places_by_hash, result.unread_places, keeps_history
+    record.unreachable = [*_UNREACHABLE, *(ref for ref in result.commits_by_ref if not ref.startswith(_OWN_REFS))]
+    record.proved = now().isoformat(timespec="seconds")
     if is_changed or (applies and keeps_history):
-        removal.certificate = f"{record.stem}.{removal.proved.replace(':', '')}.json"
-        durable.write_durably(record.with_name(removal.certificate), msgspec.json.format(msgspec.json.encode(removal)))
+        record.certificate = f"{record_file.stem}.{record.proved.replace(':', '')}.json"
+        durable.write_durably(
+            record_file.with_name(record.certificate), msgspec.json.format(msgspec.json.encode(record))
+        )
     if is_changed:
-        durable.remove(record)
-    return removal
+        durable.remove(record_file)
+    return record
 
 
-def _merge(removal: RemovalRecord, result: RepoSearchResult) -> None:
+def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
     `objects` gets large files of branches and tags only; `remaining` and `unread` are replaced.
     """
-    for ref, reached in result.commits.items():
-        removal.commits[ref] = list(dict.fromkeys([*reached, *removal.commits.get(ref, ())]))
-    for entry, places in result.found.items():
-        removal.removed[entry] = list(dict.fromkeys([*removal.removed.get(entry, ()), *places]))
-    own = (objects for ref, objects in result.lfs_hashes.items() if ref.startswith(_OWN_REFS))
-    removal.objects = sorted({*removal.objects}.union(*own))
-    removal.remaining, removal.unread = result.found, result.unread
+    for ref, reached in result.commits_by_ref.items():
+        record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
+    for entry, places in result.places_by_hash.items():
+        record.removed[entry] = list(dict.fromkeys([*record.removed.get(entry, ()), *places]))
+    own = (objects for ref, objects in result.lfs_hashes_by_ref.items() if ref.startswith(_OWN_REFS))
+    record.objects = sorted({*record.objects}.union(*own))
+    record.remaining, record.unread = result.places_by_hash, result.unread_places
 
 
 def reachable_commits(repo: HubRepo) -> dict[str, list[str]]:
@@ -139,7 +141,7 @@ def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
 
 
 def _squash_branches(repo: HubRepo, result: RepoSearchResult) -> None:
-    for ref, reached in result.commits.items():
+    for ref, reached in result.commits_by_ref.items():
         branch = ref.removeprefix(_OWN_REFS[0])
 
         def squash(api: "HfApi", branch: str = branch, head: str = reached[0]) -> None:
@@ -154,29 +156,29 @@ def _squash_branches(repo: HubRepo, result: RepoSearchResult) -> None:
             repo.call_library(squash)
 
 
-def _move_tags(repo: HubRepo, names: list[str]) -> None:
+def _move_tags(repo: HubRepo, tags: list[str]) -> None:
     head = repo.hub.resolve(repo.name)
-    for name in names:
+    for name in tags:
 
         def move(api: "HfApi", name: str = name) -> None:
-            tags = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo.name, repo_type="dataset").tags}
-            if name in tags and tags[name] != head:
+            commits = {tag.name: tag.target_commit for tag in api.list_repo_refs(repo.name, repo_type="dataset").tags}
+            if name in commits and commits[name] != head:
                 api.delete_tag(repo.name, tag=name, repo_type="dataset")
-            if tags.get(name) != head:
+            if commits.get(name) != head:
                 api.create_tag(repo.name, tag=name, revision=head, repo_type="dataset", exist_ok=True)
 
         repo.call_library(move)
 
 
-def _delete_objects(repo: HubRepo, removal: RemovalRecord) -> None:
+def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
     """Delete the large files that branches and tags no longer contain, for good.
 
     Files that only other refs ever contained are kept, and so are uploads since the removal started.
     """
-    commits, kept, deleted = reachable_commits(repo), set[str](), {*removal.objects}
+    commits, kept, deleted = reachable_commits(repo), set[str](), {*record.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():
         kept |= objects if ref.startswith(_OWN_REFS) else objects - deleted
-    started = datetime.datetime.fromisoformat(removal.started)
+    started = datetime.datetime.fromisoformat(record.started)
 
     def delete(api: "HfApi") -> None:
         stored = [file for file in api.list_lfs_files(repo.name, repo_type="dataset") if file.file_oid not in kept]
@@ -189,19 +191,19 @@ def _delete_objects(repo: HubRepo, removal: RemovalRecord) -> None:
         api.permanently_delete_lfs_files(repo.name, doomed, rewrite_history=False, repo_type="dataset")
 
     repo.call_library(delete)
-    removal.objects = sorted(deleted - kept)
+    record.objects = sorted(deleted - kept)
 
 
 def _surviving_commits(
-    repo: HubRepo, removal: RemovalRecord, reachable: Mapping[str, list[str]]
+    repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
     """Return commits that branches and tags once had and the hub still serves.
 
     The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
     """
-    before = {commit for ref, reached in removal.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
+    before = {commit for ref, reached in record.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
     answering = []
-    for commit in sorted(before.difference(*reachable.values())):
+    for commit in sorted(before.difference(*commits_by_ref.values())):
         with suppress(UsageError):
             answering.append(repo.hub.resolve(repo.name, commit))
     return {_EARLIER_REF: answering} if answering else {}

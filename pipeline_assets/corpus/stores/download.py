@@ -35,12 +35,12 @@ def download_all(
     total, lock = sum(stored.bytes for stored in objects.values()), threading.Lock()
     progress = Progress(title, total, "bytes", log_every_s, _QUIET_S)
 
-    def count(more_bytes: int) -> None:
+    def count_bytes(more_bytes: int) -> None:
         with lock:
             progress.add(more_bytes)
 
     def download(item: tuple[str, StoredObject]) -> OutputFile:
-        return _download(store, *item, folder, count)
+        return _download(store, *item, folder, count_bytes)
 
     return map_in_order(download, objects.items(), threads)
 
@@ -70,35 +70,35 @@ def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFi
 
 
 def _download(
-    store: Store, name: str, stored: StoredObject, folder: StagingView, count: Callable[[int], None]
+    store: Store, path: str, stored: StoredObject, folder: StagingView, count_bytes: Callable[[int], None]
 ) -> OutputFile:
-    path, digest, copy = folder.path(name), hashlib.sha256(), _find_copy(name, stored, folder)
+    local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored, folder)
 
     def record(size: int) -> OutputFile:
         if stored.modified_ns is not None:
-            os.utime(path, ns=(stored.modified_ns, stored.modified_ns))  # so that a new copy counts as unchanged
-        durable_part = OutputFile(name, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
-        folder.commit(DOWNLOAD_STAGE, receipt_name(name), Receipt([durable_part], {}, {"version": stored.version}))
+            os.utime(local_path, ns=(stored.modified_ns, stored.modified_ns))  # so that a new copy counts as unchanged
+        durable_part = OutputFile(path, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
+        folder.commit(DOWNLOAD_STAGE, receipt_name(path), Receipt([durable_part], {}, {"version": stored.version}))
         return durable_part
 
-    if copy is not None and path.exists():
-        with open(path, "rb", buffering=0) as earlier:
+    if copy is not None and local_path.exists():
+        with open(local_path, "rb", buffering=0) as earlier:
             for block in read_blocks(earlier, copy.bytes):
                 digest.update(block)
     if copy is None or copy.sha256 != digest.hexdigest():
-        folder.remove_receipt(DOWNLOAD_STAGE, receipt_name(name))
-        durable.remove(path)
-        durable.remove_abandoned(path.parent)
-        file_ranges.reserve(path, stored.bytes)
+        folder.remove_receipt(DOWNLOAD_STAGE, receipt_name(path))
+        durable.remove(local_path)
+        durable.remove_abandoned(local_path.parent)
+        file_ranges.reserve(local_path, stored.bytes)
         digest = hashlib.sha256()
         copy = record(0)
-    count(copy.bytes)
+    count_bytes(copy.bytes)
     while copy.bytes < stored.bytes:
         part = store.read(stored.name, copy.bytes, min(_PART_BYTES, stored.bytes - copy.bytes), stored.version)
         if not part:
             break
-        file_ranges.write_range(path, copy.bytes, memoryview(part))
+        file_ranges.write_range(local_path, copy.bytes, memoryview(part))
         digest.update(part)
         copy = record(copy.bytes + len(part))
-        count(len(part))
+        count_bytes(len(part))
     return copy

@@ -14,7 +14,7 @@ from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN, HubRepo, Upload
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
 
-_MAX_MOVES = 8  # how often other writers may move the head during one call
+_MAX_HEAD_MOVES = 8  # how often other writers may move the head during one call
 _MAX_POINTER_BYTES = 256 << 20  # largest size of a manifest
 _FIX = "run the same command again when no other process commits to it"
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class HubStore:
 
     def put(self, files: Sequence[UploadFile]) -> int:
         sent, paths = 0, [replace(file, path=self.prefix + file.path) for file in files]
-        for _ in range(_MAX_MOVES):
+        for _ in range(_MAX_HEAD_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
             stored = self.repo.list_files(head)
             missing = [file for file in paths if not file.is_stored(stored.get(file.path))]
@@ -83,20 +83,20 @@ class HubStore:
                 return sent
             sent = sent or sum(file.size for file in missing)
             self.repo.commit(head, f"Add {len(missing)} objects", missing)
-        raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
+        raise RetryableError(f"other commits moved the head {_MAX_HEAD_MOVES} times", self.url, _FIX)
 
     def read_pointer(self, key: str, revision: str | None = None) -> Pointer | None:
         data = self.read(key, 0, _MAX_POINTER_BYTES, revision)
         return Pointer(data) if data else None
 
-    def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        for _ in range(_MAX_MOVES):
+    def replace(self, key: str, data: bytes, expected: Pointer | None) -> bool:
+        for _ in range(_MAX_HEAD_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
             current = self.read_pointer(key, head)
-            if current == Pointer(data) or current != before:
+            if current == Pointer(data) or current != expected:
                 return current == Pointer(data)
             self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])
-        raise RetryableError(f"other commits moved the head {_MAX_MOVES} times", self.url, _FIX)
+        raise RetryableError(f"other commits moved the head {_MAX_HEAD_MOVES} times", self.url, _FIX)
 
     def _call_with_retries(self, request: Callable[[], T]) -> T:
         return self.repo.hub.call_with_retries(self.repo.name, "main", request)

@@ -24,8 +24,8 @@ from pipeline_assets.spine.staging import StagingView
 
 CACHE_FOLDER = "object_cache"  # relative to a data root
 VERSIONS_KEY = "object_versions"  # key of the provenance of a pin
-_URL = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
-_CACHED_PATH = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
+_URL_PATTERN = re.compile(r"(s3|gs|az)://([^/@?]+)/?([^@?]*)")
+_CACHED_PATH_PATTERN = re.compile(rf"(?:.*/)?{CACHE_FOLDER}/(s3|gs|az)/(.+)")
 
 
 def source_path(path: str) -> Path:
@@ -33,7 +33,7 @@ def source_path(path: str) -> Path:
 
     The folder of copies is relative to the data root.
     """
-    match = _URL.fullmatch(path)
+    match = _URL_PATTERN.fullmatch(path)
     return Path(path) if match is None else Path(CACHE_FOLDER, match[1], match[2], match[3].strip("/"))
 
 
@@ -41,7 +41,7 @@ def check_source_path(path: str) -> str:
     """Return a source's path; raise ValueError for an unsupported or invalid URL."""
     if path.startswith("hf://buckets/"):
         raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
-    match = _URL.fullmatch(path)
+    match = _URL_PATTERN.fullmatch(path)
     if "://" in path and (match is None or not is_inside(f"{match[2]}/{match[3]}".rstrip("/"))):
         redacted = re.sub(r"(?<=://).*(?=@)|(?<=\?).*", "…", path)
         raise ValueError(f"must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone, got {redacted!r}")
@@ -54,7 +54,7 @@ SourcePath = Annotated[str, pydantic.AfterValidator(check_source_path)]
 
 def source_url(folder: Path) -> str | None:
     """Return the URL whose objects are copied to a folder; None for any other folder."""
-    match = _CACHED_PATH.fullmatch(folder.as_posix())
+    match = _CACHED_PATH_PATTERN.fullmatch(folder.as_posix())
     return None if match is None else f"{match[1]}://{match[2]}"
 
 

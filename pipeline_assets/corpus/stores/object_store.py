@@ -33,15 +33,15 @@ _CONFLICT_WAITS_S = [0.02 * 2**attempt for attempt in range(8)]  # while another
 _PROBE_KEY = "probe"
 _OTHER_STORE_FIX = "push to S3, GCS, Azure, a file:// folder or a hub dataset, which have conditional writes"
 RERUN_FIX = "run the recipe again; if the source was pinned earlier, remove its folder in raw/ first"
-_BEYOND_END = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
-_CREDENTIALS = {
+_BEYOND_END_ERRORS = ("HTTP 416", "Generic LocalFileSystem error: Requested range was invalid")
+_CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-_METADATA_SERVER = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
-_STATUS = re.compile(r"status code: (\d{3})")
-_QUERY = re.compile(r"\?[^\s\"')]*")
+_METADATA_SERVER_PATTERN = re.compile(r"169\.254\.169\.254|metadata\.google\.internal")
+_STATUS_PATTERN = re.compile(r"status code: (\d{3})")
+_QUERY_PATTERN = re.compile(r"\?[^\s\"')]*")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ class ObjectStore:
                 return cls(url, LocalStore(folder), folder)
             return cls(url, from_url(url, retry_config=retries, client_options=options), None)  # type: ignore[call-overload]
         except (BaseError, ValueError) as error:
-            raise UsageError(_describe(error), url, f"correct the URL, or set {_credential_variables(url)}") from None
+            fix = f"correct the URL, or set {_credential_variables(url)}"
+            raise UsageError(_describe_error(error), url, fix) from None
 
     def prepare_writes(self) -> None:
         """Raise UsageError unless the store refuses a put whose condition is false.
@@ -108,10 +109,10 @@ class ObjectStore:
         try:
             self.replace(_PROBE_KEY, b"", None)
             with self._convert_errors(_PROBE_KEY):
-                if any(self._put_if(_PROBE_KEY, b"", before) for before in (None, wrong)):
+                if any(self._put_if(_PROBE_KEY, b"", expected) for expected in (None, wrong)):
                     raise UsageError("the store ignores the conditions of writes", self.url, _OTHER_STORE_FIX)
         except FileNotFoundError:
-            raise UsageError(*self._not_found) from None
+            raise self._bucket_not_found_error() from None
 
     def list_keys(self, folder: str) -> list[str]:
         """List the keys in a folder and its subfolders, sorted."""
@@ -149,7 +150,7 @@ class ObjectStore:
             except PreconditionError:
                 raise InputError("the object changed since it was listed", f"{self.url}/{key}", RERUN_FIX) from None
             except BaseError as error:
-                if _describe(error) not in _BEYOND_END:
+                if _describe_error(error) not in _BEYOND_END_ERRORS:
                     raise
         return b""
 
@@ -173,7 +174,7 @@ class ObjectStore:
                     self._send(file)
                     break
                 except BaseError as error:
-                    if wait_s is None or _describe(error) != "HTTP 409":
+                    if wait_s is None or _describe_error(error) != "HTTP 409":
                         raise
                     time.sleep(wait_s)
         return file.size
@@ -203,30 +204,30 @@ class ObjectStore:
             return Pointer(bytes(answer.bytes()), {name: value for name, value in version.items() if value})
         return None
 
-    def replace(self, key: str, data: bytes, before: Pointer | None) -> bool:
-        """Write `data` to a pointer that still equals `before`; otherwise return False.
+    def replace(self, key: str, data: bytes, expected: Pointer | None) -> bool:
+        """Write `data` to a pointer that still equals `expected`; otherwise return False.
 
-        `before` is None for a new pointer. A pointer that already has the content `data` counts as written: the answer
-        to a put may have been lost. A store that answers 409 to simultaneous puts may have written none of them, so the
-        put is repeated, and TransientError is raised after eight such answers.
+        `expected` is None for a new pointer. A pointer that already has the content `data` counts as written: the
+        answer to a put may have been lost. A store that answers 409 to simultaneous puts may have written none of them,
+        so the put is repeated, and TransientError is raised after eight such answers.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):
-                if self._put_if(key, data, before):
+                if self._put_if(key, data, expected):
                     return True
             now = self.read_pointer(key)
             if now is not None and now.data == data:
                 return True
-            if now != before:
+            if now != expected:
                 return False
             time.sleep(wait_s)
         what = f"the store refused {len(_CONFLICT_WAITS_S)} conditional writes (HTTP 409)"
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
-    def _put_if(self, key: str, data: bytes, before: Pointer | None) -> bool:
+    def _put_if(self, key: str, data: bytes, expected: Pointer | None) -> bool:
         """Try once to replace a pointer; return False if the store refuses.
 
-        It refuses if the stored pointer is not `before`; some stores also refuse simultaneous puts, with HTTP 409.
+        It refuses if the stored pointer is not `expected`; some stores also refuse simultaneous puts, with HTTP 409.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -234,17 +235,17 @@ class ObjectStore:
         if self.folder is not None:
             durable.make_folder((self.folder / key).parent)
             with lock_folder((self.folder / key).parent):
-                if self.read_pointer(key) != before:
+                if self.read_pointer(key) != expected:
                     return False
                 durable.write_durably(self.folder / key, data)
                 return True
         try:
-            mode = "create" if before is None else before.version
+            mode = "create" if expected is None else expected.version
             obstore.put(self.client, key, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
         except (AlreadyExistsError, PreconditionError):
             return False
         except FileNotFoundError:  # S3's answer to a conditional put if the object is missing
-            if before is None:
+            if expected is None:
                 raise
             return False
         return True
@@ -259,27 +260,26 @@ class ObjectStore:
             yield
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             fix = f"check the permissions, and the credentials in the environment: {_credential_variables(self.url)}"
-            raise DeniedError(f"the store refuses access ({_describe(error)})", where, fix) from None
+            raise DeniedError(f"the store refuses access ({_describe_error(error)})", where, fix) from None
         except (exceptions.InvalidPathError, ValueError) as error:
-            raise InputError(_describe(error), where, "rename the object") from None
+            raise InputError(_describe_error(error), where, "rename the object") from None
         except exceptions.BaseError as error:
-            text = _describe(error)
-            if _METADATA_SERVER.search(str(error)):  # the server that states the role of a cloud machine
+            text = _describe_error(error)
+            if _METADATA_SERVER_PATTERN.search(str(error)):  # the server that states the role of a cloud machine
                 raise DeniedError("no credentials found", self.url, f"set {_credential_variables(self.url)}") from None
             if text == "HTTP 404":
-                raise UsageError(*self._not_found) from None
+                raise self._bucket_not_found_error() from None
             if isinstance(error, exceptions.NotSupportedError) or text in ("HTTP 501", "HTTP 405"):
                 raise UsageError(f"the store does not support this request ({text})", where, _OTHER_STORE_FIX) from None
             fix = "run the same command again to resume"
             raise TransientError(f"the request failed ({text})", where, fix) from None
 
-    @property
-    def _not_found(self) -> tuple[str, str, str]:
-        return "bucket or container not found", self.url, "create it, or correct the URL"
+    def _bucket_not_found_error(self) -> UsageError:
+        return UsageError("bucket or container not found", self.url, "create it, or correct the URL")
 
 
 def _credential_variables(url: str) -> str:
-    return _CREDENTIALS.get(url[:2], "the variables of the store")
+    return _CREDENTIAL_VARIABLES.get(url[:2], "the variables of the store")
 
 
 def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
@@ -294,7 +294,8 @@ def _hashed_blocks(file: UploadFile) -> Iterator[bytes]:
         raise InputError(what, file.source, "run `corpusmill verify` on its folder, then build it again")
 
 
-def _describe(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return an error's HTTP status, or else its first line without query strings."""
-    status = _STATUS.search(str(error))
-    return f"HTTP {status[1]}" if status else one_line(Exception(_QUERY.sub("", f"{error}\n".splitlines()[0])), 200)
+    if status := _STATUS_PATTERN.search(str(error)):
+        return f"HTTP {status[1]}"
+    return one_line(Exception(_QUERY_PATTERN.sub("", f"{error}\n".splitlines()[0])), 200)

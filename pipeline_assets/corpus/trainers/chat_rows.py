@@ -35,7 +35,7 @@ _TEXT, _BOOL = pa.string(), pa.bool_()
 _CALL = pa.struct(
     {"id": _TEXT, "type": _TEXT, "function": pa.struct({"name": _TEXT, "arguments": _TEXT}.items())}.items()
 )
-_PARTS = ("content", "thinking", "tool_calls")
+_MESSAGE_PARTS = ("content", "thinking", "tool_calls")
 _MESSAGE = pa.struct(
     {
         **dict.fromkeys(("role", "content", "thinking", "name", "tool_call_id"), _TEXT),
@@ -46,14 +46,25 @@ _COLUMNS: Final = {
     "messages": (pa.list_(_MESSAGE), "Messages in order; arguments of calls are JSON text."),
     "tools": (_TEXT, "Tools of the row as JSON text; null without tools, or if the system message contains them."),
     "loss": (
-        pa.list_(pa.struct(dict.fromkeys(_PARTS, _BOOL).items())),
+        pa.list_(pa.struct(dict.fromkeys(_MESSAGE_PARTS, _BOOL).items())),
         "For each message, whether its content, thinking and calls count in the loss.",
     ),
     "harmony_system": (_TEXT, "System message of the Harmony text; null without one."),
 }
-_COPIED = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin", "meta_difficulty_bin", "meta_license"]
-_COPIED += ["source_file", "source_row", "source_revision"]
-_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED])
+_COPIED_COLUMNS = [
+    "id",
+    "dataset",
+    "subset",
+    "split",
+    "meta_domain",
+    "meta_solved_bin",
+    "meta_difficulty_bin",
+    "meta_license",
+]
+_COPIED_COLUMNS += ["source_file", "source_row", "source_revision"]
+_SCHEMA = pa.schema(
+    [(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED_COLUMNS]
+)
 COLUMN_DESCRIPTIONS: Final = {
     **schema.COLUMN_DESCRIPTIONS,
     **{name: description for name, (_, description) in _COLUMNS.items()},
@@ -69,17 +80,17 @@ class ChatFile:
     """File of rows to convert, a shard of the export.
 
     Attributes:
-        path: Relative path, the same in the artifact and in the export.
-        catalogues: JSON files with the tool lists of the file's split, by id.
+        relative_path: Path in the artifact and in the export.
+        tool_catalogues: JSON files with the tool lists of the file's split, by id.
         has_all_tools: Whether the data root has all upstream artifacts. If so, the tools of a row that has no tool list
             in a catalogue remain in its messages. If not, such a row is an error, because a catalogue may be missing.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
     name: str
-    path: str
-    file: Path
-    catalogues: tuple[Path, ...]
+    relative_path: str
+    input_file: Path
+    tool_catalogues: tuple[Path, ...]
     has_all_tools: bool
     rows: int = 0
 
@@ -91,23 +102,23 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
     tools are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
     """
     with (
-        ParquetOutput(folder.path(source.path), _SCHEMA, _ROW_GROUP_ROWS) as output,
-        StoredParquet(source.file) as rows,
+        ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,
+        StoredParquet(source.input_file) as rows,
     ):
-        for table in regroup_rows(_convert(source, rows), _SCHEMA, _ROW_GROUP_ROWS):
+        for table in regroup_rows(_convert_rows(source, rows), _SCHEMA, _ROW_GROUP_ROWS):
             output.write(table)
         count = rows.metadata.num_rows
-    written = output.output(source.path)
+    written = output.output(source.relative_path)
     counts = {"rows": count, "documents": written.rows}
     return Receipt([written], counts | ({NOT_HARMONY_COUNT_KEY: count - written.rows} if count > written.rows else {}))
 
 
-def _convert(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
+def _convert_rows(source: ChatFile, rows: pq.ParquetFile) -> Iterator[pa.Table]:
     tools: dict[str, msgspec.Raw] = {}
-    for catalogue in source.catalogues:
+    for catalogue in source.tool_catalogues:
         with errors_as_damage(catalogue, "catalogue of tools"):
             tools |= _catalogue_decoder.decode(catalogue.read_bytes())
-    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED], use_threads=False):
+    for batch in rows.iter_batches(_BATCH_ROWS, columns=[*_READ_COLUMNS, *_COPIED_COLUMNS], use_threads=False):
         chats = [chat for row in batch.to_pylist() if (chat := _convert_row(row, tools, source)) is not None]
         yield rows_to_table(chats, _SCHEMA)
 
@@ -118,12 +129,12 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
     except Refusal:
         return None
     except ValueError as error:
-        raise InputError(str(error), f"{source.path} row {row['id']}", "normalise the rows again") from None
+        raise InputError(str(error), f"{source.relative_path} row {row['id']}", "normalise the rows again") from None
     in_loss = frozenset(loss_message_indexes(parsed, mode))
     declared = tools.get(row["source_tools_id"] or "")
     if declared is None and row["source_tools_id"] is not None and not source.has_all_tools:
         fix = "pull the normalised rows with --upstream, or pass their data root with --data"
-        raise InputError(f"the tools of row {row['id']} are not in the data root", source.path, fix)
+        raise InputError(f"the tools of row {row['id']} are not in the data root", source.relative_path, fix)
     own_system = next(iter(parsed.conversation), None) if row["template"] == Template.HARMONY_1 else None
     system = own_system.content if own_system is not None and own_system.role is Role.SYSTEM else None
     messages, loss = chat_messages(parsed, in_loss, omits_tools=declared is not None, skips_system=system is not None)
@@ -131,7 +142,7 @@ def _convert_row(row: Mapping[str, Any], tools: Mapping[str, msgspec.Raw], sourc
         return None
     tools_json = None if declared is None else bytes(declared).decode()
     columns = {"messages": messages, "tools": tools_json, "loss": loss, "harmony_system": system}
-    return columns | {name: row[name] for name in _COPIED}
+    return columns | {name: row[name] for name in _COPIED_COLUMNS}
 
 
 def chat_messages(
@@ -141,9 +152,9 @@ def chat_messages(
 
     `in_loss` has the numbers of the Harmony messages that count. If `omits_tools`, developer messages omit their tools;
     if `skips_system`, the first message is omitted. The second list has, for each chat message, a boolean for each of
-    `_PARTS`, by name.
+    `_MESSAGE_PARTS`, by name.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
     flags = [{part: number + skips_system in in_loss for part, number in numbers.items()} for numbers in parts]
-    return complete, [{part: counts.get(part, False) for part in _PARTS} for counts in flags]
+    return complete, [{part: counts.get(part, False) for part in _MESSAGE_PARTS} for counts in flags]

@@ -23,7 +23,7 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 _SCHEMA = pa.schema([("text", pa.large_string()), ("doc_id", pa.string())])
-_GROUP_ROWS, _FILE_GROUPS, _VALIDATION_STEP = 1000, 100, 100
+_ROW_GROUP_ROWS, _FILE_ROW_GROUPS, _VALIDATION_STEP = 1000, 100, 100
 _decoder = msgspec.json.Decoder(DocumentText)
 
 
@@ -33,17 +33,17 @@ def write_nanochat(staging: StagingDir, shards: Sequence[DocumentShard]) -> Buil
     valid = -(-rows // _VALIDATION_STEP)
     if rows == valid:
         raise UsageError(f"nanochat needs at least 2 documents, got {rows}", staging.target, "export a larger corpus")
-    count = -(-(rows - valid) // (_GROUP_ROWS * _FILE_GROUPS))
+    count = -(-(rows - valid) // (_ROW_GROUP_ROWS * _FILE_ROW_GROUPS))
     train, last = (
-        regroup_rows(_tables(shards, is_validation), _SCHEMA, _GROUP_ROWS) for is_validation in (False, True)
+        regroup_rows(_read_tables(shards, is_validation), _SCHEMA, _ROW_GROUP_ROWS) for is_validation in (False, True)
     )
-    parts = [*(itertools.islice(train, _FILE_GROUPS) for _ in range(count)), last]
-    files = [_write(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
+    parts = [*(itertools.islice(train, _FILE_ROW_GROUPS) for _ in range(count)), last]
+    files = [_write_file(staging, f"shard_{number:05d}.parquet", groups) for number, groups in enumerate(parts)]
     documents = {"train": rows - valid, "valid": valid}
     return BuildResult(files, {"ledger": Ledger(rows, rows).to_json(), "documents": documents}, {})
 
 
-def _tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterator[pa.Table]:
+def _read_tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterator[pa.Table]:
     first = 0
     for shard in shards:
         for documents, _ in read_documents(shard, WHOLE_SHARD, _decoder):
@@ -54,8 +54,8 @@ def _tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterator[pa
         first += shard.rows
 
 
-def _write(staging: StagingDir, name: str, groups: Iterable[pa.Table]) -> OutputFile:
-    with ParquetOutput(staging.path(name), _SCHEMA, _GROUP_ROWS) as output:
+def _write_file(staging: StagingDir, name: str, groups: Iterable[pa.Table]) -> OutputFile:
+    with ParquetOutput(staging.path(name), _SCHEMA, _ROW_GROUP_ROWS) as output:
         for group in groups:
             if len(group):  # an empty table would become a row group
                 output.write(group)

@@ -20,11 +20,11 @@ from pipeline_assets.corpus.packing.strategies import best_fit_rows, count_best_
 from pipeline_assets.spine.ledger import dropped_key
 from pipeline_assets.spine.staging import Receipt, StagingView
 
-_TOKENS = pa.list_(pa.int32())
+_INT_LIST = pa.list_(pa.int32())
 _COLUMNS: Final = {
-    "input_ids": (_TOKENS, "Tokens of the conversations, then padding."),
-    "labels": (_TOKENS, "The same tokens; -100 where a token does not count in the loss."),
-    "seq_lengths": (_TOKENS, "Tokens of each conversation; a last number is the padding's, if any."),
+    "input_ids": (_INT_LIST, "Tokens of the conversations, then padding."),
+    "labels": (_INT_LIST, "The same tokens; -100 where a token does not count in the loss."),
+    "seq_lengths": (_INT_LIST, "Tokens of each conversation; a last number is the padding's, if any."),
     "ids": (pa.list_(pa.string()), "Split and id of each conversation."),
 }
 COLUMN_DESCRIPTIONS = {name: description for name, (_, description) in _COLUMNS.items()}
@@ -33,25 +33,25 @@ _IGNORED_LABEL, _BATCH_ROWS, _SEED = -100, 256, 1
 TOO_LONG_COUNT_KEY = dropped_key("longer_than_a_row")
 
 
-def pack_subset(tokens: Path, folder: StagingView, path: str, seq_len: int, pad_id: int) -> Receipt:
+def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: int, pad_id: int) -> Receipt:
     """Pack a subset into a file with rows of `seq_len` tokens.
 
-    Longer conversations are left out; if none fits, no file is written. `tokens` is the subset's folder of token files
-    (`subset_tokens`), `path` the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows` (all),
-    `documents` and `tokens` (packed), `TOO_LONG_COUNT_KEY`.
+    Longer conversations are left out; if none fits, no file is written. `tokens_folder` is the subset's folder of token
+    files (`subset_tokens`), `path` the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows`
+    (all), `documents` and `tokens_folder` (packed), `TOO_LONG_COUNT_KEY`.
     """
-    rows = read_columns(tokens / "rows.parquet")
+    rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
     kept = rows.take(to_arrow(np.flatnonzero(is_kept)))
     counts = {"rows": len(rows), "documents": len(kept), "tokens": int(to_numpy(kept["tokens"]).sum())}
     counts |= {TOO_LONG_COUNT_KEY: len(rows) - len(kept)} if len(kept) < len(rows) else {}
-    tables = _pack(tokens, kept, seq_len, pad_id)
+    tables = _pack_rows(tokens_folder, kept, seq_len, pad_id)
     return Receipt([write_table(folder.path(path), path, tables, _SCHEMA)] if len(kept) else [], counts)
 
 
-def _pack(folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -> Iterator[pa.Table]:
+def _pack_rows(tokens_folder: Path, rows: pa.Table, seq_len: int, pad_id: int) -> Iterator[pa.Table]:
     """Yield packed rows, up to 256 per table; token arrays are memory-mapped."""
-    tokens, loss_mask = (map_npy(folder / name) for name in ("tokens.npy", "loss_mask.npy"))
+    tokens, loss_mask = (map_npy(tokens_folder / name) for name in ("tokens.npy", "loss_mask.npy"))
     lengths, firsts = to_numpy(rows["tokens"]).astype(np.int32), to_numpy(rows["first_token"])
     count = int(count_best_fit_rows(count_pieces(lengths, seq_len), seq_len))
     for segments in best_fit_rows(lengths, seq_len, count, _SEED):

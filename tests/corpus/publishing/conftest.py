@@ -25,7 +25,7 @@ def quiet_clients(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Publish without the process that loads the result."""
-    monkeypatch.setattr(publishing, "load_back", lambda *_: None)
+    monkeypatch.setattr(publishing, "check_configs_load", lambda *_: None)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from nemotron_rows import LOOKUP, QUESTION, called
 from published_splits import normalise, said
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
-from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits
+from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits_and_sources
 from pipeline_assets.spine.errors import InputError
 
 
@@ -19,13 +19,13 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     given = [*made_rows("chat_if"), tools, {"messages": []}, said("x", license="MIT"), *made_rows("low")]
     built = normalise(tmp_path, "low-part", given, 900)
 
-    [split], sources = collect_splits([built])
+    [split], sources = collect_splits_and_sources([built])
 
     paths = sorted((built.folder / "data").iterdir())
     files = [pq.ParquetFile(path) for path in paths]
     rows = [row for file in files for row in file.read().to_pylist()]
     pattern = f"data/low-part-{'[0-9]' * 5}-of-{len(paths):05d}.parquet"
-    assert (split.config, split.split, split.files, split.schema) == ("default", "low-part", pattern, SCHEMA)
+    assert (split.config, split.name, split.files, split.schema) == ("default", "low-part", pattern, SCHEMA)
     assert len(paths) > 1
     assert split.bytes == sum(path.stat().st_size for path in paths)
     groups = [file.metadata.row_group(number) for file in files for number in range(file.metadata.num_row_groups)]
@@ -43,4 +43,4 @@ def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4] + b"PARX")
 
     with pytest.raises(InputError, match=f"{path}: the file differs from its manifest"):
-        collect_splits([built])
+        collect_splits_and_sources([built])

@@ -16,7 +16,12 @@ from published_splits import IDENTITY, card_of, content_of, licences_of, normali
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.nemotron.splits import find_splits
-from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits, dataset_card, split_names
+from pipeline_assets.corpus.publishing.dataset_card import (
+    CardSource,
+    collect_splits_and_sources,
+    dataset_card,
+    split_names,
+)
 from pipeline_assets.spine.manifest import Manifest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "dataset_card.md"
@@ -28,9 +33,9 @@ def test_the_page_is_as_agreed() -> None:
     low = split_of("low-part", licences=licences_of(licences), rows=121)
     agreement = {"extra_gated_prompt": "Agree."}
 
-    assert card_of(split_of(), low, agreement=agreement, notes=["A note.", ""], script="pass") == GOLDEN.read_text(
-        encoding="utf-8"
-    )
+    assert card_of(
+        split_of(), low, agreement=agreement, notes=["A note.", ""], verification_script="pass"
+    ) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_names_that_a_hub_does_not_allow_are_told_apart_in_the_order_of_their_splits() -> None:
@@ -71,7 +76,7 @@ def test_datasets_loads_every_row_of_every_split(tmp_path: Path, monkeypatch: py
         "all": [said("six")],
     }
     built = [normalise(tmp_path, split, given, 200) for split, given in rows.items()]
-    splits, sources = collect_splits(built)
+    splits, sources = collect_splits_and_sources(built)
     card = replace(content_of(*splits), sources=sources)
     folder = publish(tmp_path / "published", built, dataset_card(card))
 
@@ -91,7 +96,7 @@ def test_a_split_that_keeps_no_row_is_not_on_the_card(tmp_path: Path, monkeypatc
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     built = [normalise(tmp_path, "train", [said("one")], 1 << 20), rows_artifact(tmp_path, [])]
 
-    splits, sources = collect_splits(built)
+    splits, sources = collect_splits_and_sources(built)
 
     folder = publish(tmp_path / "published", built, dataset_card(replace(content_of(*splits), sources=sources)))
     loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path / "cache"))
@@ -144,7 +149,7 @@ def test_steps_before_the_rows_show_what_they_removed_and_their_filters() -> Non
     ledger = {"in": 9, "out": 5, "dropped": {"few_words": 4}, "rejected": {}}
     step = replace(IDENTITY, recipe=recipe, counts={"ledger": ledger})
 
-    page = card_of(split_of(), steps=[Manifest("stage_a/filtered", "made/web", step, [], {})])
+    page = card_of(split_of(), upstream_manifests=[Manifest("stage_a/filtered", "made/web", step, [], {})])
 
     assert page.index("| `stage_a/filtered` | `web` | 9 | 5 | `few_words` 4 |") < page.index("| 4 | 3 | `not_json` 1 |")
     assert '- `made/web`: `{"length": {"min_words": 50}}`' in page and "`c4`" not in page and '"c4"' not in page

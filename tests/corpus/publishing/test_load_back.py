@@ -7,7 +7,7 @@ import pytest
 from refusals import refusal
 
 from pipeline_assets.corpus.publishing import load_back as loading
-from pipeline_assets.corpus.publishing.load_back import load_back
+from pipeline_assets.corpus.publishing.load_back import check_configs_load
 from pipeline_assets.spine.errors import RetryableError
 
 LIBRARY = """
@@ -28,7 +28,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Loads configs by a library in the place of `datasets`, which answers without a hub."""
     (tmp_path / "datasets.py").write_text(LIBRARY)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(loading.__file__).parents[3]}")
-    return lambda configs: load_back("me/pools", "abc", "http://127.0.0.1:9", None, configs)
+    return lambda configs: check_configs_load("me/pools", "abc", "http://127.0.0.1:9", None, configs)
 
 
 def test_the_splits_of_each_config_are_those_that_were_published_in_any_order(load: Load) -> None:

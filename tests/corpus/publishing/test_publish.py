@@ -236,7 +236,7 @@ def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path
     ):
         made_of(made, place)
 
-    said = made_of(made, place, allow_unknown=True)
+    said = made_of(made, place, allow_unknown_licences=True)
     assert list(said.describe_terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
 
 
@@ -391,7 +391,7 @@ NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:ale
 def test_no_text_of_a_row_leaves_its_place_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
     rows = [row(number, place.revision, meta_license=text) for number, text in enumerate(NASTY)]
     made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
-    publish(made_of(made, place, allow_unknown=True), place.repo())
+    publish(made_of(made, place, allow_unknown_licences=True), place.repo())
 
     _, body = card_of(place.folder)
     assert [one["config_name"] for one in card_yaml(place.folder)["configs"]] == ["all_rows"]

@@ -20,7 +20,7 @@ from huggingface_hub.utils import _http
 from pipeline_assets.corpus.publishing import load_back as loading
 from pipeline_assets.corpus.publishing import publish as publishing
 from pipeline_assets.corpus.publishing.hub_repo import HubRepo
-from pipeline_assets.corpus.publishing.load_back import load_back
+from pipeline_assets.corpus.publishing.load_back import check_configs_load
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import PublicationPlan, publish
 from pipeline_assets.spine.artifact import Artifact
@@ -135,7 +135,7 @@ def test_another_origin_that_confirms_uploads_gets_no_token(place: Place, other:
 
 
 def read_back(place: Place, commit: str, configs: Mapping[str, Sequence[str]]) -> None:
-    load_back(NAME, commit, place.hub.endpoint, place.hub.token, configs)
+    check_configs_load(NAME, commit, place.hub.endpoint, place.hub.token, configs)
 
 
 def test_another_origin_of_a_page_gets_no_token_when_read_back(
@@ -179,7 +179,7 @@ def test_other_splits_than_published_are_an_error(place: Place, first: Artifact)
 
 
 def test_too_long_a_reading_back_is_an_error(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing, "load_back", load_back)
+    monkeypatch.setattr(publishing, "check_configs_load", check_configs_load)
     monkeypatch.setattr(loading, "_TIMEOUT_S", 0.1)
     with pytest.raises(RetryableError, match=f"{NAME}@[0-9a-f]{{40}}: `datasets` did not load .* within 0 s"):
         send(first, place)

@@ -67,7 +67,7 @@ def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path
     made = subsets_of(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
 
     with pytest.raises(UsageError, match="rows do not name their dataset"):
-        prepare_publication(made, place.repo(), allow_unknown=True)
+        prepare_publication(made, place.repo(), allow_unknown_licences=True)
 
 
 def test_scores_are_one_config_that_datasets_can_load(place: Place, tmp_path: Path) -> None:

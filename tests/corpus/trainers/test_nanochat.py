@@ -48,7 +48,7 @@ def test_files_have_groups_of_1000_and_the_last_is_for_validation(tmp_path: Path
 
 
 def test_a_file_has_100_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nanochat, "_FILE_GROUPS", 2)
+    monkeypatch.setattr(nanochat, "_FILE_ROW_GROUPS", 2)
 
     result, files = exported(tmp_path, 4_041, 4_100)
 
