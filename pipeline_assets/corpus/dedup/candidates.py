@@ -12,7 +12,7 @@ from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_by_memory, is_not_copy
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
-from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
 from pipeline_assets.corpus.dedup.sketches import BANDS_WORK_FOLDER, BITS_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import MAX_PAIRS, KeyRange, is_first_in_group, sorted_pairs, write_pairs
 from pipeline_assets.corpus.formats.arrow_columns import to_numpy
@@ -59,7 +59,7 @@ def propose_pairs(
     """
     if key_range.high - key_range.low == 1:
         return _propose_in_bucket(key_range, seen_runs, copies_file, max_compared, folder)
-    table = read_with_seen(key_range, seen_runs)
+    table = read_with_seen_rows(key_range, seen_runs)
     keys, priorities = to_numpy(table["key"]), to_numpy(table["order"])
     is_kept = is_not_copy(priorities, copies_file)
     keys, priorities = sorted_pairs(keys[is_kept], priorities[is_kept])

@@ -80,7 +80,7 @@ def dedup_corpus(
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
     stores = open_stores(seen, recipe)
-    shards = corpus_shards(sources, sum(store.documents for store in stores))
+    shards = corpus_shards(sources, sum(store.document_count for store in stores))
     documents = shards[-1].first_number + shards[-1].rows
     if documents > MAX_DOCUMENTS:
         what = f"deduplication is limited to {MAX_DOCUMENTS:,} documents, got {documents:,}"
@@ -168,7 +168,7 @@ def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
 
 def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
     """Yield (number, sample) of each requested document that is in the store."""
-    store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.documents]
+    store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.document_count]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)
         rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)

@@ -56,9 +56,9 @@ class DedupRun:
         return worker_bytes(self.settings)
 
     @property
-    def documents(self) -> int:
+    def document_count(self) -> int:
         """Number of documents in stores and shards, including rows that crash a worker."""
-        return sum(store.documents for store in self.seen_stores) + sum(shard.rows for shard in self.shards)
+        return sum(store.document_count for store in self.seen_stores) + sum(shard.rows for shard in self.shards)
 
     def run_tasks(self, stage: str, tasks: Iterable[Task]) -> list[Receipt]:
         """Run the tasks of a stage, and return their receipts in the order of the tasks."""
@@ -70,7 +70,7 @@ class DedupRun:
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
         """Return a bitmap of the documents whose numbers or priorities are in `columns`."""
-        bitmap = empty_bitmap(self.documents)
+        bitmap = empty_bitmap(self.document_count)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:
                 add_to_bitmap(bitmap, to_numpy(column))

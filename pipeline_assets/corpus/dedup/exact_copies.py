@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pipeline_assets.corpus.dedup.bitmap import bitmap_contains, load_bitmap, save_bitmap
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import document_numbers, is_from_seen_corpus
-from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen
+from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
 from pipeline_assets.corpus.dedup.sketches import HASHES_WORK_FOLDER
 from pipeline_assets.corpus.dedup.sorted_runs import KeyRange, Runs, divide_keys, is_first_in_group, write_run
 from pipeline_assets.corpus.formats.arrow_columns import to_arrow, to_numpy, to_table
@@ -48,7 +48,7 @@ def divide_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenRuns],
 
     A row of `runs` takes `row_bytes` of memory, and a row of `seen_runs` a quarter of that.
     """
-    rows = sum(run.rows for run in runs) + sum(store.rows for store in seen_runs) // _SEEN_ROWS_PER_ROW
+    rows = sum(run.rows for run in runs) + sum(runs.row_count for runs in seen_runs) // _SEEN_ROWS_PER_ROW
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 
 
@@ -62,7 +62,7 @@ def find_copies_in_range(
     Files: a run with a row for each copy, sorted by `number`, the document number of the copy; `first` and `first_id`
     are the priority and the id of its original. Counts: `copies`.
     """
-    table = read_with_seen(key_range, seen_runs)
+    table = read_with_seen_rows(key_range, seen_runs)
     high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))
     # Sort equal 128-bit hashes together (the last key is the primary one), the lowest priority first.
     sorted_rows = np.lexsort((priorities, low, high))

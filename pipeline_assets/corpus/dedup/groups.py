@@ -39,8 +39,8 @@ def largest_groups(dedup: DedupRun, decision_receipts: Sequence[Receipt]) -> lis
         for number in (1, 2)
     )
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
-    for start in range(0, dedup.documents, _BLOCK_DOCUMENTS):
-        counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.documents - start), np.uint32)
+    for start in range(0, dedup.document_count, _BLOCK_DOCUMENTS):
+        counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.document_count - start), np.uint32)
         for file in kept_files:
             # Count one for the kept document of each dropped row, if it is in this block.
             positions = np.frombuffer(file.read(), np.int64) - start

@@ -97,11 +97,15 @@ def propose_neighbours(
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block.table(), copies_file, source_starts, recipe)
     seen_blocks = (table for runs in seen_runs for table in runs.tables())
-    earlier_blocks = (replace(block, number=number).table() for number in range(block.number))
+    earlier_blocks = (replace(block, range_number=number).table() for number in range(block.range_number))
     blocks = itertools.chain(seen_blocks, earlier_blocks)
     earlier = (_read_sketches(table, copies_file, source_starts, recipe) for table in blocks)
-    bases = itertools.chain(earlier, [queries])
-    near_pairs = (near for base in bases for near in _find_near_pairs(queries, base, recipe, max_compared, device))
+    candidate_blocks = itertools.chain(earlier, [queries])
+    near_pairs = (
+        near
+        for candidates in candidate_blocks
+        for near in _find_near_pairs(queries, candidates, recipe, max_compared, device)
+    )
     files: list[OutputFile] = []
     proposed = 0
     no_pairs = np.empty((2, 0), np.uint64)  # so that at least one run is written
@@ -141,17 +145,19 @@ def _document_sources(
 
 
 def _find_near_pairs(
-    queries: _Sketches, base: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
+    queries: _Sketches, candidates: _Sketches, recipe: BinarySketchRecipe, max_compared: int, device: int | None
 ) -> Iterator[NDArray[np.uint64]]:
     """Yield arrays of near pairs, shape (2, pairs): the priorities of two documents.
 
-    Row 0 has documents of `queries`; row 1 has near documents of `base` that precede them. A document of `queries` is
-    paired with at most the first `max_compared` + 1 of its near documents.
+    Row 0 has documents of `queries`; row 1 has near documents of `candidates` that precede them. A document of
+    `queries` is paired with at most the first `max_compared` + 1 of its near documents.
     """
-    for code in np.intersect1d(queries.source_codes, base.source_codes).tolist():
-        later_priorities, earlier_priorities = (part.priorities[part.source_codes == code] for part in (queries, base))
+    for code in np.intersect1d(queries.source_codes, candidates.source_codes).tolist():
+        later_priorities, earlier_priorities = (
+            part.priorities[part.source_codes == code] for part in (queries, candidates)
+        )
         bits = queries.bits[queries.source_codes == code]
-        index = _SketchIndex(base.bits[base.source_codes == code], recipe, device)
+        index = _SketchIndex(candidates.bits[candidates.source_codes == code], recipe, device)
         for start in range(0, len(later_priorities), _BATCH_QUERIES):
             later = later_priorities[start : start + _BATCH_QUERIES]
             query, neighbour = index.find_near(bits[start : start + _BATCH_QUERIES])

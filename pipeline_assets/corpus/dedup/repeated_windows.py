@@ -104,18 +104,18 @@ class ShardRepeats:
     """Documents to drop from a shard, and its poison rows.
 
     Attributes:
-        dropped: Rows of the documents to drop, in the runs of `_decide_all`; None if no run exists.
+        dropped_range: Rows of the documents to drop, in the runs of `_decide_all`; None if no run exists.
     """
 
-    dropped: KeyRange | None
+    dropped_range: KeyRange | None
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
         """Map the row of each dropped document to the share of its windows that are seen."""
-        if self.dropped is None:
+        if self.dropped_range is None:
             return {}
-        table = self.dropped.table()
-        rows = to_numpy(table["number"]) - np.uint64(self.dropped.low)
+        table = self.dropped_range.table()
+        rows = to_numpy(table["number"]) - np.uint64(self.dropped_range.low)
         return dict(zip(rows.tolist(), to_numpy(table["share"]).tolist(), strict=True))
 
 

@@ -58,7 +58,7 @@ def resolve_edges(dedup: DedupRun, edges: Runs, exact_copies: ExactCopies, count
 
     `edges` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
     """
-    dropped, originals = empty_bitmap(dedup.documents), dedup.document_bitmap(exact_copies.runs, "first")
+    dropped, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(exact_copies.runs, "first")
     runs, dropped_originals = [], []
     for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edges), dropped)):
         runs.append(write_run(dedup.staging, f"{_NEAR_FOLDER}/{number:05d}.run", table))
@@ -142,7 +142,7 @@ def write_decisions(
     dedup: DedupRun, sketch_receipts: Sequence[Receipt], exact_copies: ExactCopies, near_duplicates: NearDuplicates
 ) -> list[Receipt]:
     """Write the decisions on all documents, by running `decide_shard` on each shard."""
-    bounds = [*(shard.first_number for shard in dedup.shards), dedup.documents]
+    bounds = [*(shard.first_number for shard in dedup.shards), dedup.document_count]
     copy_ranges, near_ranges = (
         ranges_between(dedup.staging, runs, bounds) for runs in (exact_copies.runs, near_duplicates.runs)
     )

@@ -41,7 +41,7 @@ class SeenRuns(NamedTuple):
     first_number: int
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
         """Number of rows in all runs."""
         return sum(read_footer(path).num_rows for path in self.paths)
 
@@ -82,7 +82,7 @@ class SeenStore:
 
     Attributes:
         first_number: Number of the store's first document. Numbers count through all stores, then through the corpus.
-        documents: Number of documents in the store.
+        document_count: Number of documents in the store.
         documents_file: Parquet file with the id and source of each document, in order.
         hashes: Runs of the hashes of normalized texts.
         bands: Runs of the keys of bands; empty in a store without bands.
@@ -93,7 +93,7 @@ class SeenStore:
 
     name: str
     first_number: int
-    documents: int
+    document_count: int
     documents_file: Path
     hashes: SeenRuns
     bands: SeenRuns
@@ -102,7 +102,7 @@ class SeenStore:
     source_starts: tuple[tuple[int, str], ...]
 
 
-def read_with_seen(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
+def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
     """Read a key range of a corpus, and the rows of stores that have one of its keys.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
@@ -123,7 +123,7 @@ def read_with_seen(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Tab
 
 def store_names(priorities: NDArray[np.uint64], seen_stores: Sequence[SeenStore]) -> pa.StringArray:
     """Return the name of each document's store; null for documents of the new corpus."""
-    bounds = np.array([store.first_number + store.documents for store in seen_stores], np.uint64)
+    bounds = np.array([store.first_number + store.document_count for store in seen_stores], np.uint64)
     positions = np.searchsorted(bounds, document_numbers(priorities), side="right")  # first store that ends beyond it
     # The mask of documents in stores is the validity bitmap of the index array: documents of the corpus become null.
     buffers = [bool_column(is_from_seen_corpus(priorities)).buffers()[1], pa.py_buffer(positions)]

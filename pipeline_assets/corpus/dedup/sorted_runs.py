@@ -64,14 +64,14 @@ class KeyRange:
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
-        index: File that lists the runs and the first row of each range in each run.
-        number: Position of the range in the index.
+        index_file: File that lists the runs and the first row of each range in each run.
+        range_number: Position of the range in the index.
     """
 
     low: int
     high: int
-    index: Path
-    number: int
+    index_file: Path
+    range_number: int
 
     @property
     def name(self) -> str:
@@ -88,18 +88,18 @@ class KeyRange:
         If bytes of the index or of a run differ from the written bytes, raise RetryableError in an unfinished build,
         else InputError.
         """
-        with errors_as_damage(self.index, "index of sorted runs"):
-            with open(self.index, "rb") as file:
+        with errors_as_damage(self.index_file, "index of sorted runs"):
+            with open(self.index_file, "rb") as file:
                 line = file.readline()
                 names = json.loads(line[_CHECKSUM_DIGITS:])
-                file.seek(self.number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
+                file.seek(self.range_number * (len(names) + 1) * _ROW_DTYPE.itemsize, os.SEEK_CUR)
                 rows = np.frombuffer(file.read(2 * (len(names) + 1) * _ROW_DTYPE.itemsize), _ROW_DTYPE).reshape(2, -1)
             if any(zlib.crc32(row[:-1].data) != row[-1] for row in rows) or not line.startswith(_hex_checksum(names)):
                 raise ValueError(BYTES_DIFFER)
             starts, stops = rows[:, :-1].tolist()
         for run, (name, start, stop) in enumerate(zip(names, starts, stops, strict=True)):
             if start < stop or run == 0:
-                yield read_run(self.index.parent / name, start, stop)
+                yield read_run(self.index_file.parent / name, start, stop)
 
     def table(self) -> pa.Table:
         """Return the rows, run after run."""

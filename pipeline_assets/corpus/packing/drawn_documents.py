@@ -107,9 +107,9 @@ class DrawnDocuments:
         # The draws of a document begin at cumsum - times in this array, so the difference is the epoch, from 0.
         epochs = np.arange(len(documents)) - np.repeat(np.cumsum(times) - times, times)
         # In a whole epoch, draws are numbered by the document's number in the source.
-        draws = source.first_draw + epochs * source.documents + offset + documents
+        draws = source.first_draw + epochs * source.document_count + offset + documents
         # In the last epoch, they are numbered by the document's position in `taken`.
-        last_epoch = source.first_draw + source.epochs * source.documents
+        last_epoch = source.first_draw + source.epochs * source.document_count
         draws[epochs == source.epochs] = np.arange(last_epoch + low, last_epoch + high)
         return documents, epochs, draws
 

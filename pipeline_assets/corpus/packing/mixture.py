@@ -92,16 +92,16 @@ class Mixture:
         """Largest budget at which no source's share exceeds its cap."""
         return min(int(source.max_tokens / source.weight) for source in self.sources)
 
-    def order(self, source_number: int, epoch: int) -> NDArray[np.uint32]:
+    def epoch_order(self, source_number: int, epoch: int) -> NDArray[np.uint32]:
         """Return the numbers of a source's documents, from 0, in an epoch's order."""
         drawn = self.sources[source_number]
         return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
-    def ordered_lengths(self, source_number: int, epoch: int) -> NDArray[np.int32]:
+    def epoch_lengths(self, source_number: int, epoch: int) -> NDArray[np.int32]:
         """Return document lengths in an epoch's order; cache each source's last epoch."""
         if self._cached_lengths.get(source_number, (None,))[0] != epoch:
             self._cached_lengths.pop(source_number, None)  # release 4 bytes per document before the next array is built
-            lengths = gather_values(self.sources[source_number].lengths, self.order(source_number, epoch))
+            lengths = gather_values(self.sources[source_number].lengths, self.epoch_order(source_number, epoch))
             self._cached_lengths[source_number] = epoch, lengths
         return self._cached_lengths[source_number][1]
 
@@ -113,7 +113,7 @@ class Mixture:
         while missing := int(sum(deficits)):
             number = deficits.index(max(deficits))
             draws, documents = drawn[number], len(self.sources[number].lengths)
-            tokens = int(self.ordered_lengths(number, draws.epochs)[draws.partial_documents])
+            tokens = int(self.epoch_lengths(number, draws.epochs)[draws.partial_documents])
             if tokens > missing:
                 return Draws(drawn, CutDraw(number, missing))
             deficits[number] -= tokens
@@ -129,7 +129,7 @@ class Mixture:
         """
         source = self.sources[source_number]
         epochs, remaining = divmod(tokens, source.tokens)
-        partial, prefix_tokens = longest_prefix(self.ordered_lengths(source_number, epochs), remaining)
+        partial, prefix_tokens = longest_prefix(self.epoch_lengths(source_number, epochs), remaining)
         return SourceDraws(epochs, partial, epochs * source.tokens + prefix_tokens)
 
 

@@ -214,9 +214,10 @@ def _pack(
 
 
 def _check_disk_space(staging: StagingDir, num_seqs: int, seq_len: int) -> None:
-    """Raise RetryableError if rows exceed the free space, UsageError if the disk size.
+    """Raise RetryableError if the rows exceed the free disk space.
 
-    An existing file of rows is not checked, because its space is reserved already.
+    Raise UsageError if they exceed the size of the disk. An existing file of rows is not checked, because its space is
+    reserved already.
     """
     path, size = staging.path(INPUT_IDS_FILE), num_seqs * seq_len * TOKEN_DTYPE.itemsize
     disk = shutil.disk_usage(path.parent)

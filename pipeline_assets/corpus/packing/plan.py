@@ -44,7 +44,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
     for number, (source, source_draws) in enumerate(zip(mixture.sources, draws.source_draws, strict=True)):
         is_cut = draws.cut is not None and draws.cut.source_number == number
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
-        order = mixture.order(number, source_draws.epochs)[: source_draws.partial_documents + is_cut]
+        order = mixture.epoch_order(number, source_draws.epochs)[: source_draws.partial_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
         sources.append(
             DrawnSource(
@@ -56,8 +56,8 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
         taken.append(order)
         if draws.cut is not None and is_cut:
             position = int(np.searchsorted(order, last[0]))  # of the cut document in the sorted order
-            cut = first_draw + source_draws.epochs * sources[-1].documents + position, draws.cut.tokens
-        first_draw, first_taken = first_draw + sources[-1].draws, stop_taken
+            cut = first_draw + source_draws.epochs * sources[-1].document_count + position, draws.cut.tokens
+        first_draw, first_taken = first_draw + sources[-1].draw_count, stop_taken
     if first_draw > MAX_ITEMS:
         what = f"packing is limited to {MAX_ITEMS:,} documents, got {first_draw:,}"
         raise UsageError(what, RecipeKey("pack.num_seqs"), "request fewer rows")
@@ -66,7 +66,7 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
 
 def packed_order(numbered_draws: NumberedDraws, seed: int) -> NDArray[np.uint32]:
     """Return the numbers of draws in their packed order, shape (draws,)."""
-    order = hashed_order(numbered_draws.draws, seed, "draws")
+    order = hashed_order(numbered_draws.draw_count, seed, "draws")
     if numbered_draws.cut is not None:
         position = int(np.flatnonzero(order == numbered_draws.cut[0])[0])
         order[position:] = np.roll(order[position:], -1)  # move the cut draw to the end
@@ -77,8 +77,8 @@ def replace_draws_by_documents(numbered_draws: NumberedDraws, draw_numbers: NDAr
     """Replace draw numbers, in place, with the documents' numbers in the corpus."""
     first_draws = np.array([source.first_draw for source in numbered_draws.sources])
     first_numbers = np.array([source.first_document for source in numbered_draws.sources])
-    documents = np.array([source.documents for source in numbered_draws.sources])
-    whole_epoch_draws = np.array([source.epochs * source.documents for source in numbered_draws.sources])
+    documents = np.array([source.document_count for source in numbered_draws.sources])
+    whole_epoch_draws = np.array([source.epochs * source.document_count for source in numbered_draws.sources])
     first_taken = np.array([source.first_taken for source in numbered_draws.sources])
     for chunk in chunk_slices(len(draw_numbers)):
         # The source of a draw is the last that begins at or before it.
@@ -132,7 +132,7 @@ def plan_rows(
     del in_order
     documents = _read_values(ranked_file)
     segments = _write_values(files.documents, (documents[ranks] for ranks in _read_chunks(files.documents, np.uint32)))
-    counts = {"tokens": budget, "draws": numbered_draws.draws, "segments": segments}
+    counts = {"tokens": budget, "draws": numbered_draws.draw_count, "segments": segments}
     notes = {"sources": [asdict(source) for source in numbered_draws.sources], "cut": numbered_draws.cut}
     return Receipt(
         [_describe_file(path) for path in vars(files).values()],

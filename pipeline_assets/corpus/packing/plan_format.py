@@ -38,12 +38,12 @@ class DrawnSource:
     stop_taken: int
 
     @property
-    def documents(self) -> int:
+    def document_count(self) -> int:
         return self.stop_document - self.first_document
 
     @property
-    def draws(self) -> int:
-        return self.epochs * self.documents + self.stop_taken - self.first_taken
+    def draw_count(self) -> int:
+        return self.epochs * self.document_count + self.stop_taken - self.first_taken
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class NumberedDraws:
     cut: tuple[int, int] | None
 
     @property
-    def draws(self) -> int:
-        return sum(source.draws for source in self.sources)
+    def draw_count(self) -> int:
+        return sum(source.draw_count for source in self.sources)
 
 
 PLAN_FOLDER, DRAWS_NOTE, RECIPE_NOTE = f"{WORK_FOLDER}/plan", "drawn", "settled"
@@ -115,7 +115,7 @@ class RowRange:
     stop: int
     encoded_shards: tuple[EncodedShard, ...]
     plan: PlanFiles
-    rows: int = 0
+    rows: int = 0  # so that the engine does not search the range for poison rows
 
 
 def row_ranges(encoded_shards: tuple[EncodedShard, ...], plan: PlanFiles, seq_len: int) -> list[RowRange]:

@@ -193,8 +193,8 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     """Pack draws into exactly `num_seqs` rows by best fit; shuffle the rows by seed.
 
     `lengths` are the tokens of the draws in packed order, which is also their order within a row. The budget was chosen
-    so that best fit needs at most `num_seqs` rows. If it needs one or two rows fewer, each of these empty rows gets a
-    piece from a row with several pieces; the longest pieces are moved first.
+    so that best fit needs at most `num_seqs` rows. If it needs fewer, each of the empty rows gets a piece from a row
+    with several pieces; the longest pieces are moved first.
 
     Raises:
         UsageError: There are fewer pieces than rows.

@@ -34,7 +34,7 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Raise ValueError for no corpora, or if row lengths, dtypes or tokenizers differ."""
+    """Raise ValueError without corpora, or if row lengths, dtypes or tokenizers differ."""
     if not corpora:
         raise ValueError("at least one corpus is required")
     first, *rest = sorted(corpora)

@@ -63,7 +63,7 @@ class SegmentSection(RecipeSection):
 
 
 class SegmentsRecipe(RecipeSection):
-    """Recipe section `segments`, in training order."""
+    """Recipe section `segments`: all segments, in training order."""
 
     segments: Annotated[tuple[SegmentSection, ...], pydantic.Field(strict=False, min_length=1)]
 

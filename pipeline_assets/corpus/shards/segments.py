@@ -44,7 +44,7 @@ class CorpusRows(msgspec.Struct, frozen=True):
 
 
 class TrainingSegment(msgspec.Struct, frozen=True):
-    """Segment in segments.json.
+    """Segment of a training run, as stored in segments.json.
 
     Attributes:
         start: Position of the segment's first token in the whole run.

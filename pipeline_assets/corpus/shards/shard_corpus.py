@@ -144,7 +144,7 @@ class TokenShardPlan:
     name: str
     shape: tuple[int, int]
     token_ranges: tuple[TokenRange, ...]
-    rows: int = 0
+    rows: int = 0  # so that the engine does not search the shard for poison rows
 
     @property
     def path(self) -> str:

@@ -64,7 +64,7 @@ def repeats_of(
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
         run = stage_runner(run_task, engine, load_kernels)
         found = find_repeating_documents(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
-        return {one.dropped.low + row: share for one in found for row, share in one.shares_by_row().items()}
+        return {one.dropped_range.low + row: share for one in found for row, share in one.shares_by_row().items()}
 
 
 def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
