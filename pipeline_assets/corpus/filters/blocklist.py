@@ -1,7 +1,7 @@
 """Filter by lists of domains, URLs and words.
 
-A list has one entry per line; lines that begin with `#` are comments. A listed domain also matches all its subdomains.
-URLs are compared after `split_url` has normalized them. Words are compared case-folded, see `hashed_words`.
+A list has one entry per line; blank lines, and lines that begin with `#`, are ignored. A listed domain also matches all
+its subdomains. Before comparison, URLs are normalized by `split_url`, and words are case-folded.
 """
 
 import re
@@ -28,7 +28,7 @@ def _url_keys(url: str) -> list[str]:
 
 
 def _read_list(path: Path, normalize: Callable[[str], str]) -> tuple[list[int], list[bytes]]:
-    """Return line numbers and normalized entries of a list.
+    """Return the line numbers and the normalized entries of a list.
 
     Raise InputError if the list is not UTF-8 or has no entry.
     """
@@ -64,7 +64,7 @@ def _raise_if_invalid(path: Path, line_numbers: Iterable[int], valid_mask: Itera
 
 
 class BlocklistFilter(Filter):
-    """Filter by lists of hosts, URLs and words.
+    """Filter by lists of domains, URLs and words.
 
     The constructor raises InputError for an unusable list.
     """
@@ -87,19 +87,19 @@ class BlocklistFilter(Filter):
                     candidate.fail(Measurement(reason, entry, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield a measurement of each list.
+        """Yield a measurement by each list.
 
-        The value is the entry that the document matches, or None. If several match, it is the most specific domain, or
-        the phrase that begins first in the text.
+        The value is the matching domain, URL or words of the document, or None. Of several matching domains, it is the
+        most specific; of several phrases, the one that begins first in the text.
         """
         return (
             Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find_entries([candidate])
         )
 
     def _find_entries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield each list's reason code, and each document's matching entry or None.
+        """Yield each list's reason code, with the match of each document or None.
 
-        If the recipe has lists of domains or URLs, documents without a URL count as `WITHOUT_URL`.
+        If the recipe has lists of domains or URLs, documents without a URL are counted as `WITHOUT_URL`.
         """
         urls = [candidate.meta.get(self._column) for candidate in candidates]
         for candidate, url in zip(candidates, urls, strict=True):

@@ -7,9 +7,9 @@ with fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a
 has 3 words and 5 sentences, as datatrove still does.)
 
 Where the paper differs from its code or from datatrove, this module follows the paper: a line that ends in an ellipsis
-ends in a period and is kept, and "lorem ipsum", a curly bracket or a bad word discards the page even if its line is
-removed. The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal punctuation
-other than a closing quotation mark or bracket. A sentence ends:
+ends in a period and is kept, and "lorem ipsum", a curly bracket or a bad word discards the page even if the line with
+it is removed. The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal
+punctuation other than a closing quotation mark or bracket. A sentence ends:
 
 - at a mark before whitespace or the line's end; closing quotation marks and brackets may stand between them;
 - at a mark that is not ASCII (。！？), whatever follows;
@@ -60,9 +60,9 @@ class KeptLines(NamedTuple):
     Attributes:
         text: Kept lines, stripped of whitespace at both ends. Line feeds join the lines of a document.
         offsets: Position in `text` of each document's first byte, then the end of `text`; shape (documents + 1,).
-        line_counts: Number of lines with a word in each document, kept or not; shape (documents,).
-        removal_counts: Number of removed lines by reason, shape (documents, reasons).
-        sentence_counts: Number of sentences in the kept lines of each document, shape (documents,).
+        line_counts: Lines of each document that have a word, kept or not; shape (documents,).
+        removal_counts: Removed lines of each document by reason, shape (documents, reasons).
+        sentence_counts: Sentences in the kept lines of each document, shape (documents,).
     """
 
     text: NDArray[np.uint8]
@@ -249,7 +249,8 @@ class C4Filter(Filter):
 class _RuleResult(NamedTuple):
     """Results of one rule for a batch of documents.
 
-    `values` has a count for each document; or, if `phrases` is set, the index in `phrases` of a phrase in the document.
+    `values` has a count for each document. If `phrases` is set, the values are indices in it; its last entry, None,
+    means that the document has no phrase.
     """
 
     reason: str
@@ -265,7 +266,7 @@ class _RuleResult(NamedTuple):
 
 
 def _remove_citations(candidates: Sequence[Candidate]) -> int:
-    """Remove the citation markers from all texts, and return how many were removed."""
+    """Remove the citation markers from all texts; return the number of markers."""
     total = 0
     for candidate in candidates:
         if b"[" not in candidate.text:  # much faster than the regular expression

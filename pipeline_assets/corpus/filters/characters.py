@@ -70,7 +70,7 @@ def to_index(number: int | np.integer) -> int:
 
 @always_inline
 def decode_multibyte(text: NDArray[np.uint8], position: int) -> tuple[int, int]:
-    """Return code point and width in bytes of the two- to four-byte character at `position`."""
+    """Return code point and width of the character of two to four bytes at `position`."""
     # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
     # The x bits, joined from left to right, are the code point: each later byte has six of them (mask 0x3F).
     first, second = to_int64(text[position]), to_int64(text[position + 1] & 0x3F)
@@ -95,7 +95,7 @@ def read_character(text: NDArray[np.uint8], position: int, classes: NDArray[np.u
 
 @compiled_inner
 def previous_character_start(text: NDArray[np.uint8], position: int) -> int:
-    """Return the position of the character before `position`, which must be above 0."""
+    """Return the start of the character before `position`, where `position` > 0."""
     position -= 1
     while text[position] & 0xC0 == 0x80:  # continuation bytes are 10xxxxxx
         position -= 1

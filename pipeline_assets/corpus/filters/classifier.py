@@ -96,7 +96,7 @@ def _read_matrix(mapped_file: mmap.mmap, offset: int) -> tuple[NDArray[np.float3
 
 @always_inline
 def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
-    """Return the fastText hash of a string with `byte` appended; `prefix_hash` is its hash.
+    """Return the fastText hash of a string from the hash of all but its last byte.
 
     The hash is 32-bit FNV-1a of signed bytes.
     """
@@ -106,6 +106,7 @@ def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
 
 @compiled_inner
 def _add_input_vector(row: int, classifier: Classifier, hidden: NDArray[np.float64]) -> int:
+    """Add a row of the input vectors to `hidden`; return 1, the number of rows."""
     for column in range(len(hidden)):
         hidden[column] += classifier.input_vectors[row, column]
     return 1
@@ -121,7 +122,7 @@ def _add_ngram_vector(ngram_hash: np.uint64, classifier: Classifier, hidden: NDA
 def _add_character_ngrams(word: NDArray[np.uint8], classifier: Classifier, hidden: NDArray[np.float64]) -> int:
     """Add the vectors of a word's character n-grams to `hidden`; return their number.
 
-    The n-grams are those of `<word>`, in angle brackets; a bracket alone is not an n-gram.
+    The word is read as `<word>`, in angle brackets; a bracket alone is not an n-gram.
     """
     added, size = 0, len(word) + 2
     for start in range(size if classifier.ngram_characters[1] else 0):
@@ -145,7 +146,8 @@ def label_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    All probabilities are 0 for a text that has neither a word of the dictionary nor an n-gram.
+    `</s>` is added to each text as its last word. If a text then has neither a word of the dictionary nor an n-gram,
+    all its probabilities are 0.
     """
     probabilities = np.zeros((len(offsets) - 1, len(classifier.output_vectors)))
     hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_WORDS, np.uint64)

@@ -44,6 +44,6 @@ def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
 
 
 def _row_hint(meta: Mapping[str, Any]) -> str:
-    """Return the end of an error that names the source row; empty if it is unknown."""
+    """Return the end of an error message, which names the source row if it is known."""
     is_known = {"source_file", "source_row"} <= meta.keys()
     return f"; its row is {meta['source_file']}#{meta['source_row']}" if is_known else ""

@@ -32,7 +32,8 @@ _INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp
 class ColumnRule:
     """Comparison of a source column with a constant; a null value fails the rule.
 
-    `text` is the rule with single spaces, such as `int_score >= 3`; it is the reason code of rows that fail.
+    `text` is the rule, such as `int_score >= 3`, with single spaces around the operator. It is the reason code of rows
+    that fail.
     """
 
     text: str
@@ -71,12 +72,15 @@ class ColumnRule:
             raise self.comparison_error(column.type) from None
 
     def missing_column_error(self, columns: Iterable[str], fix: str = "correct the rule") -> UsageError:
-        """Return the error, with this fix, for columns without the column of the rule."""
+        """Return the error for a table that has `columns`, but not the rule's column."""
         what = f"column `{self.column}` not found; the columns are {', '.join(columns) or 'none'}"
         return UsageError(what, f"rule `{self.text}`", fix)
 
     def comparison_error(self, column_type: object, row_hint: str = "") -> UsageError:
-        """Return the error for a type that rules cannot compare; `row_hint` is its last part."""
+        """Return the error for a column type that the rule cannot compare.
+
+        `row_hint` is added at the end of the fix.
+        """
         fix = "compare it with a value of that type"
         if column_type == "dict" or str(column_type).startswith(_INCOMPARABLE_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"
@@ -97,7 +101,7 @@ ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.
 
 
 def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """Return the index of the first rule that each row fails, else -1; shape (rows,)."""
+    """Return the index of the first rule that each row fails, or -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.passing_mask(batch)] = number

@@ -14,10 +14,10 @@ class Measurement:
 
     Attributes:
         reason: Reason code of documents that fail the rule.
-        value: Measured number, value of a column, language, license tag, file of an own step, or the phrase or list
-            entry that the document matches; None if the column is null or nothing matches.
-        limit: Limit on the value; for a language, the languages to keep; None for a rule without a limit, such as one
-            that drops every document with a phrase.
+        value: Measured number, value of a column, language and score, license tag, file of a custom step, or the part
+            of the document that matches a list; None if the column is null or nothing matches.
+        limit: Limit on the value; for a language, the languages to keep and their minimum score; None for a rule
+            without a limit, such as one that drops every document with a phrase.
         is_failed: Whether the document fails the rule and so is dropped.
         is_lower_bound: Whether counting stopped at this value, so that the true value may be larger.
     """
@@ -72,7 +72,7 @@ class Candidate:
     scores: dict[str, float] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
-        """Record the measurement that drops the document; a second one changes nothing."""
+        """Record the measurement that drops the document, unless one is recorded."""
         self.failure = self.failure or measurement
 
     def record_changes(self, name: str, count: int) -> None:
@@ -86,12 +86,9 @@ class Filter(ABC):
 
     @abstractmethod
     def measure(self, candidate: Candidate) -> Iterable[Measurement]:
-        """Measure a document by each rule in order.
-
-        A filter that changes texts also changes `candidate.text` here.
-        """
+        """Measure a document by each rule in order; change its text like `apply`."""
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
-        """Set the `failure` of documents that fail a rule; a filter may also change texts."""
+        """Set the `failure` of documents that fail a rule, and change texts if needed."""
         for candidate in candidates:
             candidate.failure = next((result for result in self.measure(candidate) if result.is_failed), None)

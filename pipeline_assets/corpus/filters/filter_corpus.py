@@ -52,17 +52,16 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
-    the rows in `repeated_shares` are dropped then, too: it maps a row to the share of its windows that earlier kept
-    documents contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link to the input
-    shard.
+    Before any filter runs, documents with a license tag in `refused_licences` are dropped and, if the recipe has
+    `windows`, the rows in `repeated_shares`. Their values are the shares of a row's windows that earlier kept documents
+    contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects.
 
     Counts: `rows` read; kept `documents` and the `bytes` of their texts; `changed` documents; documents
-    `dropped/<reason>`; rows `rejected/<reason>`; documents `scored/<column>/<bin>`, kept or not; and the sum of each
-    entry in the `changes` of kept documents, see `Candidate`.
+    `dropped/<reason>`; rows `rejected/<reason>`; scored documents `scored/<column>/<bin>`, also if dropped; and the sum
+    of each entry in the `changes` of kept documents, see `Candidate`.
 
     Notes: `STEP_SECONDS`, the time that the custom step took; missing without a custom step.
     """

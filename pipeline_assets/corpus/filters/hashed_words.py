@@ -52,7 +52,7 @@ def find_value(table: HashedWords, word_hash: np.uint64) -> int:
 
 @always_inline
 def extend_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
-    """Return the hash of a string with `byte` appended; `prefix_hash` is the string's hash."""
+    """Return the hash of a string from the hash of all but its last byte."""
     return (prefix_hash ^ np.uint64(byte)) * _FNV_PRIME
 
 
@@ -68,7 +68,7 @@ def hash_strings(text: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray
 
 @functools.cache
 def word_classes() -> NDArray[np.uint16]:
-    """Build the table of `character_classes`, changed to the words of this module.
+    """Build the table of `character_classes` with this module's definition of words.
 
     Marks are parts of words, and characters of scripts without spaces get the bit `_SINGLE_WORD`.
     """
@@ -101,13 +101,13 @@ def _next_word(text: NDArray[np.uint8], position: int, end: int, classes: NDArra
 def hash_phrase_prefixes(
     text: NDArray[np.uint8], offsets: NDArray[np.int64], classes: NDArray[np.uint16]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int64]]:
-    """Hash the beginnings of each phrase: its first word, its first two, and so on.
+    """Hash the prefixes of each phrase: its first word, its first two, and so on.
 
     Phrase i is `text[offsets[i] : offsets[i + 1]]`.
 
     Returns:
-        Hashes of all beginnings, phrase after phrase; for each beginning, 1 if it is the whole phrase, else 0; number
-        of words of each phrase.
+        Hashes of all prefixes, phrase after phrase; for each prefix, 1 if it is the whole phrase, else 0; number of
+        words of each phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0
@@ -133,7 +133,7 @@ def find_first_phrases(
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
     Start and end are positions in `text`, or -1 for a text without a listed phrase. Of phrases that begin at the same
-    word, the shortest is returned. `phrases` is the table of the first two results of `hash_phrase_prefixes`.
+    word, the shortest is returned. `phrases` is the `build_table` of the first two results of `hash_phrase_prefixes`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

@@ -138,7 +138,7 @@ def _find_pins(code: str, file: str) -> dict[str, str]:
 
 
 def _packages_providing(module: str, location: str) -> list[str]:
-    """Return the installed packages with a module; raise UsageError if none has it."""
+    """Return the installed packages that provide a module; UsageError if none does."""
     try:
         spec = find_spec(module)
     except (ImportError, ValueError):  # such as a relative import

@@ -31,10 +31,10 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_states: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). In each entry, bit `p % 64` belongs to the
-            phrase with index p, so phrases may share a bit. The bit is set in entry 256 × i + b, for i from 0 to 3, if
-            byte i of the phrase may be b, or if the phrase may have at most i bytes.
-        match_offsets: Index in `matches` of the first phrase that ends in each state, shape (states + 1,).
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Entry 256 × i + b, for i from 0 to 3,
+            describes byte i of the phrases. Its bit `p % 64`, which phrases may share, is set if byte i of phrase p may
+            be b, or if phrase p may have at most i bytes.
+        match_offsets: Index in `matches` of the first phrase that ends in each state; then the number of matches.
         matches: Indices of the phrases that end in each state, state after state.
         character_counts: Number of characters of each phrase, shape (phrases,).
         scopes: `PhraseScope` of each phrase, shape (phrases,).
@@ -147,7 +147,7 @@ def _prefix_bits(graph: _PhraseGraph) -> NDArray[np.uint64]:
 def _may_begin(text: NDArray[np.uint8], position: int, prefix_bits: NDArray[np.uint64]) -> bool:
     """Check whether the four bytes at `position` may begin a phrase.
 
-    If the result is False, no phrase begins at `position`; if it is True, perhaps none does.
+    False means that no phrase begins at `position`; True means that one may.
     """
     # The AND keeps the bits of phrases that may have each of the four bytes at its index. Phrases share bits, so a bit
     # may remain where no phrase begins; the automaton decides.
@@ -187,7 +187,7 @@ def _is_in_scope(
 ) -> bool:
     """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`.
 
-    `occurrence_end` is the position of the byte after the occurrence. The other positions bound the document.
+    All positions are in `text`; both ends are exclusive.
     """
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:

@@ -48,9 +48,9 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the hashes of the files that a filtered corpus was built with.
+        """Return the hashes of the files that the filters of a corpus read, if any.
 
-        None if the manifest lists no files. Paths become absolute; `root` is the data root.
+        Paths become absolute; `root` is the data root.
         """
         files = manifest.provenance.get(_FILTER_FILES)
         return cls({str(root / path): sha256 for path, (sha256, *_) in files.items()}) if files else None
@@ -74,9 +74,9 @@ class FilterFiles:
         return None
 
     def resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        """Compare all files with their pins, and return `content` with their paths.
+        """Check all files against their pins; add their paths to a recipe's `content`.
 
-        `content` is the recipe content of filters; the result has an absolute `path` next to each `sha256`.
+        `content` is the recipe content of filters. The result has an absolute `path` next to each `sha256`.
 
         Raises:
             InputError: A file cannot be read, is not pinned, or its hash differs from its pin.
@@ -98,7 +98,7 @@ class FilterFiles:
 def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
     """Yield an error with the hash to add for each unpinned file in a section.
 
-    `keys` lead to the section in its recipe. A file that is missing or cannot be read is skipped; the build reports it.
+    `keys` are the path of the section in its recipe. A file that cannot be read is skipped; the build reports it.
     """
     if not isinstance(section, Mapping):
         return

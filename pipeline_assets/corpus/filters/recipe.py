@@ -45,7 +45,7 @@ class WindowRecipe(RecipeSection):
 
 
 class _LimitSection(RecipeSection):
-    """Section of optional limits, at least one of which must be set."""
+    """Section of optional limits; a recipe must set at least one of them."""
 
     NON_LIMIT_KEYS: ClassVar[frozenset[str]] = frozenset()  # keys that are not limits
 
@@ -139,8 +139,8 @@ class BoilerplateRecipe(RecipeSection):
     """Limit on boilerplate lines: cookie banners, rights notices, navigation.
 
     Attributes:
-        phrases: Phrases that make a line boilerplate if the line contains one of them, in upper or lower case.
-        lines: Texts that make a line boilerplate if they are the whole line, in upper or lower case.
+        phrases: A line that contains one of these phrases, in upper or lower case, is boilerplate.
+        lines: A line that is one of these texts, in upper or lower case and apart from whitespace, is boilerplate.
         max_line_fraction: Maximum share of a document's lines that are boilerplate.
     """
 
@@ -273,11 +273,11 @@ _REMOVED_KEYS = ("emptied_brackets", "tags", "templates", "tables", "choices", "
 
 
 class WikipediaFilterRecipe(RecipeSection):
-    """Removal of tags, templates and emptied brackets that wikiextractor leaves.
+    """Removal of the tags, templates and emptied brackets in output of wikiextractor.
 
     Attributes:
-        min_running_lines: Minimum number of remaining lines of running text, which have a sentence end or are long.
-            Redirects, disambiguations and lists of links rarely have such lines. None sets no minimum.
+        min_running_lines: Minimum number of lines of running text after the removal: lines that have a sentence end or
+            are long. Redirects, disambiguations and lists of links rarely have one. None sets no minimum.
     """
 
     min_running_lines: Natural | None = 1
@@ -338,9 +338,9 @@ class FilterRecipe(RecipeSection):
 
 
 def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root: Path) -> FilterRecipe:
-    """Parse the recipe content of filters, with the absolute paths of pinned files.
+    """Parse the recipe content of filters; set the absolute paths of pinned files.
 
-    Raise InputError if `FilterFiles.resolve` refuses a file.
+    Raise InputError if a file cannot be read or differs from its pin.
     """
     return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
 

@@ -1,9 +1,12 @@
 """Repetition in a text: duplicate lines, paragraphs and n-grams.
 
-The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures, for lines
-and paragraphs, the fraction that are duplicates and the fraction of characters in them; for n-grams of 2 to 4 words,
-the fraction of characters in the most frequent n-gram; for n-grams of 5 to 10 words, the fraction of characters in all
-duplicates, where a character in overlapping duplicates counts once. Where the paper is silent, these rules apply:
+The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures fractions:
+
+- for lines and paragraphs: of duplicates, and of characters in duplicates;
+- for n-grams of 2 to 4 words: of characters in the most frequent n-gram;
+- for n-grams of 5 to 10 words: of characters in all duplicates. A character in overlapping duplicates counts once.
+
+Where the paper is silent, these rules apply:
 
 - Characters are those of words. Whitespace is neither compared nor counted, so all fractions of characters have one
   denominator.
@@ -43,7 +46,7 @@ _MAX_TOP_GRAM_WORDS, _MAX_GRAM_WORDS = 4, 10  # words of an n-gram
 class Scratch(NamedTuple):
     """Working arrays for one document, for n-grams of one length at a time.
 
-    A word is its index in `WordSpans`. Each array has room for more entries than a document needs.
+    Words are indices in `WordSpans`. The arrays may have more entries than a document needs.
 
     Attributes:
         gram_ids: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. An n-gram's
@@ -51,7 +54,7 @@ class Scratch(NamedTuple):
         counts: Occurrences of each n-gram, at the index of its id.
         keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
-        repeat_starts: Words at which an n-gram begins that occurs at least twice, ascending.
+        repeat_starts: Words at which a repeated n-gram begins, ascending.
         repeated_before: For each word, the number of words before it that occur at least twice; then the total.
     """
 
@@ -77,7 +80,7 @@ def count_repetition(
 ) -> None:
     """Set the repetition counts of a document in `counts`.
 
-    `find_words` must have filled `words`, and counted words, lines and paragraphs in `counts`. `u64_view` is the
+    Call `find_words` before, to fill `words` and to count words, lines and paragraphs in `counts`. `u64_view` is the
     `unaligned_u64_view` of the document and of at least 7 bytes after it.
     """
     number = to_int64(counts[TextCount.WORDS])
@@ -119,7 +122,10 @@ def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
-    """Return the entry with this key at or after `slot`, or insert and return `word`."""
+    """Return the word with this key in the table; insert `word` if the key is new.
+
+    The search begins at `slot`.
+    """
     keys, slots = scratch.keys, scratch.slots
     slot &= mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
@@ -133,9 +139,9 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64,
 
 @compiled_inner
 def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Set the ids of words: `gram_ids` of each word becomes the first word equal to it.
+    """Set the id of each word in `gram_ids` to the first word that is equal to it.
 
-    `counts` gets the occurrences of each distinct word, at the index of the first. `repeat_starts` gets all words.
+    Also count the occurrences of each id in `counts`, and list all words in `repeat_starts`.
     """
     starts, ends, keys, gram_ids, counts = words.starts, words.ends, scratch.keys, scratch.gram_ids, scratch.counts
     mask = _clear_slots(scratch.slots, word_count)
@@ -173,8 +179,8 @@ def _is_same_word(
 ) -> bool:
     """Check whether two words are equal.
 
-    `last_offset` is the offset in `word` of its last eight bytes, or 0 if it is shorter. `own_bytes_mask` then excludes
-    the bytes of later words.
+    `last_offset` is the offset in `word` of its last eight bytes, or 0 if the word is shorter. `own_bytes_mask` then
+    excludes the bytes after the word.
     """
     start, other = to_index(words.starts[word]), to_index(words.starts[earlier_word])
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
@@ -194,9 +200,9 @@ def _is_same_word(
 def _count_copies(
     first_words: NDArray[np.int32], item_count: int, words: WordSpans, scratch: Scratch
 ) -> tuple[int, int]:
-    """Count the items (lines or paragraphs) that are copies, and their characters.
+    """Count the lines, or the paragraphs, that are copies, and their characters.
 
-    `first_words` has the first word of each item, then the number of words in the document.
+    `first_words` has the first word of each such item, then the number of words in the document.
     """
     gram_ids, keys, slots, before = scratch.gram_ids, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
@@ -250,9 +256,9 @@ def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts
 
 @compiled_inner
 def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
-    """Compute the keys of the n-grams that may repeat, and return their number.
+    """Compute the keys of the n-grams that may repeat; return their number.
 
-    `scratch.repeat_starts` keeps only the words at which these n-grams begin.
+    Only the words at which these n-grams begin remain in `scratch.repeat_starts`.
     """
     gram_ids, repeat_starts = scratch.gram_ids, scratch.repeat_starts
     kept = 0
@@ -274,7 +280,7 @@ def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
-    """Set the ids and counts of n-grams by key; return the characters in copies."""
+    """Set the ids and counts of n-grams by key; count the characters in copies."""
     characters, counts = words.characters, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
@@ -299,7 +305,8 @@ def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int
     Set `gram_ids` of the other words in `repeat_starts` to -1.
 
     Returns:
-        Number of kept words; occurrences of the most frequent n-gram; and its first word, -1 if `repeated_count` is 0.
+        Number of kept words; occurrences of the most frequent n-gram; first word of its first occurrence, -1 if
+        `repeated_count` is 0.
     """
     gram_ids, repeat_starts = scratch.gram_ids, scratch.repeat_starts
     top_count = kept = 0

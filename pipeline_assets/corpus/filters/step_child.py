@@ -60,9 +60,9 @@ class StepAnswer(msgspec.Struct, frozen=True):
 
 
 class _TooSlow(BaseException):
-    """Error of a document that took more CPU seconds than allowed.
+    """Error for a document that takes more CPU seconds than allowed.
 
-    It derives from BaseException, so that `except Exception` in a step does not catch it.
+    The base class is BaseException, so that `except Exception` in a step does not catch the error.
     """
 
 
@@ -103,9 +103,9 @@ class _Step:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a function's result; raise if its text or meta is invalid.
+    """Return the answer for a function's result; raise if text or meta is invalid.
 
-    `line` is the encoded document that the function was called with.
+    `line` is the encoded document with which the function was called.
     """
     if result is None:
         return StepAnswer("dropped", DROPPED)
@@ -130,14 +130,14 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
 
 
 def _describe_error(error: BaseException, file: str) -> str:
-    """Describe an exception by line, type and message, the same in every process."""
+    """Describe an exception by line, type and message, equally in every process."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
     return f"{place}{type(error).__name__}: {_error_message(error)}"
 
 
 def _error_message(error: BaseException) -> str:
-    """Return the message of an exception, the same in every process."""
+    """Return the message of an exception without what differs between processes."""
     try:
         return _MEMORY_ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
     except BaseException as failure:  # raised by the exception's own `__str__`
@@ -145,10 +145,10 @@ def _error_message(error: BaseException) -> str:
 
 
 def _isolate(parent_pid: int, memory_mib: int) -> None:
-    """Disable the network, limit memory, add the audit hook, and die with the parent.
+    """Isolate this process, and end it with its parent.
 
-    On systems other than Linux, only the audit hook disables the network, and the process is not killed with its
-    parent.
+    Disable the network, limit memory, and add the audit hook. On systems other than Linux, only the audit hook disables
+    the network, and the process can outlive its parent.
     """
     with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
         libc = ctypes.CDLL(None)

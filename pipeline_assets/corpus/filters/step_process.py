@@ -54,9 +54,9 @@ class StepProcess:
     def apply(self, candidate: Candidate, line: bytes, shard_path: str, row: int) -> bytes | Reject:
         """Run the step on the document in `line`; return the resulting line, or a reject.
 
-        A changed text is also set in `candidate`, and the names of changed fields are counted there. If the step drops
-        the document, `candidate` is marked as failed. The document is rejected if the step raises an exception, returns
-        invalid text or meta, kills the process twice, or takes too long.
+        Also set a changed text, the counts of changed fields, and the failure of a dropped document in `candidate`. The
+        document is rejected if the step raises an exception, returns invalid text or meta, kills the process twice, or
+        takes too long.
 
         Raises:
             UsageError: Python or a package is not the pinned version, or a package is not installed.

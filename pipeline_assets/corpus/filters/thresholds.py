@@ -158,8 +158,8 @@ def _fill_text_counts(
 ) -> None:
     """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    If `counts_repetition`, repetition is counted, except in a document that violates a limit of `early_limits`:
-    that document is dropped anyway.
+    Repetition is counted only if `counts_repetition`, and not in documents that violate one of the `early_limits`,
+    because they are dropped anyway.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]
@@ -170,7 +170,7 @@ def _fill_text_counts(
 
 @compiled
 def first_violations(counts: NDArray[np.int64], limits: Limits) -> NDArray[np.int64]:
-    """Return the `first_violation` of each document; each has a row of `counts`."""
+    """Return the `first_violation` of each document, from its row of `counts`."""
     failed = np.empty(len(counts), np.int64)
     for document in range(len(counts)):
         failed[document] = first_violation(counts[document], limits)

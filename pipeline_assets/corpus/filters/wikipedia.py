@@ -4,8 +4,8 @@ The filter removes tags, templates and emptied brackets. The rules are based on 
 by wikiextractor 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
-  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. A mark alone in ASCII parentheses, `the comma (,)`, is
-  text, and so are `main()`, `(...)` and `(1,)`.
+  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Not such remains, but text, are a mark alone in ASCII
+  parentheses, `the comma (,)`, and `main()`, `(...)` and `(1,)`.
 - wikiextractor keeps tags and templates without an end as they were written.
 
 Tags, braces and switches are found in one pass, and brackets are repaired from the innermost outwards in at most three
@@ -61,10 +61,13 @@ _NO_WORD = re.compile(r"[\W_]*+")
 def replace_markup(text: str) -> tuple[str, Counter[str]]:
     """Replace tags and templates with placeholders; count replaced spans by kind.
 
-    A template, or a tag that hides its content, is replaced together with the content, as one span. If the closing mark
-    is missing, or more than `_MAX_CONTENT_CHARACTERS` away, only the marks are replaced. If a tag shows its content,
-    only the marks are replaced, too. Unknown tags are kept. `<br>` becomes a line feed between two placeholders. The
-    kinds are `tags` and `templates`; switches such as `__NOTOC__` count as `templates`.
+    - A template, or a tag that hides its content, is replaced together with the content, as one span. If the closing
+      mark is missing, or more than `_MAX_CONTENT_CHARACTERS` away, only the marks are replaced.
+    - Of a tag that shows its content, only the marks are replaced.
+    - `<br>` becomes a line feed between two placeholders.
+    - Unknown tags are kept.
+
+    The kinds are `tags` and `templates`; switches such as `__NOTOC__` count as `templates`.
     """
     spans: list[tuple[int, int, str]] = []  # start, end and kind of removed markup, in order and disjoint
     tags: dict[str, int] = {}  # for each open tag, the index of its first mark in `spans`
@@ -119,7 +122,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 def _repair_innermost(line: str) -> tuple[str, int]:
     """Repair brackets without parentheses inside; return line and number of repairs.
 
-    Blanks before a removed bracket are removed too, except for one if a letter or digit follows the bracket.
+    Blanks before a removed bracket are removed too; one is kept if a letter or digit follows the bracket.
     """
     parts: list[str] = []
     repairs = end = 0
@@ -180,7 +183,7 @@ class WikipediaFilter(Filter):
 
 
 def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
-    """Remove markup, and the changed lines that have no word left; return kept lines.
+    """Remove markup, then all changed lines without a word; return the kept lines.
 
     The second result counts the removals of markup by kind.
     """
@@ -195,7 +198,7 @@ def _remove_markup(text: str) -> tuple[list[str], Counter[str]]:
 
 
 def _count_running_lines(lines: Sequence[str], title: object, max_lines: int) -> int:
-    """Count the lines that contain the end of a sentence or are long, up to `max_lines`.
+    """Count the lines that contain a sentence end or are long; stop at `max_lines`.
 
     A first line that repeats the title, and lines with fewer than `_MIN_LINE_BYTES` bytes, do not count.
     """

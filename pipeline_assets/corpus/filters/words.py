@@ -98,8 +98,8 @@ def find_words(
     at the start, except the count of stop words, which is kept.
 
     The loop writes a possible start and end into `words` at every character, and increases the index only where a word
-    starts or ends. So no branch depends on word lengths, which processors cannot predict: a wrong guess costs more than
-    a write.
+    starts or ends. So no branch depends on the lengths of words. Processors would often mispredict it, which costs more
+    than a write.
     """
     starts, ends, characters = words.starts, words.ends, words.characters
     at = started = ended = 0  # byte in the document, words that started, words that ended

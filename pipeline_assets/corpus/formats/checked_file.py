@@ -1,7 +1,7 @@
 """Raw work files whose parts are verified when they are read.
 
-The hash of a whole file cannot be verified each time that a few of its values are read. So a file ends with a CRC-32 of
-each 4 KiB of its values, and a reader verifies each part that it reads. Damage raises RetryableError in an unfinished
+Verifying the hash of a whole file for each read of a few values would take too long. So a file ends with a CRC-32 of
+each 4 KiB of its values, and a reader verifies the blocks that it reads. Damage raises RetryableError in an unfinished
 build, else InputError.
 """
 
@@ -71,7 +71,7 @@ def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = 
 
 
 def count_values(path: Path, dtype: DTypeLike) -> int:
-    """Return the number of values of a `CheckedFile` from its size, reading nothing."""
+    """Return the number of values of a `CheckedFile`, computed from its size."""
     with errors_as_damage(path, "array"):
         count, rest = divmod(_value_bytes(path.stat().st_size), np.dtype(dtype).itemsize)
         if rest:
@@ -80,9 +80,9 @@ def count_values(path: Path, dtype: DTypeLike) -> int:
 
 
 def _value_bytes(file_bytes: int) -> int:
-    """Return the size of the values of a file, in bytes.
+    """Return the size in bytes of the values of a file, without the checksums.
 
-    The file has one checksum for each block of values, full or not; a file without values has one checksum, too.
+    The file has one checksum for each block of values, full or not; a file without values has one, too.
     """
     blocks = max(-(-file_bytes // (_BLOCK_BYTES + _CHECKSUM_DTYPE.itemsize)), 1)  # rounded up
     value_bytes = file_bytes - blocks * _CHECKSUM_DTYPE.itemsize

@@ -15,7 +15,7 @@ Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 
 def _decompress_frames(file: Readable, new_decompressor: Callable[[], Decompressor]) -> Iterator[bytes]:
-    """Decompress all frames in blocks of at most MAX_BLOCK_BYTES, which may be empty."""
+    """Decompress all frames in blocks of at most MAX_BLOCK_BYTES, some empty."""
     decompressor = new_decompressor()
     is_open = True
     while compressed := file.read(_READ_BYTES):

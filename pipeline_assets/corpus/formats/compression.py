@@ -24,10 +24,11 @@ class TruncatedError(Exception):
 
 
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
-    """Decompress all frames with pyarrow's codec `codec_name`, in blocks up to `MAX_BLOCK_BYTES`.
+    """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Other zstd libraries decompress a whole input block at once, to an output up to 32,000 times as long.
-    Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
+    Blocks have at most `MAX_BLOCK_BYTES`. Other zstd libraries decompress a whole input block at once, to an output up
+    to 32,000 times as long. Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is
+    damaged.
     """
     import pyarrow as pa
 
@@ -74,11 +75,11 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 
 
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
-    """Decompress an open file in blocks of at most `MAX_BLOCK_BYTES`, which may be empty.
+    """Decompress an open file in blocks of at most `MAX_BLOCK_BYTES`, some empty.
 
-    Raise InputError, with the file `where` and the advice `fix`, if the stream is empty, truncated or damaged, or needs
-    more than 128 MiB of memory. Blocks that were already yielded must then be discarded, because a frame's checksum is
-    at its end.
+    Raise InputError for the file `where` if the stream is empty, truncated or damaged, with the advice `fix`, or if it
+    needs more than 128 MiB of memory. The blocks before the error must then be discarded, because the checksum of a
+    frame is at its end.
     """
     try:
         yield from codec.decompress_blocks(file)
@@ -99,7 +100,8 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may be shorter and end without a line feed. A line longer than `max_line_bytes` raises InputError.
+    The last block may be shorter and end without a line feed. Raise InputError if a line exceeds `max_line_bytes` by
+    more than an input block; a smaller excess may be accepted.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

@@ -11,7 +11,7 @@ import zstandard
 
 
 class Compressor(Protocol):
-    """Compressor with the two methods of the standard library's compressor objects."""
+    """Compressor with the methods of the standard library's compressor objects."""
 
     def compress(self, data: bytes, /) -> bytes: ...
 

@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 def read_line(path: Path, row: int, row_type: type[T]) -> T:
-    """Decode line `row`, from 0; raise InputError if it is missing or invalid."""
+    """Decode a line, numbered from 0; raise InputError if it is missing or invalid."""
     return read_chosen_lines([(path, row)], row_type)[path, row]
 
 
 def read_chosen_lines(chosen: Iterable[tuple[Path, int]], row_type: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode the lines at `chosen` pairs of file and row; return them by pair.
+    """Decode the lines at `chosen` pairs of file and row; map each pair to its line.
 
     Rows are numbered from 0. Each file is read once. Raise InputError if a line is missing or invalid.
     """

@@ -34,7 +34,7 @@ class JsonlZstWriter(DurableFile):
         self.content_bytes = 0
 
     def write_lines(self, lines: bytes | bytearray, row_count: int) -> None:
-        """Write whole lines, each with its line feed; `row_count` is their number."""
+        """Write `row_count` whole lines, each with its line feed."""
         self._content.update(lines)
         self.content_bytes += len(lines)
         self.rows += row_count
@@ -67,7 +67,7 @@ def read_line_blocks(path: Path, block_bytes: int = 1 << 20) -> Iterator[bytes]:
 
 
 def read_structs(path: Path, row_type: type[T]) -> Iterator[T]:
-    """Decode each line to a value of type `row_type`; InputError for an invalid line."""
+    """Decode each line as a `row_type`; raise InputError for an invalid line."""
     decoder = json_decoder(row_type)
     for block in read_line_blocks(path):
         with errors_as_damage(path, "file of rows"):

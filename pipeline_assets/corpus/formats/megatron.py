@@ -31,7 +31,7 @@ _FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
-    """Encode the `.idx` of int32 tokens in blocks, from token counts (documents,)."""
+    """Yield the `.idx` of int32 tokens in blocks; `lengths` has tokens per document."""
     sequences = len(lengths)
     yield _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
     blocks = [lengths[first : first + _BLOCK_DOCUMENTS] for first in range(0, sequences, _BLOCK_DOCUMENTS)]
@@ -71,7 +71,10 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """Open `<prefix>.idx` and `<prefix>.bin`; raise InputError if they do not match."""
+    """Open `<prefix>.idx` and `<prefix>.bin`.
+
+    Raise InputError if one is missing or invalid, or if they do not match.
+    """
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
         data, token_bytes = index_path.read_bytes(), tokens_path.stat().st_size

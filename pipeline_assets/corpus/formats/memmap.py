@@ -140,7 +140,7 @@ class PackedSet:
             yield from (frame.row + place for place, line in enumerate(self._read_frame_lines(number)) if key in line)
 
     def index_lines_by_frame(self) -> Iterator[list[bytes]]:
-        """Yield a list of lines for each frame of the index, in order."""
+        """Yield the lines of the index, frame by frame."""
         return map(self._read_frame_lines, range(len(self.meta.index_frames)))
 
     def boundaries(self, row: int) -> NDArray[np.int32]:
@@ -153,9 +153,9 @@ class PackedSet:
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
-        """Return each token's document, numbered from 0 in the row; shape (seq_len,).
+        """Return the number of each token's segment in the row, shape (seq_len,).
 
-        Padding has -1.
+        Numbers begin at 0; padding has -1.
         """
         numbers = np.full(self.meta.seq_len, PADDING_DOCUMENT, np.int32)
         lengths = self.boundaries(row)[:, 1]
@@ -164,7 +164,7 @@ class PackedSet:
 
     @cached_property
     def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of a frame by number, and caches the last."""
+        """Function that returns the lines of a frame by its number; the last are cached."""
         where, frames = self.folder / INDEX_FILE, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_decompress_frame, self.index, where, frames))
 
@@ -240,7 +240,7 @@ def _map_index(pinned: PinnedFolder) -> bytes | mmap.mmap | None:
 
 
 def _map_array(pinned: PinnedFolder, name: str) -> NDArray[Any]:
-    """Map an .npy file of a pinned folder; `np.load` would open it by its path."""
+    """Map an .npy file of a pinned folder, which `np.load` would open by its path."""
     with pinned.open(name) as file:
         header = read_npy_header(file, pinned.path / name)
         try:
@@ -256,7 +256,7 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 def _decompress_frame(
     index: bytes | mmap.mmap | None, where: Path, frames: Sequence[Frame], number: int
 ) -> list[bytes]:
-    """Return the lines of frame `number` of an index, whose path is `where`."""
+    """Return the lines of a frame; `where` is the path of the index, for errors."""
     if index is None:
         raise InputError("file not found", where, _FIX)
     stop = frames[number + 1].offset if number + 1 < len(frames) else None

@@ -22,7 +22,7 @@ _STRING_TYPES = {*_NARROW_TYPES, pa.large_string(), pa.large_binary()}
 
 
 class ContentHash:
-    """Hash (sha256) of a table's schema and values, not of their storage in Parquet.
+    """Sha256 of a table's schema and values, not of their storage in Parquet.
 
     Row groups, compression, encodings and metadata do not change the hash. Blocks of 65,536 rows are hashed column by
     column: validity bits, then all values, with zeros for nulls. Dictionaries are decoded, all NaNs are equal, and
@@ -121,7 +121,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
-    """Parquet file that this project wrote; InputError names it if it is damaged."""
+    """Parquet file that this project wrote; reading a damaged one raises InputError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,7 +141,7 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
             yield from super().iter_batches(*sizes, columns=self._check_columns(columns), **options)
 
     def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Return the names; raise ValueError if one is missing (pyarrow would omit it)."""
+        """Return the column names; raise ValueError for one that pyarrow would omit."""
         missing = {name.partition(".")[0] for name in columns or ()} - {*self.schema_arrow.names}
         if missing:
             raise ValueError(f"column not found: {', '.join(sorted(missing))}")
@@ -155,7 +155,7 @@ def read_footer(path: Path) -> pq.FileMetaData:
 
 
 def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
-    """Read columns of a file, all by default; `pq.read_table` would import pandas."""
+    """Read columns of a file, all by default, without `pq.read_table` and pandas."""
     with StoredParquet(path) as file:
         return file.read(columns)
 
@@ -179,7 +179,7 @@ def _validity_mask(array: pa.Array) -> NDArray[np.bool_]:
 
 
 def _hash_strings(hasher: Any, chunks: Sequence[pa.Array]) -> None:
-    """Hash the chunks of a string or binary column like one array; none may be empty."""
+    """Hash the non-empty chunks of a string or binary column like one array."""
     hasher.update(np.packbits(np.concatenate([_validity_mask(chunk) for chunk in chunks])).tobytes())
     buffers = [_string_buffers(_fill_nulls(chunk)) for chunk in chunks]
     for bounds, _ in buffers:

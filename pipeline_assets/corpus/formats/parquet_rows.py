@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return row `row`, from 0, as values by column name; raise InputError if missing."""
+    """Return a row, numbered from 0, by column name; raise InputError if missing."""
     first_row = 0
     with StoredParquet(path) as file:
         for group in range(file.num_row_groups):
@@ -43,7 +43,7 @@ def rows_with_text(path: Path, column: str, texts: Collection[str]) -> Iterator[
 
 
 def find_row(path: Path, values: Mapping[str, Any]) -> int | None:
-    """Return the number of the first row with `values`, by column; None without one."""
+    """Return the number of the first row whose columns have `values`, or None."""
     import pyarrow.compute as pc
 
     first_row = 0

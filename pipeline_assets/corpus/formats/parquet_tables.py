@@ -12,7 +12,7 @@ from pipeline_assets.spine.staging import OutputFile
 def regroup_rows(
     tables: Iterable[pa.Table], schema: pa.Schema, rows_per_table: int = HASH_BLOCK_ROWS
 ) -> Iterator[pa.Table]:
-    """Regroup rows into tables of `rows_per_table` rows; the last may have fewer."""
+    """Regroup rows into tables of `rows_per_table` rows; the last is smaller or empty."""
     pending = pa.Table.from_batches([], schema)
     for table in tables:
         pending = pa.concat_tables([pending, table])

@@ -35,9 +35,9 @@ class RowReader:
     def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.
 
-        Each row has a run per segment, numbered from 0, and then a run of padding with the number -1, which may be
-        empty. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
-        end. Raise IndexError for a row beyond the last, and InputError if boundaries are damaged.
+        Each row has a run per segment, numbered from 0, and then a run of padding, which may be empty, with the number
+        -1. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
+        end. Raise IndexError for a row that does not exist, and InputError if boundaries are damaged.
 
         Returns:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).
@@ -94,9 +94,9 @@ _decoder = msgspec.json.Decoder(list[_SegmentLength])
 
 
 def decode_boundaries(frames: Iterable[list[bytes]]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Compute `boundaries` and `boundary_offsets` of a `RowReader` from the lines of an index.
+    """Compute segment boundaries and their offsets from the lines of an index.
 
-    Raise DecodeError for an invalid line.
+    `RowReader` describes both arrays. Raise DecodeError for an invalid line.
     """
     counts, lengths = array("q", [0]), array("i")
     # Decode one row at a time: thousands of decoded rows would trigger garbage collections, which scan all of torch.

@@ -24,17 +24,17 @@ from pipeline_assets.spine.ledger import Ledger, check_rejects, dropped_key
 from pipeline_assets.spine.rejects import Reject, RejectFormatter
 from pipeline_assets.spine.staging import Receipt, StagingDir, total_counts
 
-_ALWAYS_ALLOWED_REJECTS = 5  # rejects that a local source may always have
+_ACCEPTED_REJECTS = 5  # of a local source, see `floor` of `check_rejects`
 _BATCH_CHARACTERS, _BATCH_DOCUMENTS = 1 << 20, 1 << 12
 
 
 def write_outcomes(
     outcomes: Iterable[DocumentOrReject | str], writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> int:
-    """Write Documents and rejects, count dropped rows; return the number of outcomes.
+    """Write Documents and rejects, and count dropped rows; return the outcome count.
 
-    A string in `outcomes` is the code of the rule that dropped a row. A licence tag that is not in the table `licences`
-    is replaced by the table's tag for that licence, or else by `unknown`; without `licences`, tags are kept.
+    A string in `outcomes` is the reason code of a dropped row. A licence tag that is not in the table `licences` is
+    replaced by the table's tag for that licence, or else by `unknown`. Without `licences`, tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -59,7 +59,7 @@ def write_outcomes(
 def _clean_document(
     document: Document, writer: ShardWriter, derive_id: DeriveId, licences: LicenceTable | None
 ) -> DocumentOrReject:
-    """Remove NUL characters, replace an unlisted licence tag; reject a NUL-only text."""
+    """Remove NUL characters and replace unlisted licence tags; reject NUL-only text."""
     changes: dict[str, object] = {}
     if "\0" in document.text:
         text = document.text.replace("\0", "")
@@ -83,11 +83,12 @@ class ConvertedSource:
     Attributes:
         shards: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
-        decisions: Manifest entries that result from reading the source, such as empty columns.
+        decisions: Decisions for the manifest that depend on the rows, such as columns without values.
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, which may have a few rejects even above the limit; else None.
+        lost_files: Unreadable files of a local source; None for other sources. Local sources may have a few rejects
+            more than the limit.
     """
 
     shards: Mapping[str, Receipt]
@@ -112,7 +113,7 @@ def finish_source(
 
     Documents on the list `removals` are dropped. Raise InputError if the unexpected rejects or the lost files exceed
     `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The last two
-    errors name `where`, or without it the build's target. If rules dropped every row, the error ends with `fix`.
+    errors name `where`, or by default the build's target. `fix` is the advice if no row became a document.
     """
     receipts = list(converted.shards.values())
     counts = total_counts([*receipts, Receipt([], converted.unsharded_counts)])
@@ -124,7 +125,7 @@ def finish_source(
     floor = 0
     if converted.lost_files is not None:
         converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
-        floor = _ALWAYS_ALLOWED_REJECTS
+        floor = _ACCEPTED_REJECTS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
     named = forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
     finalized = finalize_shards(staging, named, converted.derive_id, settings)
@@ -140,7 +141,7 @@ def finish_source(
 
 
 def check_document_counts(counts: Mapping[str, int], where: object, fix: str) -> None:
-    """Raise InputError if no document remains, or over 1 % contained NUL characters."""
+    """Raise InputError if there are no documents, or over 1 % had NUL characters."""
     documents, with_nul = counts.get("documents", 0), counts.get("nul_documents", 0)
     if 100 * with_nul > documents:
         what = f"{with_nul:,} of {documents:,} documents contain NUL characters, more than 1 %"
@@ -156,7 +157,7 @@ def check_document_counts(counts: Mapping[str, int], where: object, fix: str) ->
 
 
 def manifest_counts(counts: Mapping[str, int]) -> dict[str, Any]:
-    """Return a manifest's ledger and document counts, and `pages` of Wikipedia."""
+    """Return a manifest's ledger and counts of documents, bytes, NULs and pages."""
     return {
         "ledger": Ledger.from_counts(counts).to_json(),
         "documents": counts["documents"],

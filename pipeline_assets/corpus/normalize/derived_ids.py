@@ -6,7 +6,7 @@ from pipeline_assets.corpus.document import derive_doc_id
 def local_doc_id(source: str, text: str) -> str:
     """Derive the id of a local text from its source and its content.
 
-    The file name is not used, so that a file that is renamed, split or compressed keeps its ids.
+    The file name is not used, so renaming, splitting or compressing a file changes no id.
     """
     return derive_doc_id("local", source, "", text)
 

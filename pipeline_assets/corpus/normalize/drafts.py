@@ -76,7 +76,7 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
     Stack Exchange has the name of its host, and a source of Wikipedia pages the name `wikipedia`.
 
     Returns:
-        The drafts, and messages on files that no draft reads, on files with equal contents, and on links.
+        The drafts, and messages on files that no draft reads, on links, and on files with equal contents.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in FILE_DESCRIPTIONS}
     left_out = LeftOut(list)
@@ -142,7 +142,7 @@ def _draft_sites(dump_files: Sequence[SourceFile], left_out: LeftOut) -> Iterato
 
 
 def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> Iterator[SectionDraft]:
-    """Draft the section of wikiextractor's files; use a date in the path as dump date."""
+    """Draft the section of wikiextractor's files; a date in the path is the dump date."""
     if not page_files:
         return
     content: dict[str, Any] = {"kind": "wikipedia", "source": "wikipedia", "path": str(folder.path)}
@@ -208,7 +208,10 @@ def _draft_local(
 
 
 def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield (default id, hash of the text) of each row that has an id and a text."""
+    """Yield the id and a hash of the text of each row that has both.
+
+    The id is in one of the default id columns.
+    """
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")
@@ -232,9 +235,8 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     """Return the column with a usual name for texts, or else with the most letters.
 
-    A column in a nested object is returned as a path, such as `body.text`.
-
-    Raise InputError if the rows are conversations, contain no text, or are a single object such as settings.
+    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
+    name and the rows are conversations or contain no text, or if the file is a single object, such as settings.
     """
     letters: Counter[str] = Counter()
     for row in rows:
@@ -273,10 +275,10 @@ def _is_conversation(value: object) -> bool:
 
 
 def _selection_keys(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
-    """Return the keys `files` and, if needed, `exclude`, which select `selected`.
+    """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
-    The patterns are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If they match at
-    least as many other files as selected files, `files` lists the names of the selected files instead.
+    The patterns of `files` are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If the
+    patterns match at least as many other files as selected files, `files` has the names of the selected files instead.
     """
     names = {file.name for file in selected}
     patterns = list(folder.patterns)

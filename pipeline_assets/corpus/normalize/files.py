@@ -67,8 +67,8 @@ def convert_files(
 ) -> ConvertedSource:
     """Convert a source's files to Document shards.
 
-    Raise InputError if files differ from the listing before or after reading, and UsageError if a Stack Exchange source
-    does not have exactly one file. The path of `folder` must be absolute.
+    Raise InputError if files differ from the listing, before or after they are read, and UsageError if a Stack Exchange
+    source does not have exactly one file. The path of `folder` must be absolute.
     """
     files = source_folder.listed_files(folder, listing)
     match source:
@@ -92,7 +92,7 @@ _MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
-    """Map each folder with licence files to their licence; `unknown` if they differ."""
+    """Map each folder with licence files to its licence; `unknown` if they differ."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_file_licence(file))
@@ -258,7 +258,7 @@ def normalize_bucket(
 ) -> Receipt:
     """Convert the threads of one bucket.
 
-    The receipt has the counts of `ShardWriter`, `rows` (of the dump) and `merged` (answers that are in a Document).
+    The receipt has the counts of `ShardWriter`; `rows`, the posts of the dump; and `merged`, the answers in Documents.
     """
     with ShardWriter(folder, bucket.name, zstd_level) as writer:
         outcomes = _count_merged_answers(threads.read_threads(bucket, file, recipe, window), writer)

@@ -22,7 +22,7 @@ from pipeline_assets.spine.task import Task, run_task
 def forget_documents(
     staging: StagingDir, converted: Mapping[str, Receipt], removals: Removals, settings: RunSettings
 ) -> dict[str, Receipt]:
-    """Rewrite shards without their documents on the removal list; return all receipts.
+    """Rewrite shards without the documents on the removal list; return all receipts.
 
     `converted` and the result map the names of shards to receipts of `ShardWriter`, in manifest order.
     """
@@ -47,7 +47,7 @@ def _merge_receipts(converted: Receipt, remaining: Receipt) -> Receipt:
 def _forget_in_shard(
     name: str, file: Path, window: Window, folder: StagingView, removals: Removals, zstd_level: int
 ) -> Receipt:
-    """Write a shard without listed documents, or no files if no document is listed."""
+    """Write a shard without its listed documents; no files if no document is listed."""
 
     def documents() -> Iterator[tuple[Document, bool]]:
         for document in read_structs(file, Document):

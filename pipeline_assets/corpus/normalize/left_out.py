@@ -41,7 +41,7 @@ def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
 def describe_left_out(left_out: LeftOut) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
-    If a line has a single file, the name of the file replaces `FILE` in the reason.
+    In the line of a single file, the name of the file replaces `FILE` in the reason.
     """
     return [
         f"{_format_names(names, f'{suffix} files'.strip())} "

@@ -19,7 +19,10 @@ def count_fields_with_values(fields_with_values: Iterable[str], writer: ShardWri
 
 
 def columns_without_values(columns: LicensedColumns, counts: Mapping[str, int]) -> list[str]:
-    """List the id, date and licence columns, set as single names, without any value."""
+    """List the columns for id, date and licence that have no value in any document.
+
+    Only columns that the recipe sets by a single name are listed.
+    """
     named = [(field, name) for field, name in columns if field != "text" and isinstance(name, str)]
     return [name for field, name in named if not counts.get(f"{_FIELD_COUNT_PREFIX}{field}")]
 

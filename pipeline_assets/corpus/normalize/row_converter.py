@@ -1,4 +1,4 @@
-"""Map of source columns to the fields of a Document, row by row."""
+"""Conversion of source rows to Documents, by a map of columns."""
 
 import datetime
 import functools
@@ -23,7 +23,7 @@ class RowConverter:
     """Converter of a file's rows to Documents, by a map of columns.
 
     Attributes:
-        columns: Column of each Document field, or alternative columns.
+        columns: Column of each Document field; several are alternatives.
         labels: Recipe section with the source, domain and default licence.
         file_name: Name of the file in rejects and in the meta of its Documents.
         derive_id: Derives the id of a row without an id from its text.
@@ -45,7 +45,10 @@ class RowConverter:
         self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert or reject a row; remove its text and id, so that `meta` has the rest."""
+        """Convert a row to a Document, or reject it.
+
+        The text and the id are removed from `row`, so that the Document's `meta` has the other columns.
+        """
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:
@@ -92,7 +95,7 @@ class RowConverter:
             return find_column(row, name)
         types = _VALUE_TYPES[field]
         columns = (find_column(row, alternative) for alternative in name)
-        return next((column for column in columns if column and type(column.value) in types), None)  # a bool is no int
+        return next((column for column in columns if column and type(column.value) in types), None)  # not a bool
 
     def _row_licence(self, column: Column | None) -> tuple[str, str]:
         """Return a row's licence tag, and the evidence for it, such as `row: license`."""

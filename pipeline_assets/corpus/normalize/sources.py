@@ -38,7 +38,7 @@ class OutputsSection(RecipeSection):
     Attributes:
         normalized_dir: Folder below the data root with one subfolder per normalized source; sources of kind
             `normalized` are read from it. Other artifacts are in sibling folders with the names of their kinds, such as
-            `filtered`. None is `normalized` in the recipe's own folder.
+            `filtered`. None stands for `normalized` in the recipe's own folder.
         up_to: Last step to build; None builds all steps.
         signatures: Whether to store signatures of the kept documents, by which later corpora are deduplicated.
     """
@@ -60,7 +60,7 @@ class SourceSection(RecipeSection):
     """Section of a source, with the keys that all kinds of sources have.
 
     Attributes:
-        source: Name of the source: in its Documents, its partition, and the names of its folders.
+        source: Name of the source, also used for its Documents, partition and folders.
         filters: Filters that decide which documents are kept and how their texts change.
     """
 
@@ -75,7 +75,7 @@ class SourceSection(RecipeSection):
         return tag
 
     def output_content(self, shard_text_bytes: int) -> dict[str, Any]:
-        """Return the content on which the source's unfiltered Documents depend."""
+        """Return the recipe content that determines the source's unfiltered Documents."""
         content = {key: value for key, value in self.content().items() if key not in _KEYS_WITHOUT_EFFECT}
         if content.get("license_files") is not None:
             content[_LICENCE_TEXTS] = licence_texts_fingerprint()
@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Return the section and shard size of `output_content`; a path becomes `.`."""
+    """Parse a result of `output_content`: section, with the path `.`, and shard size."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]
@@ -190,7 +190,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """Return a source's licence tag; None if it has none or its section is invalid."""
+    """Return a source's licence tag; None if it is not set, or the section is invalid."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python({key: section[key] for key in section if key != "filters"})
         if isinstance(source, WikipediaSource):
@@ -227,8 +227,8 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    If the data root already lists the files of a source or evaluation set, or if they are in an object store, only its
-    filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
+    If the data root already has the list of a source's or evaluation set's files, or if these are in an object store,
+    only filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))
