@@ -20,7 +20,7 @@ import zstandard
 
 from pipeline_assets.corpus.licences import licence_table
 from pipeline_assets.demo.corpora import EDU_DATASET, FILE_GENERATORS, write_inputs
-from pipeline_assets.demo.texts import module, pages, place_name, translate, unwanted_pages
+from pipeline_assets.demo.texts import pages, place_name, python_module, translate, unwanted_pages
 
 Rows = dict[str, list[dict[str, Any]]]
 FINEWEB, WIKIPEDIA, C4 = "HuggingFaceFW/fineweb", "wikimedia/wikipedia", "allenai/c4"
@@ -61,7 +61,7 @@ def texts(rows: list[dict[str, Any]]) -> list[str]:
 
 def test_texts_are_the_same_on_every_machine_and_python() -> None:
     texts = [page.text for page in pages("edu", 80) + unwanted_pages("web", 0)]
-    texts += [*map(module, range(20)), translate(texts[0]), *map(place_name, range(96))]
+    texts += [*map(python_module, range(20)), translate(texts[0]), *map(place_name, range(96))]
 
     assert (
         hashlib.sha256("\n".join(texts).encode()).hexdigest()

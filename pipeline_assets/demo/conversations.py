@@ -12,7 +12,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 
 Row = dict[str, Any]
 _RECIPE_FILE = PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml"
-_LONG_STEPS = 1_500  # in one row: more than 16,384 tokens
+_LONG_ROW_STEPS = 1_500  # in one row: more than 16,384 tokens
 _LICENCES = ("cc-by-4.0", "cc-by-4.0", "cc-by-sa-4.0")
 _PARAMETERS = {"type": "object", "properties": {key: {"type": "integer"} for key in "ab"}, "required": ["a", "b"]}
 _CALCULATOR = {"name": "multiply", "description": "The product of two numbers.", "parameters": _PARAMETERS}
@@ -23,23 +23,23 @@ def conversations() -> Mapping[str, Mapping[str, Mapping[str, list[Row]]]]:
     content: dict[str, Any] = read_yaml(_RECIPE_FILE)
     return {
         section["dataset"]: {
-            split: {f"data/{split.replace('_part', '.part_')}.jsonl": _rows(section["dataset"], split)}
+            split: {f"data/{split.replace('_part', '.part_')}.jsonl": _split_rows(section["dataset"], split)}
             for split in section["splits"]
         }
         for section in content["datasets"]
     }
 
 
-def _rows(dataset: str, split: str) -> list[Row]:
-    rows = [_row(dataset.partition("/")[2], split, number) for number in range(11)]
+def _split_rows(dataset: str, split: str) -> list[Row]:
+    rows = [_conversation_row(dataset.partition("/")[2], split, number) for number in range(11)]
     return [*rows, rows[3] | ({"uuid": f"{split}-again"} if "uuid" in rows[3] else {})]
 
 
-def _row(dataset: str, split: str, number: int) -> Row:
+def _conversation_row(dataset: str, split: str, number: int) -> Row:
     a, b, is_long = number + 12, number * 3 + 5, number == 1 and split.startswith("high")
     question = f"A shop sells {a} boxes of {b} pens each in {split}. How many pens is that, and how did you find out?"
     answer = f"There are {a} boxes with {b} pens each, so {a} · {b} pens in all: \\boxed{{{a * b}}}"
-    steps = (f"Step {step}: {a} times {step} is {a * step}." for step in range(_LONG_STEPS if is_long else 5))
+    steps = (f"Step {step}: {a} times {step} is {a * step}." for step in range(_LONG_ROW_STEPS if is_long else 5))
     last: Row = {"role": "assistant", "content": answer, "reasoning_content": "\n".join(steps)}
     row: Row = {
         "uuid": f"{split}-{number}",

@@ -32,7 +32,7 @@ Json = dict[str, Any]
 Rows = Sequence[Json]
 Files = Iterator[tuple[str, bytes]]
 EDU_DATASET, PAIRS_DATASET, HANDBOOK_DATASET = "HuggingFaceFW/fineweb-edu", "wmt/wmt14", "corpusmill/handbook"
-SITE = "coffee.stackexchange.com"
+STACKEXCHANGE_SITE = "coffee.stackexchange.com"
 DUMPS = ("CC-MAIN-2013-20", "CC-MAIN-2019-30", "CC-MAIN-2021-04", "CC-MAIN-2023-50")
 _WEB_COLUMNS = "text id dump url date file_path language language_score token_count"
 EDU_COLUMNS = _WEB_COLUMNS.replace(" date", "") + " score int_score"
@@ -67,23 +67,24 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
     yield f"{folder}/README.md", _CARD_TEMPLATE.format(head=yaml.safe_dump(head, sort_keys=False), name=name).encode()
 
 
-def page_rows(pages: Iterable[DemoPage], path: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
+def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
-    `path` is a format string with fields of `_page_fields`. `columns` lists fields; `column=field` renames a field.
+    `path_template` is a format string with fields of `_page_fields`. `columns` lists fields; `column=field` renames a
+    field.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
     for number, page in enumerate(pages):
         record = _page_fields(page, number, dump)
         row = {column: record[field or column] for column, _, field in fields}
-        files.setdefault(path.format_map(record), []).append(row)
+        files.setdefault(path_template.format_map(record), []).append(row)
     return files
 
 
-def _page_fields(page: DemoPage, number: int, dump: str) -> Json:
-    """Return all fields of page `number`, from which each dataset takes its columns."""
-    bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), number % 2
+def _page_fields(page: DemoPage, page_number: int, dump: str) -> Json:
+    """Return all fields of page `page_number`, from which each dataset takes its columns."""
+    bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), page_number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
     # In the others, it is in (2.5, 5), which rounds to 3 or more. So `int_score >= 3` drops about 15 %.
     score = 1.5 + step % 65 / 64 if bucket < 3 else 2.5 + (step % 159 + 1) / 64
@@ -91,7 +92,7 @@ def _page_fields(page: DemoPage, number: int, dump: str) -> Json:
     meta = {"timestamp": date, "language": "en", "url": page.url}
     segment, crawl_file = int.from_bytes(page.url_hash[3:8]) % 10**13, int.from_bytes(page.url_hash[8:10])
     return {
-        "number": str(number),
+        "number": str(page_number),
         "half": half,
         "part": half + 1,
         "text": page.text,
@@ -110,9 +111,9 @@ def _page_fields(page: DemoPage, number: int, dump: str) -> Json:
         "sample": ("arxiv", "cc_2023-06")[half],
         "meta": json.dumps(meta) if half else meta,
         "set": {"redpajama_set_name": "RedPajamaC4"},
-        "doi": f"10.5555/demo.{number}",
-        "note": f"note-{number}",
-        "item": f"q-{number}",
+        "doi": f"10.5555/demo.{page_number}",
+        "note": f"note-{page_number}",
+        "item": f"q-{page_number}",
         "body": {"title": page.title, "text": page.text},
         "pair": {"fr": texts.translate(page.text), "en": page.text},
     }
@@ -201,7 +202,7 @@ def _stage2_files() -> Files:
     crawl += [page.variant("quoted", texts.quote(page.text)) for page in (*web_pages[:3], crawl_pages[0])]
     crawl.append(crawl_pages[0].variant("again", texts.reword(crawl_pages[0].text)))
     tags = ("apache-2.0", "gpl-3.0", *["mit"] * 150)
-    code = [DemoPage(f"{number}.py", texts.module(number), licence=tag) for number, tag in enumerate(tags)]
+    code = [DemoPage(f"{number}.py", texts.python_module(number), licence=tag) for number, tag in enumerate(tags)]
 
     rows = page_rows(web, "sample/10BT/000_00000.parquet", _WEB_COLUMNS)
     yield from _dataset_files("HuggingFaceFW/fineweb", "odc-by", "sample-10BT", train=rows)
@@ -245,7 +246,7 @@ def _stage_a_files() -> Files:
     posts = (" ".join(f"{name}={quoteattr(str(value))}" for name, value in post.items()) for post in _posts())
     rows_of_posts = "".join(f"  <row {post} />\n" for post in posts)
     dump = f'\ufeff<?xml version="1.0" encoding="utf-8"?>\n<posts>\n{rows_of_posts}</posts>\n'
-    yield f"sources/{SITE}/Posts.xml", dump.encode()
+    yield f"sources/{STACKEXCHANGE_SITE}/Posts.xml", dump.encode()
 
     notes = texts.pages("notes", 36, licences=("MIT", "CC BY-SA 4.0", None))
     notes[4:6] = [replace(page, licence="proprietary") for page in notes[4:6]]
@@ -258,7 +259,7 @@ def _stage_a_files() -> Files:
         lines = data.splitlines(True)
         yield path, b"".join([*lines[:10], lines[10][:40] + b"\n", *lines[10:]])
     for number, page in enumerate(texts.pages("texts", 4)):
-        text = f"{page.text}\n\nWrite to clerk{number}@{SITE}.\n"
+        text = f"{page.text}\n\nWrite to clerk{number}@{STACKEXCHANGE_SITE}.\n"
         yield f"sources/notes/texts/{number}.txt", text.encode()
 
     papers = texts.pages("papers", 40, licences=("CC-BY-4.0", "CC-BY-4.0", "CC-BY-4.0", "CC0-1.0"))

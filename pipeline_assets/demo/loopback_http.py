@@ -35,7 +35,7 @@ class HubRequest:
     upload: Upload | None = None
 
     @property
-    def parts(self) -> list[str]:
+    def path_segments(self) -> list[str]:
         """Decoded path segments, which may contain slashes."""
         return [unquote(part) for part in self.raw_path.strip("/").split("/")]
 
@@ -94,7 +94,7 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
     return Response(status, {"Content-Type": "application/json; charset=utf-8", **(headers or {})}, body, 0, len(body))
 
 
-class AnsweringHub(Protocol):
+class HubInterface(Protocol):
     """Interface of the hub that an `OriginServer` calls."""
 
     @property
@@ -114,7 +114,7 @@ class OriginServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, origin: Origin, port: int, hub: AnsweringHub, handler: "type[Handler]") -> None:
+    def __init__(self, origin: Origin, port: int, hub: HubInterface, handler: "type[Handler]") -> None:
         super().__init__(("127.0.0.1", port), handler)
         self.origin: Origin = origin
         self.hub = hub

@@ -25,7 +25,7 @@ from pipeline_assets.demo.loopback_http import (
     json_response,
 )
 from pipeline_assets.demo.loopback_repos import COMMITS_FOLDER, EPOCH, Repo, RepoFile, RepoReader
-from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER, REPO_NAME_PATTERN, USER_NAME, HubWrites
+from pipeline_assets.demo.loopback_writes import OBJECTS_FOLDER, REPO_NAME_PATTERN, USER_NAME, HubWriter
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import require_folder
 
@@ -52,13 +52,13 @@ class LoopbackHub:
         self.endpoint = ""
         self._storage = ""
         self._reader = RepoReader()
-        self._writes = HubWrites(folder, self._reader.read, self.token) if writable else None
+        self._writer = HubWriter(folder, self._reader.read, self.token) if writable else None
         self._servers: list[OriginServer] = []
 
     def start(self) -> None:
         """Start the servers; raise InputError if the port or the folder cannot be used."""
         require_folder(self.folder, "choose a folder that contains datasets/<owner>/<name>/…")
-        if self._writes is not None:
+        if self._writer is not None:
             self.uploads.mkdir(exist_ok=True)
             if not is_folder(self.folder, OBJECTS_FOLDER):
                 raise UsageError("uploads would be stored behind a link", self.uploads, "remove it")
@@ -84,7 +84,7 @@ class LoopbackHub:
         return self.folder / OBJECTS_FOLDER
 
     def may_write(self, request: HubRequest) -> bool:
-        return self._writes is not None and self._writes.may_write(request)
+        return self._writer is not None and self._writer.may_write(request)
 
     def __enter__(self) -> Self:
         self.start()
@@ -97,15 +97,15 @@ class LoopbackHub:
         """Return environment variables that direct clients to this hub."""
         reading = {"HF_ENDPOINT": self.endpoint, "HF_HUB_OFFLINE": "0", "no_proxy": "127.0.0.1,localhost"}
         # Large files are sent by git-lfs, because this hub has no Xet storage.
-        return reading if self._writes is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
+        return reading if self._writer is None else {**reading, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": self.token}
 
     def commits(self) -> dict[str, str]:
         """Map repo names, "owner/name" or "models/owner/name", to their latest commits."""
         commits = {}
         for folder in sorted(self.folder.glob("datasets/*/*")) + sorted(self.folder.glob("models/*/*")):
-            kind, owner, name = folder.parts[-3:]
-            if (repo := self._find_repo(kind, owner, name)) is not None:
-                commits[repo.name if kind == "datasets" else f"{kind}/{repo.name}"] = repo.commit
+            repo_type, owner, name = folder.parts[-3:]
+            if (repo := self._find_repo(repo_type, owner, name)) is not None:
+                commits[repo.name if repo_type == "datasets" else f"{repo_type}/{repo.name}"] = repo.commit
         return commits
 
     def answer(self, origin: Origin, request: HubRequest) -> Response:
@@ -119,65 +119,66 @@ class LoopbackHub:
             return json_response({"error": f"{type(error).__name__} while reading the repo"}, 500)
 
     def _answer_hub(self, request: HubRequest) -> Response:
-        match request.parts:
+        match request.path_segments:
             case ["api", "whoami-v2"] if request.has_token:
                 return self._whoami(request)
             case ["api", "whoami-v2"]:
                 raise HubError(401, "", "Invalid username or password.")
-            case ["api", "repos", "create"] if self._writes is not None:
-                return self._writes.create_repo(request)
+            case ["api", "repos", "create"] if self._writer is not None:
+                return self._writer.create_repo(request)
             case ["api", "validate-yaml"]:
                 return json_response({"errors": [], "warnings": []})  # cards are not validated
-            case ["datasets" as kind, owner, name, "info", "lfs", "objects", "batch"] if self._writes is not None:
-                repo = self._require_repo(request, kind, owner, name.removesuffix(".git"))
-                return self._writes.upload_addresses(request, repo, self.endpoint, self._storage)
-            case ["datasets", _, _, "info", "lfs", "verify"] if self._writes is not None:
-                return self._writes.verify_upload(request)
-            case ["api", "datasets" | "models" as kind, owner, name, *rest]:
-                return self._answer_api(request, kind, self._require_repo(request, kind, owner, name), rest)
+            case ["datasets" as repo_type, owner, name, "info", "lfs", "objects", "batch"] if self._writer is not None:
+                repo = self._require_repo(request, repo_type, owner, name.removesuffix(".git"))
+                return self._writer.register_uploads(request, repo, self.endpoint, self._storage)
+            case ["datasets", _, _, "info", "lfs", "verify"] if self._writer is not None:
+                return self._writer.verify_upload(request)
+            case ["api", "datasets" | "models" as repo_type, owner, name, *segments]:
+                repo = self._require_repo(request, repo_type, owner, name)
+                return self._answer_api(request, repo_type, repo, segments)
             case ["api", "datasets" | "models", _]:  # repos without an owner do not exist here
                 raise _unknown_repo(request)
-            case ["datasets" as kind, owner, name, "resolve", revision, *path]:
-                return self._resolve(request, kind, owner, name, revision, "/".join(path))
+            case ["datasets" as repo_type, owner, name, "resolve", revision, *path]:
+                return self._resolve(request, repo_type, owner, name, revision, "/".join(path))
             case [owner, name, "resolve", revision, *path]:
                 return self._resolve(request, "models", owner, name, revision, "/".join(path))
         raise HubError(404, "", "No such address")
 
-    def _answer_api(self, request: HubRequest, kind: str, repo: Repo, rest: list[str]) -> Response:
-        writes = self._writes if kind == "datasets" else None  # models are read-only
-        match request.method, rest:
+    def _answer_api(self, request: HubRequest, repo_type: str, repo: Repo, segments: list[str]) -> Response:
+        writer = self._writer if repo_type == "datasets" else None  # models are read-only
+        match request.method, segments:
             case "GET", [] | ["revision", _]:
-                revised = self._history(kind, repo, rest[1] if rest else "main")[0]
-                return json_response(revised.info(blobs=request.query.get("blobs") == "true"))
+                revised = self._history(repo_type, repo, segments[1] if segments else "main")[0]
+                return json_response(revised.info(with_blobs=request.query.get("blobs") == "true"))
             case "GET", ["tree", revision, *folder]:
                 return self._list_tree(
-                    request, self._readable_repo(request, kind, repo, revision), "/".join(folder).strip("/")
+                    request, self._readable_repo(request, repo_type, repo, revision), "/".join(folder).strip("/")
                 )
             case "POST", ["paths-info", revision]:
-                return _paths_info(request, self._readable_repo(request, kind, repo, revision))
+                return _paths_info(request, self._readable_repo(request, repo_type, repo, revision))
             case "GET", ["refs"]:
                 main = {"name": "main", "ref": "refs/heads/main", "targetCommit": repo.commit}
                 return json_response({"branches": [main], "converts": [], "tags": [], "pullRequests": []})
             case "GET", ["commits", revision]:
                 dated = {"title": "", "message": "", "date": EPOCH, "authors": []}
-                commits = self._history(kind, repo, revision)
+                commits = self._history(repo_type, repo, revision)
                 return json_response([{"id": earlier.commit, **dated} for earlier in commits])
-            case "GET", ["lfs-files"] if writes is not None:
-                return writes.large_files(request, repo)
-            case "POST", ["super-squash", "main"] if writes is not None:
-                return writes.squash(request, repo)
-            case "POST", ["lfs-files", "batch"] if writes is not None:
-                return writes.delete_large_files(request)
-            case "PUT", ["settings"] if writes is not None:
-                return writes.change_settings(request, repo)
-            case "POST", ["preupload", "main"] if writes is not None:
-                return writes.preupload(request, repo)
-            case "POST", ["commit", "main"] if writes is not None:
-                return writes.commit(request, repo)
+            case "GET", ["lfs-files"] if writer is not None:
+                return writer.list_large_files(request, repo)
+            case "POST", ["super-squash", "main"] if writer is not None:
+                return writer.squash(request, repo)
+            case "POST", ["lfs-files", "batch"] if writer is not None:
+                return writer.delete_large_files(request)
+            case "PUT", ["settings"] if writer is not None:
+                return writer.change_settings(request, repo)
+            case "POST", ["preupload", "main"] if writer is not None:
+                return writer.preupload(request, repo)
+            case "POST", ["commit", "main"] if writer is not None:
+                return writer.commit(request, repo)
         raise HubError(404, "", "No such address")
 
     def _whoami(self, request: HubRequest) -> Response:
-        owners = [USER_NAME] if self._writes is None else self._writes.owners()
+        owners = [USER_NAME] if self._writer is None else self._writer.owners()
         orgs = [{"type": "org", "name": owner} for owner in owners if owner != USER_NAME]
         token = {"displayName": "token", "role": "write" if self.may_write(request) else "read"}
         auth = {"type": "access_token", "accessToken": token}
@@ -195,62 +196,66 @@ class LoopbackHub:
         query = urlencode({**request.query, "cursor": rest[self.page_size - 1]})
         return json_response(page, headers={"Link": f'<{self.endpoint}{request.raw_path}?{query}>; rel="next"'})
 
-    def _resolve(self, request: HubRequest, kind: str, owner: str, name: str, revision: str, path: str) -> Response:
+    def _resolve(
+        self, request: HubRequest, repo_type: str, owner: str, name: str, revision: str, path: str
+    ) -> Response:
         """Return a small file, or for LFS a redirect with the metadata of the file."""
-        repo = self._readable_repo(request, kind, self._require_repo(request, kind, owner, name), revision)
+        repo = self._readable_repo(request, repo_type, self._require_repo(request, repo_type, owner, name), revision)
         file = repo.files.get(path)
         if file is None:  # Clients cache the absence under the commit.
             raise HubError(404, "EntryNotFound", "Entry not found", repo.commit)
         if file.pointer_size is None:
             return _content_response(file, request.byte_range, repo.commit)
-        location = f"{self._storage}/{kind}/{repo.name}/{file.sha256}/{quote(os.fsencode(path))}"
+        location = f"{self._storage}/{repo_type}/{repo.name}/{file.sha256}/{quote(os.fsencode(path))}"
         linked = {"X-Linked-Etag": f'"{file.etag}"', "X-Linked-Size": str(file.size), "X-Repo-Commit": repo.commit}
         return Response(302, {**linked, "Location": location})
 
     def _answer_storage(self, request: HubRequest) -> Response:
         """Serve a large file by its digest, without a token, or store an upload."""
-        match request.method, request.parts:
-            case "PUT", ["upload", sha256] if self._writes is not None:
-                return self._writes.store_upload(request, sha256)
-            case "GET", [kind, owner, name, sha256, *path]:
-                repo = self._find_repo(kind, owner, name)
-                for earlier in self._history(kind, repo, "main") if repo else ():
+        match request.method, request.path_segments:
+            case "PUT", ["upload", sha256] if self._writer is not None:
+                return self._writer.store_upload(request, sha256)
+            case "GET", [repo_type, owner, name, sha256, *path]:
+                repo = self._find_repo(repo_type, owner, name)
+                for earlier in self._history(repo_type, repo, "main") if repo else ():
                     file = earlier.files.get("/".join(path))
                     if file and file.sha256 == sha256:
                         return _content_response(file, request.byte_range, earlier.commit)
         raise HubError(404, "", "No such object")
 
-    def _require_repo(self, request: HubRequest, kind: str, owner: str, name: str) -> Repo:
-        repo = self._find_repo(kind, owner, name)
+    def _require_repo(self, request: HubRequest, repo_type: str, owner: str, name: str) -> Repo:
+        repo = self._find_repo(repo_type, owner, name)
         if repo is None or (repo.is_private and not request.has_token):
             raise _unknown_repo(request)
         return repo
 
-    def _find_repo(self, kind: str, owner: str, name: str) -> Repo | None:
+    def _find_repo(self, repo_type: str, owner: str, name: str) -> Repo | None:
         is_repo = (
-            kind in ("datasets", "models") and REPO_NAME_PATTERN.fullmatch(owner) and REPO_NAME_PATTERN.fullmatch(name)
+            repo_type in ("datasets", "models")
+            and REPO_NAME_PATTERN.fullmatch(owner)
+            and REPO_NAME_PATTERN.fullmatch(name)
         )
-        if not is_repo or not is_folder(self.folder, kind, owner, name):
+        if not is_repo or not is_folder(self.folder, repo_type, owner, name):
             return None
-        return self._reader.read(self.folder, f"{kind}/{owner}/{name}", f"{owner}/{name}")
+        return self._reader.read(self.folder, f"{repo_type}/{owner}/{name}", f"{owner}/{name}")
 
-    def _history(self, kind: str, repo: Repo, revision: str) -> list[Repo]:
+    def _history(self, repo_type: str, repo: Repo, revision: str) -> list[Repo]:
         """Return a repo as of a revision, then as of each earlier commit, newest first.
 
         Raise HubError for an unknown revision.
         """
-        has_more = kind == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
+        has_more = repo_type == "datasets" and is_folder(self.folder, COMMITS_FOLDER, *repo.name.split("/"))
         commits = self._reader.history(self.folder, repo) if has_more else [repo]
         for position, commit in enumerate(commits):
             if revision in ("main", commit.commit):
                 return commits[position:]
         raise HubError(404, "RevisionNotFound", "No such revision")
 
-    def _readable_repo(self, request: HubRequest, kind: str, repo: Repo, revision: str) -> Repo:
+    def _readable_repo(self, request: HubRequest, repo_type: str, repo: Repo, revision: str) -> Repo:
         """Return a repo as of a revision; raise HubError if the request may not read it."""
         if repo.is_gated and not request.has_token:
             raise HubError(403, "GatedRepo", "Access to this repo is restricted: request access, then pass a token")
-        return self._history(kind, repo, revision)[0]
+        return self._history(repo_type, repo, revision)[0]
 
 
 def _content_response(file: RepoFile, byte_range: str, commit: str) -> Response:

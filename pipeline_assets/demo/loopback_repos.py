@@ -81,11 +81,11 @@ class Repo:
         contents = [file for file in self.files.values() if file.path.startswith(f"{path}/")]
         return {"type": "directory", "path": path, "oid": _commit_id(contents), "size": 0} if contents else None
 
-    def info(self, blobs: bool) -> dict[str, object]:
-        """Return the `repo_info` response; `blobs` adds sizes and digests of files."""
+    def info(self, with_blobs: bool) -> dict[str, object]:
+        """Return the `repo_info` response; `with_blobs` adds sizes and digests of files."""
         access = {"private": self.is_private, "gated": "auto" if self.is_gated else False, "disabled": False}
         dates = {"lastModified": EPOCH, "createdAt": EPOCH}
-        siblings = [{"rfilename": file.path, **(file.digests() if blobs else {})} for file in self.files.values()]
+        siblings = [{"rfilename": file.path, **(file.digests() if with_blobs else {})} for file in self.files.values()]
         counts = {"tags": [], "downloads": 0, "likes": 0}
         return {"id": self.name, "sha": self.commit, **access, **counts, **dates, "siblings": siblings}
 
@@ -103,10 +103,11 @@ class RepoReader:
         self._hashed: dict[tuple[FileInFolder, int, int], RepoFile] = {}
         self._lock = threading.Lock()
 
-    def read(self, root: Path, place: str, name: str) -> Repo:
-        """Read the current state of a repo at `place` below the hub's folder `root`."""
-        with self._lock, open_folder(root, *filter(None, place.split("/"))) as folder:
-            files = {path: self._read_file(root, place, path, state) for path, state in sorted(_repo_files(folder))}
+    def read(self, root: Path, repo_path: str, name: str) -> Repo:
+        """Read the current state of a repo at `repo_path` below the hub's folder `root`."""
+        with self._lock, open_folder(root, *filter(None, repo_path.split("/"))) as folder:
+            statuses = sorted(_repo_files(folder))
+            files = {path: self._read_file(root, repo_path, path, status) for path, status in statuses}
             marks = set(os.listdir(folder))
         return Repo(name, files, is_private=".private" in marks, is_gated=".gated" in marks)
 
@@ -117,13 +118,13 @@ class RepoReader:
         earlier = [self.read(root, f"{COMMITS_FOLDER}/{head.name}/{number}", head.name) for number in numbers]
         return [*{repo.commit: repo for repo in [head, *earlier]}.values()]
 
-    def _read_file(self, root: Path, place: str, path: str, state: os.stat_result) -> RepoFile:
-        source = FileInFolder(root, f"{place}/{path}" if place else path)
-        key = (source, state.st_size, state.st_mtime_ns)
+    def _read_file(self, root: Path, repo_path: str, path: str, status: os.stat_result) -> RepoFile:
+        source = FileInFolder(root, f"{repo_path}/{path}" if repo_path else path)
+        key = (source, status.st_size, status.st_mtime_ns)
         if key in self._hashed:
             return self._hashed[key]
-        is_stable = abs(time.time_ns() - state.st_mtime_ns) > MTIME_TICK_NS
-        file = _hash_file(path, source, state.st_size)
+        is_stable = abs(time.time_ns() - status.st_mtime_ns) > MTIME_TICK_NS
+        file = _hash_file(path, source, status.st_size)
         if is_stable:
             self._hashed[key] = file
         return file

@@ -17,7 +17,7 @@ class Upload:
     """Temporary file with a PUT's body, removed after the response unless renamed."""
 
     folder_fd: int  # descriptor of the open folder that contains the file
-    file: str
+    file_name: str
     sha256: str
 
 

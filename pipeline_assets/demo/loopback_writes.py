@@ -28,11 +28,11 @@ _PUSHED_FOLDER = ".pushed"  # in a repo's folder: an empty file for each large f
 REPO_NAME_PATTERN = re.compile(r"(?!.*(--|\.\.|[.-]$|\.git$|\.ipynb$))[A-Za-z0-9_][A-Za-z0-9._-]{0,95}", re.IGNORECASE)
 _MAX_PART_BYTES = 200  # per path component; file systems allow 255, and a temporary name is longer
 _MAX_PATH_LENGTH = 1024
-_NEW_SUFFIX = ".new"
+_UNFINISHED_SUFFIX = ".new"
 _Change = tuple[str, bytes | str | None]
 
 
-class HubWrites:
+class HubWriter:
     """Writes of clients to a hub's folder; a single token permits them.
 
     `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise HubError
@@ -47,7 +47,8 @@ class HubWrites:
 
     def may_write(self, request: HubRequest) -> bool:
         """Check whether a request has the token or an address signed with it."""
-        is_signed = hmac.compare_digest(request.query.get("signature", "").encode(), self._signature(request.parts[-1]))
+        signature = request.query.get("signature", "").encode()
+        is_signed = hmac.compare_digest(signature, self._signature(request.path_segments[-1]))
         return is_signed or hmac.compare_digest(request.authorization.encode(), f"Bearer {self._token}".encode())
 
     def _signature(self, sha256: str) -> bytes:
@@ -116,7 +117,7 @@ class HubWrites:
             files.append({"path": file["path"], "uploadMode": mode, "shouldIgnore": False, **oid})
         return json_response({"files": files})
 
-    def upload_addresses(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
+    def register_uploads(self, request: HubRequest, repo: Repo, endpoint: str, storage: str) -> Response:
         """Record large files as pushed, and return addresses for files not yet stored.
 
         Spec: docs/api/batch.md of git-lfs.
@@ -127,7 +128,7 @@ class HubWrites:
             oid, actions = _check_sha256(entry["oid"]), {}
             with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
                 open_file(oid, pushed, os.O_WRONLY | os.O_CREAT).close()
-            if self._stored_bytes(oid) is None:
+            if self._stored_size(oid) is None:
                 upload = f"{storage}/upload/{oid}?signature={self._signature(oid).decode()}"
                 verify = f"{endpoint}/datasets/{repo.name}.git/info/lfs/verify"
                 actions = {"actions": {"upload": {"href": upload}, "verify": {"href": verify}}}
@@ -140,7 +141,7 @@ class HubWrites:
             raise HubError(403, "", "The address of this upload is not signed")
         if (upload := request.upload) is None or upload.sha256 != _check_sha256(sha256):
             raise HubError(400, "", "The content has another sha256")
-        os.replace(upload.file, sha256, src_dir_fd=upload.folder_fd, dst_dir_fd=upload.folder_fd)
+        os.replace(upload.file_name, sha256, src_dir_fd=upload.folder_fd, dst_dir_fd=upload.folder_fd)
         return Response(200)
 
     def squash(self, request: HubRequest, repo: Repo) -> Response:
@@ -149,11 +150,11 @@ class HubWrites:
         self._remove_history(*repo.name.split("/"))
         return json_response({"commitId": repo.commit})
 
-    def large_files(self, request: HubRequest, repo: Repo) -> Response:
+    def list_large_files(self, request: HubRequest, repo: Repo) -> Response:
         """List uploads for a repo that are still stored; the response has their sizes."""
         self._check_writer(request)
         with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
-            sizes = {oid: self._stored_bytes(oid) for oid in sorted(os.listdir(pushed))}
+            sizes = {oid: self._stored_size(oid) for oid in sorted(os.listdir(pushed))}
         entries = [{"fileOid": oid, "oid": oid, "size": size} for oid, size in sizes.items() if size is not None]
         return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
@@ -170,11 +171,11 @@ class HubWrites:
         """Check that a large file is stored with the expected size."""
         self._check_writer(request)
         entry = json.loads(request.body)
-        if self._stored_bytes(entry["oid"]) != entry["size"]:
+        if self._stored_size(entry["oid"]) != entry["size"]:
             raise HubError(404, "", "No such object")
         return json_response({})
 
-    def _stored_bytes(self, oid: str) -> int | None:
+    def _stored_size(self, oid: str) -> int | None:
         with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             state = stat_file(_check_sha256(oid), objects)
         return None if state is None else state.st_size
@@ -225,7 +226,7 @@ class HubWrites:
                     return path, base64.b64decode(value["content"], validate=True)
                 except binascii.Error:
                     raise HubError(400, "", "The content is not base64") from None
-            case "lfsFile" if self._stored_bytes(value["oid"]) is not None:
+            case "lfsFile" if self._stored_size(value["oid"]) is not None:
                 return path, str(value["oid"])
             case "lfsFile":
                 raise HubError(400, "", "The large file was never sent")
@@ -241,7 +242,7 @@ class HubWrites:
             if content is None:
                 os.unlink(name, dir_fd=folder)
                 return
-            new = f".{name}{_NEW_SUFFIX}"
+            new = f".{name}{_UNFINISHED_SUFFIX}"
             with open_file(new, folder, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as output:
                 if isinstance(content, bytes):
                     output.write(content)

@@ -26,7 +26,7 @@ from pipeline_assets.demo.stage_a import format_summary
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.systems.nemotron import NemotronRecipe
 
-SCORED_NAME = "nemotron_scored"
+SCORED_RECIPE_NAME = "nemotron_scored"
 
 
 def smoke(
@@ -74,16 +74,16 @@ def pool_lines(recipe: NemotronRecipe, root: Path) -> Iterator[str]:
     yield from align(table, number_columns={1, 2, 3})
 
 
-def write_scored_recipe(root: Path, published: NemotronRecipe, run: Run) -> NemotronRecipe:
+def write_scored_recipe(root: Path, published_recipe: NemotronRecipe, run: Run) -> NemotronRecipe:
     """Write toy models and a recipe that scores published pools and selects subsets."""
     write_toy_model(root / "models" / "made")
     write_toy_model(root / "models" / "other", seed=1)  # for comparison
-    hub, publish = run.require_hub("pools"), published.publish
+    hub, publish = run.require_hub("pools"), published_recipe.publish
     assert publish is not None
-    repos = [str(publish.recipe_content(dataset_key(section.dataset))["repo"]) for section in published.datasets]
+    repos = [str(publish.recipe_content(dataset_key(section.dataset))["repo"]) for section in published_recipe.datasets]
     content = {
         "system": "nemotron",
-        "name": SCORED_NAME,
+        "name": SCORED_RECIPE_NAME,
         "scoring": {"model": {"path": "models/made"}, "tokenizer": "o200k_harmony", "max_length": 2048, "rescored": 4},
         "subsets": {},
         "datasets": [pools_section(repo, None, hub) for repo in repos],

@@ -132,7 +132,7 @@ def quote(text: str) -> str:
     return "\n\n".join([*paragraphs(rng, 2), text, *paragraphs(rng, 2)])
 
 
-def module(number: int) -> str:
+def python_module(number: int) -> str:
     """Generate a Python module of about 2,000 characters."""
     rng, functions = Chooser.from_name(f"module {number}"), list[str]()
     for place in range(8 + rng.draw_below(8)):

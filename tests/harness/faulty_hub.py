@@ -375,7 +375,7 @@ class FaultyHub(LoopbackHub):
 
     def answer(self, origin: Origin, ask: HubRequest) -> Response:
         answer = super().answer(origin, ask)
-        if ask.parts[-2:] == ["commit", "main"] and answer.status == 200:
+        if ask.path_segments[-2:] == ["commit", "main"] and answer.status == 200:
             self.titles.append(json.loads(ask.body.splitlines()[0])["value"]["summary"])
         return answer
 

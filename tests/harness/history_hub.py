@@ -19,7 +19,7 @@ from faulty_hub import FaultyHub, _FaultyHandler
 from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response, json_response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.demo.loopback_repos import EPOCH, Repo, RepoReader
-from pipeline_assets.demo.loopback_writes import HubWrites
+from pipeline_assets.demo.loopback_writes import HubWriter
 
 MAIN = "refs/heads/main"
 _SQUASHES = ".squashes"
@@ -74,7 +74,7 @@ class HistoryHub(FaultyHub):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._reader = SquashedReader()
-        self._writes = HubWrites(self.folder, self._reader.read, self.token)
+        self._writer = HubWriter(self.folder, self._reader.read, self.token)
         self._guard = threading.RLock()
         self.keeps_commits = False  # True: a commit that no ref reaches answers, until the hub collects it
 
@@ -113,7 +113,7 @@ class HistoryHub(FaultyHub):
     def _answer_origin(self, origin: Origin, request: HubRequest) -> Response:
         if origin == "storage":
             return self._answer_content(request)
-        match request.parts:
+        match request.path_segments:
             case ["api", "datasets", owner, name, *rest] if (self.folder / "datasets" / owner / name).is_dir():
                 return self._answer_dataset(request, f"{owner}/{name}", rest)
             case ["datasets", owner, name, "resolve", revision, *_]:
@@ -163,7 +163,7 @@ class HistoryHub(FaultyHub):
         commit = self._commit(name, revision)
         if commit is None:
             return _unknown() if (self.folder / "datasets" / name).is_dir() else super().answer("hub", request)
-        parts = [quote(part, safe="") for part in request.parts]
+        parts = [quote(part, safe="") for part in request.path_segments]
         parts[position] = commit
         hub = LoopbackHub(self._place(name) / commit)
         hub._reader, hub.endpoint, hub._storage, hub.page_size = (
@@ -176,7 +176,7 @@ class HistoryHub(FaultyHub):
 
     def _answer_content(self, request: HubRequest) -> Response:
         """Send a large file of any commit, unless it was deleted."""
-        match request.method, request.parts:
+        match request.method, request.path_segments:
             case "PUT", ["upload", sha256]:
                 self._set_deleted(self._deleted() - {sha256})
             case "GET", [_, _, _, sha256, *_] if sha256 in self._deleted():

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.scoring.scores import percentiles
 from pipeline_assets.demo.demo import HUB_TOKEN
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.demo.nemotron import SCORED_NAME, write_scored_recipe
+from pipeline_assets.demo.nemotron import SCORED_RECIPE_NAME, write_scored_recipe
 from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
@@ -40,8 +40,8 @@ def table(path: Path) -> list[dict[str, object]]:
 
 
 def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> None:
-    for scores in some((published / "nemotron" / SCORED_NAME / "nll_scores").glob("*/*/scores.parquet")):
-        rows, recipe = table(scores), read_yaml(published / "recipes" / f"{SCORED_NAME}.yaml")
+    for scores in some((published / "nemotron" / SCORED_RECIPE_NAME / "nll_scores").glob("*/*/scores.parquet")):
+        rows, recipe = table(scores), read_yaml(published / "recipes" / f"{SCORED_RECIPE_NAME}.yaml")
         [section] = [one for one in recipe["datasets"] if one["dataset"].endswith(scores.parts[-3])]
         hub, split = published / "hub" / "datasets" / section["dataset"], scores.parts[-2]
         files = [path for pattern in section["files"][split] for path in hub.glob(pattern)]
@@ -57,7 +57,7 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
     monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)  # what was published is private
     shutil.copytree(published / "hub", tmp_path / "hub")
     shutil.copytree(published / "recipes", tmp_path / "recipes")
-    path = tmp_path / "recipes" / f"{SCORED_NAME}.yaml"
+    path = tmp_path / "recipes" / f"{SCORED_RECIPE_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
         made = write_nemotron_recipe(tmp_path, hub.commits())
         write_scored_recipe(
@@ -71,12 +71,12 @@ def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
             print(f"with the made model: {why}")
         path.write_text(json.dumps(content))
         run = Materialized(tmp_path, hub.endpoint)
-        job = run.definitions.resolve_job_def(SCORED_NAME)
+        job = run.definitions.resolve_job_def(SCORED_RECIPE_NAME)
         result = job.execute_in_process(instance=run.instance, resources=resources(hub.endpoint, workers=2))
 
     assert result.success
     events = result.get_asset_materialization_events()
     steps = {event.step_materialization_data.materialization.asset_key.path[2] for event in events}
     assert steps == {"raw", "model", "nll_scores", "score_report", "training_subsets"}
-    report = json.loads((tmp_path / "nemotron" / SCORED_NAME / "score_report" / "report.json").read_bytes())
+    report = json.loads((tmp_path / "nemotron" / SCORED_RECIPE_NAME / "score_report" / "report.json").read_bytes())
     assert report["total"]["scored"]["rows"] == report["total"]["rows"] == 26
