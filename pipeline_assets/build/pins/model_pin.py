@@ -15,7 +15,7 @@ from pipeline_assets.build.pins import raw_pin, split_pin
 from pipeline_assets.build.pins.model_files import ModelFiles, choose_files, choose_template_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.corpus.chat_templates.template import ChatFiles
+from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.readers.hub_files import is_repo_name
 from pipeline_assets.corpus.readers.listing import Listing
@@ -195,7 +195,7 @@ def model_folder(pin_target: Target, run: Run, staging: StagingDir) -> Iterator[
 @contextlib.contextmanager
 def template_files(
     pins: Sequence[Target], section: ChatTemplateSection | None, run: Run, staging: StagingDir
-) -> Iterator[ChatFiles | None]:
+) -> Iterator[ChatTemplateFiles | None]:
     """Yield the files of the pinned chat template, for use in the block.
 
     Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`, or for a folder the beginning of the
@@ -208,7 +208,7 @@ def template_files(
     recipe = manifest.identity.recipe
     name = f"{recipe['name']}@{recipe['revision']}" if recipe else manifest.digest[: len("sha256:") + 16]
     with model_folder(pins[0], run, staging) as folder:
-        yield ChatFiles(folder, name, section.date, json.dumps(section.variables, sort_keys=True))
+        yield ChatTemplateFiles(folder, name, section.date, json.dumps(section.variables, sort_keys=True))
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:

@@ -35,7 +35,7 @@ LossModeChooser = Callable[[ParsedText, Sequence[int]], LossMode]
 def render_chat(
     messages: Sequence[Message],
     tools: JsonValue,
-    template: ChatTemplate,
+    chat_template: ChatTemplate,
     choose_loss_mode: LossModeChooser,
     answered_calls: Sequence[int | None],
 ) -> tuple[ParsedText, HarmonyTokens, list[int]]:
@@ -59,7 +59,7 @@ def render_chat(
         else message
         for message in messages
     ]
-    _check_control_tokens(plain, tools, template)
+    _check_control_tokens(plain, tools, chat_template)
     orders = [[number for number, message in enumerate(plain) if message.role is not Role.SYSTEM or message.content]]
     calls = [number for number, message in enumerate(plain) if message.is_call]
     replies = (number for number, message in enumerate(plain) if message.role is Role.TOOL)
@@ -73,10 +73,15 @@ def render_chat(
             places = {number: place for place, number in enumerate(numbers)}
             answers = {places[reply]: places[call] for reply, call in calls_by_reply.items()}
             located, order = _render_and_locate(
-                [plain[place] for place in numbers], tools, template, numbers is not orders[0], marks_blanks, answers
+                [plain[place] for place in numbers],
+                tools,
+                chat_template,
+                numbers is not orders[0],
+                marks_blanks,
+                answers,
             )
             in_loss = loss_message_indexes(located, choose_loss_mode(located, [numbers[place] for place in order]))
-            return *locate_bodies(located, in_loss, template.tokenizer, adjusts_bodies=True), in_loss
+            return *locate_bodies(located, in_loss, chat_template.tokenizer, adjusts_bodies=True), in_loss
         except jinja2.TemplateError as error:
             failures.append(Refusal(ChatReason.TEMPLATE_FAILED, one_line(error)))
         except Refusal as refusal:
@@ -84,15 +89,15 @@ def render_chat(
     raise failures[0]
 
 
-def _check_control_tokens(messages: Sequence[Message], tools: JsonValue, template: ChatTemplate) -> None:
+def _check_control_tokens(messages: Sequence[Message], tools: JsonValue, chat_template: ChatTemplate) -> None:
     for number, message in enumerate(messages):
         render_header(message.role, *message[2:])  # refuses odd names
         # A template writes the decoded arguments of a call, in which `\u003c` is `<`.
         decoded = json.dumps(_decode_arguments(message.content), ensure_ascii=False) if message.is_call else ""
         for text in (message.content, message.name or "", message.recipient or "", decoded):
-            if token := template.control_pattern.search(text):
+            if token := chat_template.control_pattern.search(text):
                 raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, token.group(), token.start(), number)
-    if tools is not None and (token := template.control_pattern.search(json.dumps(tools, ensure_ascii=False))):
+    if tools is not None and (token := chat_template.control_pattern.search(json.dumps(tools, ensure_ascii=False))):
         raise Refusal(Reason.CONTROL_TOKENS_IN_CONTENT, f"{token.group()} in the tools")
 
 
@@ -117,7 +122,7 @@ def _move_replies_behind_calls(
 def _render_and_locate(
     messages: Sequence[Message],
     tools: JsonValue,
-    template: ChatTemplate,
+    chat_template: ChatTemplate,
     splits_parts: bool,
     marks_blanks: bool,
     calls_by_reply: Mapping[int, int],
@@ -129,7 +134,9 @@ def _render_and_locate(
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
         converted, _ = to_chat_messages(changed, True, splits_parts, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
-        return template.render([{k: value for k, value in chat.items() if value is not None} for chat in chats], tools)
+        return chat_template.render(
+            [{k: value for k, value in chat.items() if value is not None} for chat in chats], tools
+        )
 
     values = [_decode_arguments(message.content) if message.is_call else message.content for message in messages]
     marks = [_make_mark(number, value, marks_blanks) for number, value in enumerate(values)]
@@ -138,7 +145,7 @@ def _render_and_locate(
         utf8 = text.encode()
     except UnicodeEncodeError as error:
         raise Refusal(Reason.LONE_SURROGATE, f"U+{ord(text[error.start]):04X}", error.start) from None
-    found = _find_messages(text, render(marks), messages, values, template.control_pattern.pattern)
+    found = _find_messages(text, render(marks), messages, values, chat_template.control_pattern.pattern)
     order = [*found]
     for number, message in enumerate(messages):
         if number in found or (message.channel == "analysis" and message.role is Role.ASSISTANT):

@@ -34,7 +34,7 @@ def is_template_file(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class ChatFiles:
+class ChatTemplateFiles:
     """Files of a chat template, with the settings of a recipe for the template."""
 
     folder: Path = field(compare=False)  # the name stands for the files
@@ -85,7 +85,7 @@ class ChatTemplate:
 
 
 @functools.lru_cache(maxsize=1)
-def load_template(files: ChatFiles) -> ChatTemplate:
+def load_template(files: ChatTemplateFiles) -> ChatTemplate:
     """Load the templates and tokenizer of a model, and compile the templates.
 
     Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.harmony.message import (
-    CONTROL_OR_TEXT,
+    CONTROL_TOKEN_PATTERN,
     CONTROL_TOKENS,
     MESSAGE,
     START,
@@ -239,7 +239,7 @@ def encode_harmony(texts: Sequence[ParsedText], tokenizer: Tokenizer) -> list[Ha
     """
     for number, parsed in enumerate(texts):
         text = parsed.text
-        if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_OR_TEXT.split(text))):
+        if not tokenizer.can_encode(text) and not all(map(tokenizer.can_encode, CONTROL_TOKEN_PATTERN.split(text))):
             raise Refusal(Reason.NOT_ENCODABLE, "blanks that the tokenizer fails on", index=number)
     encoded = tokenizer.encode_controlled([parsed.utf8 for parsed in texts], CONTROL_TOKENS)
     message_token_id = tokenizer.special_ids[MESSAGE]

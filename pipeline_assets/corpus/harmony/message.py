@@ -28,7 +28,7 @@ SPECIAL_PATTERN = re.compile(
     r"<\|(?:start|message|channel|constrain|end|call|return|startoftext|endoftext|endofprompt"
     r"|reserved_20(?:0\d{3}|10[0-7]\d|108[0-8]))\|>"
 )
-CONTROL_OR_TEXT = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
+CONTROL_TOKEN_PATTERN = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 _MAX_BARS = 16
 
 

@@ -1,4 +1,4 @@
-"""Text of a source row: rendered from its messages, or its own Harmony text."""
+"""Conversation of a source row, read from its messages or its column `text`."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -205,7 +205,7 @@ def _opening_messages(instructions: str | None, tools: DeclaredTools | None, rul
     return prompt_messages(rules.system_content, developer)
 
 
-class RowText(NamedTuple):
+class RowConversation(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
@@ -239,14 +239,14 @@ class RowText(NamedTuple):
     tokens: encode.HarmonyTokens | None = None
 
 
-def row_text(
+def read_conversation(
     row: Row, tools: DeclaredTools | None, rules: RowsRecipe, domain: Domain, chat_template: ChatTemplate | None = None
-) -> RowText:
-    """Return the text of a row: its column `text`, or else its rendered messages.
+) -> RowConversation:
+    """Return the conversation of a row: its column `text`, or else its rendered messages.
 
     If set, `chat_template` renders the messages in both cases, without Harmony's system message. Otherwise, a column
-    `text` that is not valid Harmony is returned as it is, and `RowText.refusal` has the reason. Raise Refusal if the
-    row cannot be used.
+    `text` that is not valid Harmony is returned as it is, and the attribute `refusal` has the reason. Raise Refusal if
+    the row cannot be used.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameter_schemas
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template
@@ -261,7 +261,7 @@ def row_text(
             if chat_template is not None or refusal.reason is Reason.LONE_SURROGATE:
                 raise
             unread = ParsedText(text, (), None, text.encode("utf-8"))
-            return RowText(rules.loss_mode, unread, [], None, True, {}, refusal)
+            return RowConversation(rules.loss_mode, unread, [], None, True, {}, refusal)
         messages, template, log = parsed.conversation, parsed.template, collect_calls(parsed.conversation)
         counts, roles = sum_think_tags(messages), [str(message.role) for message in messages]
         has_system = chat_template is not None and template == Template.HARMONY_1 and messages[0].role is Role.SYSTEM
@@ -301,7 +301,7 @@ def row_text(
         analysis_rendered=_count_analysis_messages(parsed.conversation),
     )
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
-    return RowText(
+    return RowConversation(
         loss, parsed, messages, template, is_from_text_column, counts, None, bool(turns), stalled, failed_checks, tokens
     )
 

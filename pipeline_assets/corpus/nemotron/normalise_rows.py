@@ -14,7 +14,7 @@ from pipeline_assets.corpus.formats.arrow_columns import repeat_text, string_col
 from pipeline_assets.corpus.formats.python_columns import to_column
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, encode_harmony
 from pipeline_assets.corpus.harmony.message import Refusal
-from pipeline_assets.corpus.nemotron.conversation import RowText, row_text
+from pipeline_assets.corpus.nemotron.conversation import RowConversation, read_conversation
 from pipeline_assets.corpus.nemotron.dataset_section import RowOrigin
 from pipeline_assets.corpus.nemotron.row_columns import has_completion, row_id, row_metadata, row_quality, row_stats
 from pipeline_assets.corpus.nemotron.row_forms import restore_prompt, standard_row
@@ -41,7 +41,7 @@ class NormalisedRows:
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
         counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`. For kept rows: the
-            counts of `RowText`, the sums of `_SUMMED_COLUMNS`, and `unknown_channels`, rows with an unknown channel.
+            counts of `RowConversation`, the sums of `_SUMMED_COLUMNS`, and `unknown_channels`, rows with such channels.
             `invalid_harmony/<reason>`: kept rows, and rows dropped as `invalid_harmony`, whose column `text` is not
             Harmony.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
@@ -59,7 +59,7 @@ class _Draft(NamedTuple):
 
     position: int
     id: str
-    text: RowText
+    conversation: RowConversation
     tools: DeclaredTools | None
     metadata: Mapping[str, object]
 
@@ -77,8 +77,8 @@ def normalise_rows(
     unreadable. The caller bounds the bytes of a block, because all texts of a block are in memory together, and a
     column has at most 2 GiB. Rows on the removal list `removals` are dropped.
     """
-    template = encoder if isinstance(encoder, ChatTemplate) else None
-    drafts, rejects, dropped = _read_drafts(rows, rules, origin, template, removals)
+    chat_template = encoder if isinstance(encoder, ChatTemplate) else None
+    drafts, rejects, dropped = _read_drafts(rows, rules, origin, chat_template, removals)
     drafts, encoded, refused = _encode_drafts(drafts, origin, encoder)
     rejects = sorted([*rejects, *refused], key=lambda reject: reject.row)
     batch = _to_batch(drafts, encoded, origin)
@@ -88,9 +88,9 @@ def normalise_rows(
     counts.update(rejected_key(reject.reason) for reject in rejects)
     counts.update(dropped_key(row.reason) for row in dropped)
     for draft in drafts:
-        counts.update(draft.text.counts)
-        if draft.text.refusal is not None:
-            counts[f"{INVALID_HARMONY}/{draft.text.refusal.reason}"] += 1
+        counts.update(draft.conversation.counts)
+        if draft.conversation.refusal is not None:
+            counts[f"{INVALID_HARMONY}/{draft.conversation.refusal.reason}"] += 1
     counts.update(
         f"{INVALID_HARMONY}/{row.detail.partition(':')[0]}" for row in dropped if row.reason == INVALID_HARMONY
     )
@@ -102,7 +102,7 @@ def _read_drafts(
     rows: Sequence[tuple[int, Row | Fault]],
     rules: RowsRecipe,
     origin: RowOrigin,
-    template: ChatTemplate | None,
+    chat_template: ChatTemplate | None,
     removals: Removals,
 ) -> tuple[list[_Draft], list[Reject], list[Reject]]:
     drafts, rejects, dropped = [], [], []
@@ -111,9 +111,9 @@ def _read_drafts(
             rejects.append(Reject(origin.file, position, row.reason, row.detail))
             continue
         try:
-            draft = _read_draft(position, row, rules, origin, template)
+            draft = _read_draft(position, row, rules, origin, chat_template)
             reason = _drop_reason(draft, rules)
-            if reason is None and removals.matches(RowKeys(draft.id, (draft.text.parsed.utf8.decode(),))):
+            if reason is None and removals.matches(RowKeys(draft.id, (draft.conversation.parsed.utf8.decode(),))):
                 reason = FORGOTTEN, ""
             if reason is None:
                 drafts.append(draft)
@@ -132,29 +132,31 @@ def _read_drafts(
 
 def _drop_reason(draft: _Draft, rules: RowsRecipe) -> tuple[str, str] | None:
     """Return (reason, detail) if the rules drop a row, else None."""
-    if rules.drop_invalid_harmony and draft.text.refusal is not None:
-        return INVALID_HARMONY, str(draft.text.refusal)
-    if rules.drop_empty_completion and not has_completion(draft.text):
+    if rules.drop_invalid_harmony and draft.conversation.refusal is not None:
+        return INVALID_HARMONY, str(draft.conversation.refusal)
+    if rules.drop_empty_completion and not has_completion(draft.conversation):
         return "empty_completion", "the text doesn't end with words of the assistant that count in the loss"
     return None
 
 
-def _read_draft(position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None) -> _Draft:
+def _read_draft(
+    position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, chat_template: ChatTemplate | None
+) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
     # The depth of the tools was checked by `declared_tools`, once for many rows.
     if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
-    text = row_text(row, tools, rules, origin.domain, template)
-    text = text._replace(counts=Counter(text.counts) + counts)
-    metadata = row_metadata(row, text, origin.domain, origin.split, rules)
+    conversation = read_conversation(row, tools, rules, origin.domain, chat_template)
+    conversation = conversation._replace(counts=Counter(conversation.counts) + counts)
+    metadata = row_metadata(row, conversation, origin.domain, origin.split, rules)
     identifier = row_id(row, origin.dataset, origin.split)
     for column in (identifier, *metadata.values()):
         for value in column if isinstance(column, list) else (column,):
             if type(value) is str and not value.isascii():
                 value.encode("utf-8")  # raises UnicodeEncodeError, which becomes a reject
-    return _Draft(position, identifier, text, tools, metadata)
+    return _Draft(position, identifier, conversation, tools, metadata)
 
 
 def _encode_drafts(
@@ -163,10 +165,11 @@ def _encode_drafts(
     """Return the drafts that can be encoded, their tokens, and rejects for the others."""
     remaining, rejects = list(drafts), list[Reject]()
     if isinstance(encoder, ChatTemplate):
-        return remaining, [draft.text.tokens for draft in remaining if draft.text.tokens is not None], rejects
+        conversations = [draft.conversation for draft in remaining]
+        return remaining, [row.tokens for row in conversations if row.tokens is not None], rejects
     while True:
         try:
-            return remaining, encode_harmony([draft.text.parsed for draft in remaining], encoder), rejects
+            return remaining, encode_harmony([draft.conversation.parsed for draft in remaining], encoder), rejects
         except Refusal as refusal:
             if refusal.index is None:
                 raise
@@ -188,7 +191,7 @@ def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin
         "source_file": origin.file,
         "source_revision": origin.revision,
     }
-    columns = {"text": string_column([draft.text.parsed.utf8 for draft in drafts])}
+    columns = {"text": string_column([draft.conversation.parsed.utf8 for draft in drafts])}
     size = len(drafts)
     for name, value in constants.items():
         columns[name] = to_column([None] * size, pa.string()) if value is None else repeat_text(value, size)
@@ -201,16 +204,16 @@ def _to_batch(drafts: Sequence[_Draft], encoded: Sequence[HarmonyTokens], origin
 
 def _column_values(draft: _Draft, tokens: HarmonyTokens) -> dict[str, object]:
     """Return a row's values by column, without `text` and the columns of the origin."""
-    text, tools = draft.text, draft.tools
+    conversation, tools = draft.conversation, draft.tools
     return {
         "id": draft.id,
-        "text_sha1": hashlib.sha1(text.parsed.utf8, usedforsecurity=False).hexdigest(),
-        "loss_mode": text.loss_mode.name,
-        "loss_rule": text.loss_mode.rule,
-        "template": None if text.template is None else str(text.template),
+        "text_sha1": hashlib.sha1(conversation.parsed.utf8, usedforsecurity=False).hexdigest(),
+        "loss_mode": conversation.loss_mode.name,
+        "loss_rule": conversation.loss_mode.rule,
+        "template": None if conversation.template is None else str(conversation.template),
         **draft.metadata,
-        **row_quality(text, tokens, tools),
-        **row_stats(text.parsed, tokens, text.loss_mode),
+        **row_quality(conversation, tokens, tools),
+        **row_stats(conversation.parsed, tokens, conversation.loss_mode),
         "source_row": draft.position,
         "source_tools_id": None if tools is None else tools.tools_id,
         "source_tools_count": 0 if tools is None else len(tools.namespace.tools),

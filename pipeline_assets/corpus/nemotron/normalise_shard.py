@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
+from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles, load_template
 from pipeline_assets.corpus.converted_shards import IDS_FOLDER, REJECTS_FOLDER
 from pipeline_assets.corpus.doc_ids import IdsWriter
 from pipeline_assets.corpus.formats.jsonl_zst import SUFFIX, JsonlZstWriter, write_rows
@@ -58,12 +58,12 @@ def normalise_shard(
     vocabulary: Path | None = None,
     removals: Removals = NO_REMOVALS,
     seed_prompts: Path | None = None,
-    chat_files: ChatFiles | None = None,
+    template_files: ChatTemplateFiles | None = None,
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
     `seed_prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt`
-    are ignored, because `shard` and `seed_prompts` determine them. With `chat_files`, the tokenizer of the chat
+    are ignored, because `shard` and `seed_prompts` determine them. With `template_files`, the tokenizer of the chat
     template encodes all rows. Otherwise, one row in a thousand, chosen by id, is encoded again with tiktoken, and a
     difference raises `OracleMismatchError`.
 
@@ -72,8 +72,8 @@ def normalise_shard(
     `spot_checked` rows, and the counts of `NormalisedRows`.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
-    if chat_files is not None:
-        encoder = load_template(chat_files)
+    if template_files is not None:
+        encoder = load_template(template_files)
     counts: Counter[str] = Counter(rows=0, documents=0)
     rejects: list[Reject] = []
     dropped: list[Reject] = []

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
+from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles, load_template
 from pipeline_assets.corpus.converted_shards import concatenate_lines, read_rejects
 from pipeline_assets.corpus.doc_ids import read_occurrences, write_repeats
 from pipeline_assets.corpus.document_shards import REJECTS_FILE
@@ -73,12 +73,12 @@ def normalise_split(
     settings: RunSettings,
     removals: Removals = NO_REMOVALS,
     seed_sets: Sequence[tuple[str, Sequence[SourceFile]]] = (),
-    chat_files: ChatFiles | None = None,
+    template_files: ChatTemplateFiles | None = None,
     driver: Driver = "gigatoken",
 ) -> BuildResult:
     """Build the normalised rows of a split; `origin.file` is ignored.
 
-    Withheld prompts are restored from `seed_sets`, see `write_seed_prompts`. `chat_files` has the files of the chat
+    Withheld prompts are restored from `seed_sets`, see `write_seed_prompts`. `template_files` has the files of the chat
     template that `rules` name; None if `rules` name a template of Harmony. If gigatoken and tiktoken disagree on a
     sampled row, tiktoken encodes all rows again. Raise InputError for too many rejects, an empty sample or no kept row.
     """
@@ -94,13 +94,13 @@ def normalise_split(
         zstd_level=settings.zstd_level,
         vocabulary=settings.vocabulary,
         seed_prompts=seed_prompts,
-        chat_files=chat_files,
+        template_files=template_files,
     )
     rows = rules.max_rows or sum(file.bytes for file in files) // _ROW_BYTES
     tokenizer = TokenizerFile(rules.tokenizer, settings.vocabulary, driver)
     warm_up: WarmUp = functools.partial(warm_up_tokenizer, tokenizer, rows, controls=CONTROL_TOKENS)
-    if chat_files is not None:
-        warm_up = functools.partial(load_template, chat_files)
+    if template_files is not None:
+        warm_up = functools.partial(load_template, template_files)
     settings = limit_workers(staging, settings, [sum(piece.bytes for piece in shard.pieces) for shard in shards])
     try:
         receipts = _normalise_shards(f"normalise-{driver}", shards, work, staging, settings, warm_up, removals)
@@ -108,7 +108,7 @@ def normalise_split(
         if driver == "tiktoken":
             raise
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        return normalise_split(staging, files, origin, rules, settings, removals, seed_sets, chat_files, "tiktoken")
+        return normalise_split(staging, files, origin, rules, settings, removals, seed_sets, template_files, "tiktoken")
     counts = merge_rare_keys(total_counts(receipts))
     _check_counts(staging, receipts, counts, rules, reject_formatter(files))
     outputs = [
@@ -120,13 +120,13 @@ def normalise_split(
     internal = ("rows", "spot_checked")
     totals = {name: count for name, count in counts.items() if name not in internal and "/" not in name}
     by_name = {kind: nested for kind in NESTED_COUNT_KEYS if (nested := _nested_counts(counts, kind))}
-    rendered_by = str(rules.template) if chat_files is None else chat_files.name
+    rendered_by = str(rules.template) if template_files is None else template_files.name
     decisions = {"template": rendered_by, "analysis": str(rules.analysis), "loss_rule": rules.loss_mode.rule}
     return BuildResult(
         files=outputs,
         counts={"ledger": Ledger.from_counts(counts).to_json(), **totals, **by_name},
         decisions=decisions,
-        provenance={"tokenizer_driver": driver if chat_files is None else "tokenizers"},
+        provenance={"tokenizer_driver": driver if template_files is None else "tokenizers"},
     )
 
 

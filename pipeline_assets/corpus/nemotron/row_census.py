@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from pipeline_assets.corpus.harmony.message import Refusal
-from pipeline_assets.corpus.nemotron.conversation import row_text
+from pipeline_assets.corpus.nemotron.conversation import read_conversation
 from pipeline_assets.corpus.nemotron.row_columns import row_correctness
 from pipeline_assets.corpus.nemotron.row_forms import read_object, standard_row, withheld_prompt
 from pipeline_assets.corpus.nemotron.row_values import Row, RowFault, has_value
@@ -174,7 +174,7 @@ def _standard_row(row: Row) -> Row:
 def _failed_checks(row: Row) -> Sequence[str]:
     """List the checks that a row's text fails; empty if the row would be rejected."""
     with suppress(Refusal, UnicodeEncodeError, RecursionError):
-        return row_text(row, declared_tools(row), _ROWS_RECIPE, "chat_if").failed_checks
+        return read_conversation(row, declared_tools(row), _ROWS_RECIPE, "chat_if").failed_checks
     return ()
 
 

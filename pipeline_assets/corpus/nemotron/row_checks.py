@@ -137,34 +137,34 @@ COVERAGE_COLUMNS = {
 }
 
 
-def texts_parse(shards: Artifact) -> Verdict:
+def texts_parse(normalised_rows: Artifact) -> Verdict:
     """Check that `quality_valid_harmony` is true exactly for texts that are Harmony.
 
     A text of a chat template must parse, and its flag must be null. Invalid texts of the source are counted by reason.
     """
     rows, faults = 0, []
-    for name, batch in _read_batches(shards, ["id", *_PARSED_COLUMNS]):
+    for name, batch in _read_batches(normalised_rows, ["id", *_PARSED_COLUMNS]):
         ids = batch.column("id")
         faults += [f"{name} {ids[row]}: {why}" for row, why in wrongly_flagged_rows(batch)]
         rows += batch.num_rows
     summary = f"{len(faults):,} of {rows:,} texts have a wrong flag: {faults[0]}" if faults else f"{rows:,} texts"
-    invalid: dict[str, int] = shards.manifest.identity.counts.get("invalid_harmony", {})
+    invalid: dict[str, int] = normalised_rows.manifest.identity.counts.get("invalid_harmony", {})
     summary += "".join(f"; {count:,} source rows are not Harmony: {reason}" for reason, count in invalid.items())
     by_reason = {f"invalid_{reason}": count for reason, count in invalid.items()}
     return Verdict(not faults, summary, {"texts": rows, "unparsed": len(faults), **by_reason})
 
 
-def tokens_round_trip(shards: Artifact) -> Verdict:
+def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
     """Check that tokens equal tiktoken's, decode to the text and fit the loss spans.
 
     The sample is the first row of each file, and one row in a thousand, chosen by id.
     """
-    identity = shards.manifest.identity
+    identity = normalised_rows.manifest.identity
     recipe = rows_recipe(identity.recipe, identity.tokenizer)
     loss, encoder = recipe.loss_mode, load_encoder(recipe.tokenizer.sha256)
     rows, checked, faults, seen = 0, 0, [], ""
     columns = ["id", "text", "loss_rule", "quality_valid_harmony", "stats_tokens", "stats_completion_tokens"]
-    for name, batch in _read_batches(shards, columns):
+    for name, batch in _read_batches(normalised_rows, columns):
         ids = batch.column("id").to_pylist()
         sample = [row for row, row_id in enumerate(ids) if is_spot_checked(row_id) or (name != seen and row == 0)]
         seen = name
@@ -174,7 +174,7 @@ def tokens_round_trip(shards: Artifact) -> Verdict:
     return Verdict(not faults, summary, {"rows": rows, "looked_at": checked, "faults": len(faults)})
 
 
-def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
+def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Check that normalised rows have the metadata that the inventory counted.
 
     A value may be in fewer rows than the inventory counted, by at most the number of rows that normalisation dropped or
@@ -186,9 +186,9 @@ def compare_coverage(shards: Artifact, inventories: Sequence[Artifact | None]) -
     if not built:
         return Verdict(True, "nothing to compare", applies=False, is_final=not inventories)
     inventory = read_inventory(*built)
-    if inventory["scan"]["kind"] != "full" or shards.manifest.identity.recipe["rows"]["max_rows"] is not None:
+    if inventory["scan"]["kind"] != "full" or normalised_rows.manifest.identity.recipe["rows"]["max_rows"] is not None:
         return Verdict(True, "not compared: not all rows were read", applies=False)
-    rows, present = _count_non_null(shards)
+    rows, present = _count_non_null(normalised_rows)
     lost = inventory["rows_counted"] - rows
     wrong, numbers = [], {}
     for name, column in COVERAGE_COLUMNS.items():
@@ -229,20 +229,20 @@ def pools_have_rows(pools: Artifact) -> Verdict:
     return Verdict(not empty, "; ".join([*parts, *left_out]))
 
 
-def _read_batches(shards: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _read_batches(normalised_rows: Artifact, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield (file name, row group with these columns) pairs, all rows in order."""
-    for name in data_files(shards):
-        with StoredParquet(shards.path(name)) as file:
+    for name in data_files(normalised_rows):
+        with StoredParquet(normalised_rows.path(name)) as file:
             for group in range(file.num_row_groups):
                 [batch] = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
                 yield name, batch
 
 
-def _count_non_null(shards: Artifact) -> tuple[int, dict[str, int]]:
+def _count_non_null(normalised_rows: Artifact) -> tuple[int, dict[str, int]]:
     """Count rows, and non-null values of `COVERAGE_COLUMNS`, from the footers."""
     rows, present = 0, dict.fromkeys(COVERAGE_COLUMNS.values(), 0)
-    for name in data_files(shards):
-        metadata = read_footer(shards.path(name))
+    for name in data_files(normalised_rows):
+        metadata = read_footer(normalised_rows.path(name))
         rows += metadata.num_rows
         indexes = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
         for group in map(metadata.row_group, range(metadata.num_row_groups)):

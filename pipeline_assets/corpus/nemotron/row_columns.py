@@ -21,7 +21,7 @@ from pipeline_assets.corpus.chat_templates.marked_text import uses_chat_template
 from pipeline_assets.corpus.harmony.encode import HarmonyTokens, LossMode, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import JsonValue, Role
 from pipeline_assets.corpus.harmony.parse import ParsedText
-from pipeline_assets.corpus.nemotron.conversation import RowText
+from pipeline_assets.corpus.nemotron.conversation import RowConversation
 from pipeline_assets.corpus.nemotron.dataset_section import Domain
 from pipeline_assets.corpus.nemotron.proofs import proof_task
 from pipeline_assets.corpus.nemotron.row_forms import read_object
@@ -163,7 +163,9 @@ _STORED_COLUMNS = frozenset(
 )
 
 
-def row_metadata(row: Row, text: RowText, domain: Domain, split: str, rules: RowsRecipe) -> dict[str, object]:
+def row_metadata(
+    row: Row, conversation: RowConversation, domain: Domain, split: str, rules: RowsRecipe
+) -> dict[str, object]:
     """Return the columns `meta_…` of a row; a missing value is null.
 
     A source value of an unexpected type is stored as canonical JSON. `meta_eval_json` is the source column `metadata`
@@ -176,7 +178,7 @@ def row_metadata(row: Row, text: RowText, domain: Domain, split: str, rules: Row
         **{f"meta_{column}": to_text(row.get(column)) for column in copied},
         "meta_difficulty_bin": difficulty_bin(row, split),
         "meta_domain": domain,
-        "meta_tags": _collect_tags(row, text),
+        "meta_tags": _collect_tags(row, conversation),
         "meta_eval_json": None if not has_value(row.get("metadata")) else canonical_text(row.get("metadata")),
         "meta_used_in": _to_texts(row.get("used_in")) or None,
         "meta_task": proof_task(row) if domain == "proof" else None,
@@ -199,19 +201,19 @@ def row_correctness(row: Row) -> dict[str, object]:
     return read_correctness(read_object(row.get("metadata")))
 
 
-def _collect_tags(row: Row, text: RowText) -> list[str]:
+def _collect_tags(row: Row, conversation: RowConversation) -> list[str]:
     """Return the tags of a row, sorted: own tags, sources, features and failed checks."""
-    conversation = text.messages
+    messages = conversation.messages
     sources = (row.get(column) for column in ("data_source", "source"))
     features = {
         "changed_answer_to_majority": row.get("changed_answer_to_majority") is True,
         "tools": has_tools(row),
-        "tool_calls": any([message.is_call for message in conversation if message.recipient is not None]),
-        "reasoning": "analysis" in [message.channel for message in conversation],
-        "multi_turn": [message.role for message in conversation].count(Role.USER) > 1,
+        "tool_calls": any([message.is_call for message in messages if message.recipient is not None]),
+        "reasoning": "analysis" in [message.channel for message in messages],
+        "multi_turn": [message.role for message in messages].count(Role.USER) > 1,
     }
     tags = {*_to_texts(row.get("tags")), *(tag for tag, is_present in features.items() if is_present)}
-    tags.update(f"check:{name}" for name in text.failed_checks)
+    tags.update(f"check:{name}" for name in conversation.failed_checks)
     return sorted(tags | {f"source:{source}" for source in sources if isinstance(source, str) and source})
 
 
@@ -278,36 +280,41 @@ def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss_mode: LossMode) -
     }
 
 
-def has_completion(text: RowText) -> bool:
+def has_completion(conversation: RowConversation) -> bool:
     """Check whether the last message is non-blank and counts in the loss.
 
     If the row has its own mask, check instead whether any message that counts is non-blank.
     """
-    conversation = text.parsed.conversation
-    counting, last = loss_message_indexes(text.parsed, text.loss_mode), len(conversation) - 1
-    if text.has_own_mask:
-        return any(conversation[number].content.strip() for number in counting)
-    return counting[-1:] == [last] and bool(conversation[last].content.strip())
+    messages = conversation.parsed.conversation
+    counting, last = loss_message_indexes(conversation.parsed, conversation.loss_mode), len(messages) - 1
+    if conversation.has_own_mask:
+        return any(messages[number].content.strip() for number in counting)
+    return counting[-1:] == [last] and bool(messages[last].content.strip())
 
 
-def row_quality(text: RowText, encoded: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
+def row_quality(
+    conversation: RowConversation, encoded: HarmonyTokens, tools: DeclaredTools | None
+) -> dict[str, object]:
     """Return the columns `quality_…` of a text, before the search for duplicates."""
-    is_valid, calls = bool(text.parsed.messages), text.parsed.calls
+    is_valid, calls = bool(conversation.parsed.messages), conversation.parsed.calls
+    is_chat_template = uses_chat_template(conversation.template)
     # A row that came as Harmony text may declare its tools only in the text.
-    knows_tools = is_valid and not (text.is_from_text_column and calls and tools is None)
+    knows_tools = is_valid and not (conversation.is_from_text_column and calls and tools is None)
     return {
-        "quality_valid_harmony": None if uses_chat_template(text.template) else is_valid,
-        "quality_completion_nonempty": has_completion(text),
+        "quality_valid_harmony": None if is_chat_template else is_valid,
+        "quality_completion_nonempty": has_completion(conversation),
         "quality_valid_tool_schema": calls_fit_tools(calls, tools) if knows_tools else None,
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,
         "quality_similarity": None,
         "quality_length": length_bin(len(encoded.ids)),
         "quality_repetition": repeated_fraction(encoded.ids),
-        "quality_empty_messages": sum([not message.content.strip() for message in text.parsed.conversation[:-1]]),
-        "quality_known_channels": None if uses_chat_template(text.template) else has_known_channels(text.parsed),
-        "quality_control_characters": count_control_characters(text.parsed),
-        "quality_stalled_calls": text.stalled_calls,
+        "quality_empty_messages": sum(
+            [not message.content.strip() for message in conversation.parsed.conversation[:-1]]
+        ),
+        "quality_known_channels": None if is_chat_template else has_known_channels(conversation.parsed),
+        "quality_control_characters": count_control_characters(conversation.parsed),
+        "quality_stalled_calls": conversation.stalled_calls,
     }
 
 

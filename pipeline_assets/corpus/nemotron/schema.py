@@ -91,6 +91,6 @@ def select_columns(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
-def data_files(shards: Artifact) -> list[str]:
+def data_files(rows: Artifact) -> list[str]:
     """List the paths of a split's Parquet files of rows, in order."""
-    return [file.path for file in shards.manifest.identity.files if file.path.startswith(f"{DATA_FOLDER}/")]
+    return [file.path for file in rows.manifest.identity.files if file.path.startswith(f"{DATA_FOLDER}/")]

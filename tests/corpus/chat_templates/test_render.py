@@ -14,7 +14,7 @@ from nemotron_rows import ORIGIN
 from real_samples import sample, some
 
 from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_loss_rule, parse_row
-from pipeline_assets.corpus.chat_templates.template import ChatFiles, ChatTemplate, load_template
+from pipeline_assets.corpus.chat_templates.template import ChatTemplate, ChatTemplateFiles, load_template
 from pipeline_assets.corpus.harmony.encode import AssistantAll, loss_message_indexes
 from pipeline_assets.corpus.harmony.message import Refusal, Role
 from pipeline_assets.corpus.nemotron.normalise_rows import normalise_rows
@@ -170,7 +170,7 @@ def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path
     )
     (folder / "chat_template.jinja").write_text(source)
 
-    text = rendered(parallel("y", "x"), load_template(ChatFiles(folder, "own", DAY))).parsed.text
+    text = rendered(parallel("y", "x"), load_template(ChatTemplateFiles(folder, "own", DAY))).parsed.text
 
     lines = ['call_0 {"word": "x"}', 'call_1 {"word": "y"}', "", "call_1 found y", "call_0 found x", "Done.", ""]
     assert [line.strip() for line in text.split("\n")][1:] == lines
@@ -239,7 +239,7 @@ REFUSED = {
 def test_a_row_without_a_proof_is_refused_by_name(source: str, tmp_path: Path) -> None:
     folder = save_chat_model(tmp_path / "m", "chatml")
     (folder / "chat_template.jinja").write_text(source)
-    template = load_template(ChatFiles(folder, f"test/{len(source)}", DAY))
+    template = load_template(ChatTemplateFiles(folder, f"test/{len(source)}", DAY))
 
     with pytest.raises(Refusal) as refused:
         rendered(chat({"role": "user", "content": "ask"}, {"role": "assistant", "content": "ant"}), template)
@@ -275,7 +275,7 @@ def test_variables_of_a_recipe_reach_the_template(tmp_path: Path) -> None:
     variables = json.dumps({"mood": "calm", "limit": 3, "is_long": True})
 
     text = rendered(
-        chat(ASK, {"role": "assistant", "content": "4"}), load_template(ChatFiles(folder, "v", DAY, variables))
+        chat(ASK, {"role": "assistant", "content": "4"}), load_template(ChatTemplateFiles(folder, "v", DAY, variables))
     )
 
     assert text.parsed.text == "calm4True<|im_start|>2 + 2?<|im_start|>4"
@@ -288,13 +288,15 @@ def test_special_tokens_are_read_where_transformers_reads_them(tmp_path: Path) -
     (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "<|im_end|>"}}')
     row = chat(ASK, {"role": "assistant", "content": "4"})
 
-    template = load_template(ChatFiles(folder, "legacy", DAY))
+    template = load_template(ChatTemplateFiles(folder, "legacy", DAY))
     text = rendered(row, template).parsed.text
     assert text == oracle(folder, row, template)[0] == "<|im_end|><unknown><|im_start|>2 + 2?<|im_start|>4"
 
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"added_tokens_decoder": {}}))
-    assert rendered(row, load_template(ChatFiles(folder, "new", DAY))).parsed.text.startswith("<|im_start|><unknown>")
+    assert rendered(row, load_template(ChatTemplateFiles(folder, "new", DAY))).parsed.text.startswith(
+        "<|im_start|><unknown>"
+    )
 
 
 VARIABLES = {
@@ -320,7 +322,7 @@ def test_templates_are_read_where_transformers_reads_them(tmp_path: Path) -> Non
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template=listed)
 
     def sources(name: str) -> dict[str, str]:
-        return dict(load_template(ChatFiles(folder, name, DAY)).sources)
+        return dict(load_template(ChatTemplateFiles(folder, name, DAY)).sources)
 
     assert sources("listed") == {"default": "a", "tool_use": "b"}
     (folder / "additional_chat_templates").mkdir()
@@ -356,7 +358,7 @@ def test_a_template_above_the_limit_stops_the_run_in_one_line(tmp_path: Path) ->
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="x" * ((1 << 20) + 1))
 
     with pytest.raises(InputError, match="the chat template is invalid: the template is longer than 1,048,576 char"):
-        load_template(ChatFiles(folder, "test/long", None))
+        load_template(ChatTemplateFiles(folder, "test/long", None))
 
 
 @pytest.mark.parametrize("source", ERRORS)
@@ -364,7 +366,7 @@ def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template=source)
 
     with pytest.raises(InputError) as refused:
-        load_template(ChatFiles(folder, f"test/{source}", None))
+        load_template(ChatTemplateFiles(folder, f"test/{source}", None))
 
     assert ERRORS[source] in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -377,7 +379,7 @@ def test_a_file_of_the_wrong_form_is_named_in_one_line(case: str, tmp_path: Path
     (folder / name).write_bytes(content)
 
     with pytest.raises(InputError) as refused:
-        load_template(ChatFiles(folder, f"test/{case}", None))
+        load_template(ChatTemplateFiles(folder, f"test/{case}", None))
 
     assert message in str(refused.value)
     assert str(folder) in str(refused.value)
@@ -387,7 +389,7 @@ def test_the_error_of_a_template_that_only_a_digest_names_has_its_folder(tmp_pat
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="{{ strftime_now('%Y') }}")
 
     with pytest.raises(InputError) as refused:
-        load_template(ChatFiles(folder, "sha256:0123456789abcdef", None))
+        load_template(ChatTemplateFiles(folder, "sha256:0123456789abcdef", None))
 
     assert str(refused.value).startswith(f"{folder}: the chat template writes the current date; ")
 
@@ -416,7 +418,10 @@ def _tokenizer(folder: Path) -> Any:
 
 def check(name: str, seeds: range, folder: Path) -> Counter[str]:
     """Compare rows of seeds with transformers, and their masks with their messages; count rows."""
-    template, counts = load_template(ChatFiles(save_chat_model(folder, name), f"test/{name}", DAY)), Counter[str]()
+    template, counts = (
+        load_template(ChatTemplateFiles(save_chat_model(folder, name), f"test/{name}", DAY)),
+        Counter[str](),
+    )
     for seed in seeds:
         row = made_row(seed)
         text = rendered(json.loads(json.dumps(row)), template)
@@ -484,7 +489,7 @@ def test_masks_of_a_thousand_conversations_are_proved(name: str, tmp_path: Path)
 @pytest.mark.real
 @pytest.mark.parametrize("name", FAMILIES)
 def test_masks_of_all_real_rows_are_proved(name: str, tmp_path: Path) -> None:
-    template = load_template(ChatFiles(save_chat_model(tmp_path / name, name), f"test/{name}", DAY))
+    template = load_template(ChatTemplateFiles(save_chat_model(tmp_path / name, name), f"test/{name}", DAY))
     rows = 0
     for file in some(sorted(sample("nemotron/rows").rglob("*.jsonl"))):
         for line in file.read_text().splitlines():

@@ -13,7 +13,7 @@ from chat_models import save_chat_model
 from nemotron_rows import encoder
 from subset_pools import HARD, Row, bare, ids_in, rows_in, scored, subsets_of, talk
 
-from pipeline_assets.corpus.chat_templates.template import ChatFiles, load_template
+from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles, load_template
 from pipeline_assets.corpus.harmony.encode import LOSS_MODES, AssistantAll, AssistantLast
 from pipeline_assets.corpus.scoring.subset_tokens import ROWS_SCHEMA
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyEncoder
@@ -144,7 +144,7 @@ def test_of_rows_that_are_encoded_together_the_one_that_cannot_be_is_named(tmp_p
 
 
 def test_the_row_of_a_chat_template_whose_body_ends_within_a_token_is_named(tmp_path: Path) -> None:
-    files = ChatFiles(save_chat_model(tmp_path / "model", "chatml"), "test/chatml", "2026-01-31")
+    files = ChatTemplateFiles(save_chat_model(tmp_path / "model", "chatml"), "test/chatml", "2026-01-31")
     template = load_template(files)
     text = "<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\nfour<|im_end|>\n"
     body = text.index("four")
