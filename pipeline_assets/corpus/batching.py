@@ -38,10 +38,10 @@ class RankLoader(Generic[B]):
     An iteration yields one epoch. After `break` or `load_state_dict`, it yields the rest of the current epoch.
 
     Args:
-        plan: Function from an epoch's number to the row numbers of each batch of this rank.
+        plan_epoch: Function from an epoch's number to the row numbers of each batch of this rank.
         plan_inputs: JSON object of everything that plans depend on, except the rank. NumPy's integers become int.
-        collate: Function that combines the rows of a batch; with workers, in a worker process.
-        finish: Function that builds a batch from combined rows and their row numbers, in this process.
+        collate: Function that combines the rows of a batch; it runs in a worker process if there are workers.
+        build_batch: Function that builds a batch from combined rows and their row numbers, in this process.
         workers: Number of processes that read ahead; 0 reads in this process.
         epoch, step: Epoch of the first iteration, and number of its batches to skip.
     """
@@ -62,7 +62,7 @@ class RankLoader(Generic[B]):
         self._finish, self._workers, self._epoch, self._step = build_batch, workers, int(epoch), int(step)
 
     def batches(self) -> Batches:
-        """Return each batch's row numbers in the current epoch; the last may be empty."""
+        """Return the row numbers of each batch of the epoch; the last batch may be empty."""
         return self._plan(self._epoch)
 
     def _remaining_batches(self) -> Batches:
@@ -94,7 +94,7 @@ class RankLoader(Generic[B]):
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a saved position; ValueError if its plan or its step does not match."""
+        """Resume at a saved position; ValueError if it belongs to another plan or epoch."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")

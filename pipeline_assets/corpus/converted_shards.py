@@ -76,7 +76,7 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt after the `with` block; files: documents, ids, rejects."""
+        """Return the receipt, after the `with` block; files: documents, ids, rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})
@@ -93,7 +93,7 @@ def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Documents and counts of a `ShardWriter`; ids may repeat, see `write_repeats`."""
+    """Shard of a `ShardWriter` that has repeated ids; `write_repeats` wrote `repeats`."""
 
     name: str
     documents: OutputFile
@@ -110,8 +110,8 @@ def finalize_shards(
 ) -> list[Receipt]:
     """Write converted shards to `shards/NAME.jsonl.zst`, with unique doc_ids.
 
-    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` maps
-    the name of each shard to its receipt of `ShardWriter`, in manifest order. The new receipts have the same order.
+    Only shards with a repeated doc_id are rewritten; the others get a hard link. `converted` maps shard names to the
+    receipts of `ShardWriter`, in manifest order. The new receipts have the same order.
     """
     repeats = write_repeats([staging.path(receipt.files[1].path) for receipt in converted.values()], staging)
     shards = [
@@ -155,11 +155,11 @@ def _reject_files(receipts: Iterable[Receipt]) -> Iterator[OutputFile]:
 def finalize_shard(
     shard: ConvertedShard, window: Window, folder: StagingView, derive_id: DeriveId, zstd_level: int
 ) -> Receipt:
-    """Rewrite a shard that has repeated ids as `shards/NAME.jsonl.zst`.
+    """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
 
-    A row that repeats the id of an earlier row is rejected if the id is from the source. An id that was derived from
-    the text gets the suffix `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The
-    receipt has the counts of the conversion, with the new rejects moved from `documents` to `rejected/REASON`.
+    A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
+    `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The receipt has the counts of the
+    conversion, with the new rejects moved from `documents` to `rejected/REASON`.
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0
@@ -186,7 +186,7 @@ def finalize_shard(
 def _finalize_line(
     line: bytes, row: int, occurrence: int, shard: ConvertedShard, window: Window, derive_id: DeriveId
 ) -> bytes | Reject:
-    """Return the line to write, or a reject; `occurrence` comes from `read_occurrences`."""
+    """Return the line to write, or a reject; `occurrence` is from `read_occurrences`."""
     if row in window.poison_rows:
         return Reject(shard.documents.path, row, KILLED_WORKER)
     if not occurrence:

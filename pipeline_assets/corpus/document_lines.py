@@ -26,10 +26,10 @@ class LineBlock(NamedTuple):
 
 
 def read_lines(shard: DocumentShard, window: Window, block_bytes: int = 1 << 20) -> Iterator[LineBlock]:
-    """Yield the lines in the window, in blocks of at least `block_bytes`.
+    """Yield the lines in a window, block by block; a block may have none.
 
-    `block_bytes` counts uncompressed bytes; the last block may be smaller. If the file does not have `shard.rows`
-    lines, InputError is raised after the last block.
+    A block of the shard has at least `block_bytes` uncompressed bytes, except the last one. If the file does not have
+    `shard.rows` lines, InputError is raised after the last block.
     """
     for first, _, data in numbered_blocks(shard, block_bytes):
         lines = data.removesuffix(b"\n").split(b"\n")

@@ -77,7 +77,7 @@ def decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.js
         raise InputError(f"row {row} is not a Document ({error})", shard.file, _FIX) from None
 
 
-def poison_row_error(row: int, task: str, file: Path) -> InputError:
-    """Return the error for a poison row; `task` is a participle, such as `counting`."""
-    what = f"row {row} kills the worker while {task} it"
+def poison_row_error(row: int, activity: str, file: Path) -> InputError:
+    """Return the error for a row that kills a worker; `activity` is such as `counting`."""
+    what = f"row {row} kills the worker while {activity} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")

@@ -46,7 +46,7 @@ class Example:
 
 
 def draw_by_reason(rows: Iterable[tuple[str, str, int, T]], max_items: int) -> dict[str, list[T]]:
-    """Draw up to `max_items` items for each reason, from tuples (reason, file, row, item)."""
+    """Draw up to `max_items` items per reason, from tuples (reason, file, row, item)."""
     drawn: dict[str, list[tuple[tuple[bytes, int, bytes], T]]] = {}
     for reason, file, row, item in rows:
         order = _seeded_hash(file), row // _STRIPE_ROWS, _seeded_hash(f"{file}\0{row}")
@@ -63,9 +63,9 @@ def _seeded_hash(text: str) -> bytes:
 
 
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
-    """Draw up to three examples per reason of the rows that an artifact lost.
+    """Draw up to three of an artifact's dropped and rejected rows for each reason.
 
-    `artifact` is the corpus `normalized` of a source, or the filtered corpus derived from it.
+    `artifact` is `normalized`, the normalized corpus of a source, or the filtered corpus derived from it.
     """
     drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
@@ -87,8 +87,8 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
 def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
     """Draw up to five near duplicates, and compare their passages with kept documents.
 
-    `sources` maps sources to their corpora before deduplication. Duplicates of documents in signature stores are
-    omitted, because the stores have no text.
+    `sources` maps sources to their corpora before deduplication. Duplicates of documents of earlier corpora are
+    omitted, because signature stores, which represent these corpora, have no text.
     """
     near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)
     rows = (("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near)

@@ -49,9 +49,9 @@ def ids_in_range(split: Artifact) -> Verdict:
 def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
-    A split ends before the first document that would exceed the split's budget. If more than 1 % is missing, the check
-    fails. The failure is only a warning if the corpus has enough tokens, and no more tokens are missing than the
-    longest document in the split has: then the budget is small for such documents.
+    A split ends before the first document that would exceed the split's budget. A failure is only a warning if the
+    corpus has enough tokens and the split's longest document has at least as many tokens as are missing. Then the
+    budget is small for such documents.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]

@@ -19,7 +19,7 @@ class HistogramBar(NamedTuple):
 def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[HistogramBar]:
     """Return a bar for each power of two from the shortest to the longest length.
 
-    Bin k counts the lengths from 2**k to 2**(k + 1) - 1. `lengths` lists the counts by k, or maps str(2**k) to them.
+    `lengths` has the number of lengths from 2**k to 2**(k + 1) - 1: a sequence at index k, a mapping at key str(2**k).
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}
@@ -38,10 +38,10 @@ def _format_power(power: int) -> str:
 
 
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar]:
-    """Return a bar for each bin, up to the bin that completes 99 % of the rows.
+    """Return bars from the first bin with rows to the one that completes 99 % of them.
 
-    The first bar is the first bin that is not empty; the last bar also counts all higher bins. `bins` counts the rows
-    between each edge and the next, and may be shorter than `edges`.
+    The last bar also counts all higher bins. `bins` has the number of rows between each edge and the next; `edges` may
+    be longer.
     """
     reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

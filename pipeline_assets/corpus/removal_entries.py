@@ -19,7 +19,7 @@ LIST_FILE = f"{REMOVALS_FOLDER}/list.json"  # in a data root
 
 
 class RemovalEntry(msgspec.Struct, frozen=True):
-    """Entry of the list: date, reason in the user's words, selector, and hex hash.
+    """Entry of the removal list: date, the user's reason, selector, and hex hash.
 
     `key` is a hash of the secret, by which a wrong secret is recognized; it is empty in entries of earlier versions.
     """

@@ -15,7 +15,7 @@ _SECRET_FORMAT: MetadataFile[str] = MetadataFile("key of the removal list", 1024
 
 
 def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
-    """Return a list's secret, and the hash of the secret, which entries store as `key`.
+    """Return a list's secret, and its hash, which new entries store as their `key`.
 
     `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not
     belong to these entries.

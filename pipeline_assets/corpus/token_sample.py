@@ -2,7 +2,7 @@
 
 Documents are sampled by the hash of their doc_id, so neither workers nor the order of shards matter; a small source is
 sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length,
-because a few of them can have most of the tokens. A document of probability p has the weight w = f / p.
+because a few of them can have most of the tokens. A document that is sampled with probability p has the weight f / p.
 """
 
 import hashlib
@@ -46,12 +46,11 @@ class Sampling(NamedTuple):
 
 
 class SampleSums(NamedTuple):
-    """Sums over sampled documents.
+    """Sums over sampled documents, which can be added field by field.
 
-    The sums of two groups of documents, added field by field, are the sums of both groups together. A document of
-    weight w counts once in `documents` and `utf8_bytes`, w times in `weights` and the weighted fields, and w * (w - f)
-    times in the last three fields, which estimate the variance; f is the sampling rate. `byte_token_products` sums
-    bytes * tokens.
+    `documents` and `utf8_bytes` count a document once; `weights` and the weighted fields count it w times, w being its
+    weight. The last three fields estimate the variance: they sum bytes², bytes * tokens and tokens², each multiplied
+    by w * (w - f), f being the sampling rate.
     """
 
     documents: int = 0

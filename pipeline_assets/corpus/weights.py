@@ -40,8 +40,8 @@ def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
     values = {source: Fraction(weight) for source, weight in weights.items()}
     total = sum(values.values(), Fraction())
     if total != 1 and all(value < 1 for value in values.values()):
-        raise ValueError(f"weights must sum to 1, got {_to_text(total)} (ratios, such as 7 and 3, are allowed)")
-    return weights if total == 1 else {source: _to_text(value / total) for source, value in values.items()}
+        raise ValueError(f"weights must sum to 1, got {_format_weight(total)} (ratios, such as 7 and 3, are allowed)")
+    return weights if total == 1 else {source: _format_weight(value / total) for source, value in values.items()}
 
 
 Weights = Annotated[Mapping[str, DecimalText], pydantic.AfterValidator(to_shares)]
@@ -51,7 +51,7 @@ def _is_positive(weight: str) -> bool:
     return _WEIGHT.fullmatch(weight) is not None and Fraction(weight) > 0
 
 
-def _to_text(value: Fraction) -> str:
+def _format_weight(value: Fraction) -> str:
     """Format a value as a decimal, or as a fraction if no decimal is exact."""
     digits = len(str(value.numerator)) + value.denominator.bit_length()  # enough for an exact quotient
     with decimal.localcontext(prec=digits):
@@ -87,7 +87,7 @@ def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
     except ValueError:
         return None
     total = sum(map(Fraction, texts), Fraction()) if all(map(_is_positive, texts)) else Fraction(1)
-    return _to_text(1 - total) if total < 1 else None
+    return _format_weight(1 - total) if total < 1 else None
 
 
 def check_recipe_weights(

@@ -142,7 +142,7 @@ def _sample(job: Job) -> BuildResult:
             hub = run.require_hub("pairs")
 
             def fetch_file(file: HubFile) -> Path:
-                return hub.fetch(dataset, revision, file).local
+                return hub.fetch(dataset, revision, file).path
 
             files = [TranslationFile(file.path, functools.partial(fetch_file, file)) for file in pinned]
             matched = [fnmatch.filter([file.name for file in files], pattern) for pattern in patterns]

@@ -261,7 +261,7 @@ def _shard(job: Job) -> BuildResult:
     name, root = job.recipe["source"], job.run.root
     corpus, *trained = job.target.upstream
     if trained:
-        tokenizer = trained_tokenizer.trained_file(open_artifact(root / trained[0].folder))
+        tokenizer = trained_tokenizer.trained_tokenizer_file(open_artifact(root / trained[0].folder))
         assert tokenizer.file is not None
         path = tokenizer.file.relative_to(root) if tokenizer.file.is_relative_to(root) else tokenizer.file
     else:

@@ -240,7 +240,7 @@ def test_a_body_that_drips_is_cut_off_and_asked_for_again(hub: FaultyHub, tmp_pa
 
     span = files.fetch(DATASET, commit, file, 0, 1000)
 
-    assert span.local.read_bytes() == (hub.folder / "datasets" / DATASET / FILE).read_bytes()[:1000]
+    assert span.path.read_bytes() == (hub.folder / "datasets" / DATASET / FILE).read_bytes()[:1000]
     assert files.traffic.bytes - before == 1000  # what came is not asked for again
 
 

@@ -114,14 +114,14 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
     is_whole = _covers(tiles, 0, entry["bytes"])
     if is_whole and tiles:
         algorithm, _, expected = entry["digest"].partition(":")
-        paths, source = tuple(span.local for span in tiles), "the hub lists"
+        paths, source = tuple(span.path for span in tiles), "the hub lists"
         kind = cast(Algorithm, algorithm)
         check.tasks.append(HashTask(entry["digest"], entry["name"], paths, entry["bytes"], kind, expected, source))
     for span in spans:
         if not is_whole or span not in tiles:  # not covered by the hash of the whole file
-            name, sha256 = f"{entry['name']} bytes {span.start}-{span.stop}", span.local.suffix[1:]
+            name, sha256 = f"{entry['name']} bytes {span.start}-{span.stop}", span.path.suffix[1:]
             size = span.stop - span.start
-            check.tasks.append(HashTask(entry["digest"], name, (span.local,), size, "sha256", sha256, "fetched with"))
+            check.tasks.append(HashTask(entry["digest"], name, (span.path,), size, "sha256", sha256, "fetched with"))
     if was_read:
         groups = entry.get("row_groups")
         has_groups = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)

@@ -134,7 +134,7 @@ def _pin_hub_model(target: Target, run: Run) -> BuildResult:
     listed = {file.path: file for file in hub.list_files(name, revision)}
 
     def read(path: str) -> bytes:
-        return hub.fetch(name, revision, listed[path]).local.read_bytes()
+        return hub.fetch(name, revision, listed[path]).path.read_bytes()
 
     if target.stage == TEMPLATE_STAGE:
         chosen = choose_template_files(listed, f"{name}@{revision}")
@@ -238,7 +238,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder, _name_model_in_errors(Path(folder), f"{name}@{revision}"):
         for file in files:
             if file.path == TOKENIZER_FILE:
-                Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).local.absolute())
+                Path(folder, TOKENIZER_FILE).symlink_to(hub.fetch(name, revision, file).path.absolute())
         yield Path(folder)
 
 

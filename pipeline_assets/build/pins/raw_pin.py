@@ -72,7 +72,7 @@ def fetch_pinned(
     files = []
 
     def fetch(file: HubFile) -> source_folder.SourceFile:
-        return source_folder.SourceFile(hub.fetch(dataset, commit, file).local, file.path, file.size)
+        return source_folder.SourceFile(hub.fetch(dataset, commit, file).path, file.path, file.size)
 
     for file in hub_files.map_in_order(fetch, listed, threads):
         files.append(file)

@@ -204,7 +204,7 @@ class SampledSplit:
                     sparse.truncate(file.size)
                     sparse.write(head)
                 return SourceFile(path, file.path, file.size)
-        return SourceFile(self.hub.fetch(self.dataset, self.revision, file).local, file.path, file.size)
+        return SourceFile(self.hub.fetch(self.dataset, self.revision, file).path, file.path, file.size)
 
     def _copy_rows(self, piece: ByteRange, limit: int, file: HubFile) -> int:
         """Copy up to `limit` rows of a piece into its sparse file; return their number."""
@@ -228,4 +228,4 @@ class SampledSplit:
         """Fetch and yield blocks of a file from byte `start`, a multiple of BLOCK_BYTES."""
         for offset in range(start, file.size, BLOCK_BYTES):
             stop = min(offset + BLOCK_BYTES, file.size)
-            yield self.hub.fetch(self.dataset, self.revision, file, offset, stop).local.read_bytes()
+            yield self.hub.fetch(self.dataset, self.revision, file, offset, stop).path.read_bytes()

@@ -44,10 +44,10 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     if file is None:
         raise InputError("file not found in the commit", row, "check the address")
     if row.is_numbered and detect_format(name) == "lines":
-        return _read_numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+        return _read_numbered_line(SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size), row.row)
     if PurePosixPath(name).suffix in _PLAIN_SUFFIXES:
         return _fetch_line(row.dataset, row.commit, file, row.row, hub)
-    return _find_record(SourceFile(hub.fetch(row.dataset, row.commit, file).local, name, file.size), row.row)
+    return _find_record(SourceFile(hub.fetch(row.dataset, row.commit, file).path, name, file.size), row.row)
 
 
 def _find_record(file: SourceFile, row: int) -> bytes:
@@ -83,7 +83,7 @@ def _fetch_line(dataset: str, commit: str, file: HubFile, place: int, hub: HubFi
     # neighbouring lines share cached blocks.
     for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
         span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
-        block = span.local.read_bytes()[max(place - start, 0) :]  # without the bytes before `place`
+        block = span.path.read_bytes()[max(place - start, 0) :]  # without the bytes before `place`
         head, newline, _ = block.partition(b"\n")
         line += head
         if newline:

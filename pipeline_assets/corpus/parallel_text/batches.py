@@ -33,8 +33,8 @@ class Order:
             Then all steps are shuffled, except a remainder at the end. 0 does not sort.
 
     Raises:
-        ValueError: `batch` is a bool or below 1, `ranks` is below 1, `bucket_steps` is below 0, or `drop_last` is not a
-            bool.
+        ValueError: A number is not an integer, `batch` or `ranks` is below 1, `bucket_steps` is below 0, or `drop_last`
+            is not a bool.
     """
 
     batch: int | None = 16

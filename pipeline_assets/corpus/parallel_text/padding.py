@@ -35,7 +35,7 @@ def pad_sequences(sequences: Sequence[NDArray[Any]], seq_len: int, pad_id: int) 
 
 
 def mask_source(batch: PaddedBatch, eos_id: int) -> NDArray[np.int64]:
-    """Return targets (batch, seq_len), with `IGNORED_TARGET` for source ids and their </s>."""
+    """Return targets (batch, seq_len) that ignore the source side, including its </s>."""
     return np.where(np.cumsum(batch.tokens == eos_id, axis=1) > 0, batch.targets, IGNORED_TARGET)
 
 

@@ -165,7 +165,7 @@ class SampleSource(msgspec.Struct, frozen=True, kw_only=True):
 class SampleMeta(SampleSource, frozen=True, kw_only=True):
     """Content of MANIFEST.meta.json.
 
-    The fields from `src` to `filters_sha256` are those of `SampleRecipe`.
+    The fields from `src` to `filters_sha256` have the values of the recipe.
 
     Attributes:
         files: Names of the files that were read, in order; None in a sample of an earlier version of this program.

@@ -186,7 +186,7 @@ def _read_repo_manifest(repo: HubRepo, remote_files: Mapping[str, HubFile], comm
     """Return a repo's manifest; None if it is missing or not a valid manifest."""
     if MANIFEST_FILE not in remote_files:
         return None
-    local = repo.hub.fetch(repo.name, commit, remote_files[MANIFEST_FILE]).local
+    local = repo.hub.fetch(repo.name, commit, remote_files[MANIFEST_FILE]).path
     with suppress(InputError):  # a file that another program wrote
         return Manifest.from_bytes(local.read_bytes(), local)
     return None

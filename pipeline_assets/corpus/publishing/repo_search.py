@@ -100,7 +100,7 @@ class RepoSearch:
         If reading fails after the first match, the matches are returned. `rows_file` is the row index of a token file,
         and None for other files.
         """
-        paths = [repo.hub.fetch(repo.name, commit, part).local for part in (file, rows_file) if part is not None]
+        paths = [repo.hub.fetch(repo.name, commit, part).path for part in (file, rows_file) if part is not None]
         values = read_row_keys(paths[0]) if rows_file is None else self._decode_rows(*paths)
         found = set[str]()
         try:

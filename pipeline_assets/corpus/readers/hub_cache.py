@@ -27,15 +27,15 @@ class Span:
 
     start: int
     stop: int
-    local: Path
+    path: Path
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Delete a whole file's spans and raise RetryableError if their hash is wrong."""
+    """Raise RetryableError, and delete the spans, if a whole file has a wrong hash."""
     kind, _, expected = file.digest.partition(":")
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for span in spans:
-        with open(span.local, "rb", buffering=0) as data:
+        with open(span.path, "rb", buffering=0) as data:
             for block in read_blocks(data):
                 digest.update(block)
     if digest.hexdigest() != expected:
@@ -47,10 +47,10 @@ def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
 def delete_spans(spans: Iterable[Span]) -> None:
     """Delete cached spans, so that the next attempt fetches them again."""
     for span in spans:
-        span.local.unlink(missing_ok=True)
+        span.path.unlink(missing_ok=True)
 
 
-def find_cached_span(folder: Path, start: int, stop: int) -> Path | None:
+def find_span_file(folder: Path, start: int, stop: int) -> Path | None:
     """Return the cached file of bytes [start, stop), or None; delete damaged files."""
     for path in folder.glob(f"{start}-{stop}.*"):
         if path.suffix == _PARTIAL_SUFFIX:

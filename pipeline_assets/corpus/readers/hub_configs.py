@@ -55,7 +55,7 @@ def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
 def read_card(hub: HubFiles, dataset: str, commit: str) -> str:
     """Read the card of a dataset at a commit; return "" without a card."""
     card = next((file for file in hub.list_files(dataset, commit) if file.path == CARD_FILE), None)
-    return hub.fetch(dataset, commit, card).local.read_bytes().decode("utf-8", "replace") if card else ""
+    return hub.fetch(dataset, commit, card).path.read_bytes().decode("utf-8", "replace") if card else ""
 
 
 def parse_configs(card: str, where: str) -> list[Config]:

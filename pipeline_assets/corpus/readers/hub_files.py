@@ -109,14 +109,14 @@ class HubFiles:
         folder = self.spans_folder(dataset, file.digest)
         durable.make_folder(folder)
         with lock_folder(folder):
-            path = hub_cache.find_cached_span(folder, start, stop)
+            path = hub_cache.find_span_file(folder, start, stop)
             if path is None:
                 part = Span(start, stop, hub_cache.prepare_partial_path(folder, start, stop))
                 self.call_with_retries(dataset, commit, lambda: self._download(dataset, commit, file, part))
                 if (start, stop) == (0, file.size):
                     hub_cache.check_file_hash(file, [part], f"{dataset}@{commit}:{file.path}")
-                path = folder / f"{start}-{stop}.{file_sha256(part.local)}"
-                durable.rename(part.local, path)
+                path = folder / f"{start}-{stop}.{file_sha256(part.path)}"
+                durable.rename(part.path, path)
         return Span(start, stop, path)
 
     def count_missing_bytes(self, dataset: str, file: HubFile, start: int, stop: int) -> int:
@@ -182,7 +182,7 @@ class HubFiles:
         """Append the missing bytes of a span to its local file; raise if `file` changed."""
         import httpx2
 
-        partial, stop = span.local, span.stop
+        partial, stop = span.path, span.stop
         durable.call_failpoint("create", partial)
         partial.touch()
         first = span.start + partial.stat().st_size

@@ -24,7 +24,7 @@ class SpanFile(io.RawIOBase):
         self._size, self._position = size, 0
         self._spans = sorted(spans, key=lambda span: span.start)
         self._starts = [span.start for span in self._spans]
-        self._files = [open(span.local, "rb") for span in self._spans]  # noqa: SIM115, closed in close()
+        self._files = [open(span.path, "rb") for span in self._spans]  # noqa: SIM115, closed in close()
 
     def readable(self) -> bool:
         return True
@@ -49,7 +49,7 @@ class SpanFile(io.RawIOBase):
             file.seek(self._position - span.start)
             block = file.read(min(stop, span.stop) - self._position)
             if not block:
-                raise OSError(f"{span.local} was cut while it was read")
+                raise OSError(f"{span.path} was cut while it was read")
             parts.append(block)
             self._position += len(block)
         return b"".join(parts)
@@ -79,7 +79,7 @@ def read_footer(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tupl
     If parsing fails, InputError is raised, and the footer is deleted from the cache, so that a retry fetches it again.
     """
     spans: tuple[Span, ...] = (hub.fetch(dataset, commit, file, max(0, file.size - _TAIL_BYTES), file.size),)
-    tail = spans[0].local.read_bytes()
+    tail = spans[0].path.read_bytes()
     # A Parquet file ends with the footer, the footer's length in four bytes, and PAR1.
     footer_bytes = int.from_bytes(tail[-8:-4], "little") + 8
     fix = "the file is damaged: pin another commit"

@@ -139,13 +139,13 @@ def plan_local(
 
 def begins_file(piece: Piece) -> bool:
     """Check whether a piece is the first of its file."""
-    return (piece.first if isinstance(piece, RowGroupRun) else piece.start) == 0
+    return (piece.first_group if isinstance(piece, RowGroupRun) else piece.start) == 0
 
 
 def piece_rows(piece: Piece, recipe: LocalRecipe) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield (position, row or fault) for each row.
 
-    A row of a format without columns is `{"text": …}`.
+    A row of a format without columns has the key `text`, and may have `title` or `language`.
     """
     format_ = recipe.detect_format(piece.file.name)
     if format_ in COLUMN_FORMATS:
@@ -246,10 +246,10 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:
-    """Yield offset 0 with a file's unchanged text or fault; InputError if too long."""
+    """Yield offset 0 with a file's whole text or fault; InputError if too long."""
     text = bytearray()  # a list of lines would need fifteen times as much memory for short lines
     for offset, block in line_blocks(piece.file):
-        _check_size(piece, 0, offset + len(block))
+        _raise_if_too_long(piece, 0, offset + len(block))
         text += block
     yield 0, _decode_text(text)
 
@@ -274,7 +274,7 @@ def paragraphs(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
             return
         if paragraph or (is_after_blank and not is_blank):
             begin = begin if paragraph else offset
-            _check_size(piece, begin, offset + len(line))
+            _raise_if_too_long(piece, begin, offset + len(line))
             paragraph += line
         is_after_blank = is_blank
     if paragraph:
@@ -288,7 +288,7 @@ def text_lines(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Faul
             yield offset, _decode_text(line.rstrip(b"\r\n"))
 
 
-def _check_size(piece: source_folder.ByteRange, begin: int, end: int) -> None:
+def _raise_if_too_long(piece: source_folder.ByteRange, begin: int, end: int) -> None:
     if end - begin > MAX_LINE_BYTES:
         what = f"the text at byte {begin:,} is longer than {MAX_LINE_BYTES >> 20} MiB"
         fix = "set `text_unit` to `paragraph` or `line`, or split the file at blank lines"

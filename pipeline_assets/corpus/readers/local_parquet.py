@@ -23,8 +23,8 @@ class RowGroupRun:
     """Consecutive row groups of a Parquet file, numbered from 0."""
 
     file: SourceFile
-    first: int
-    stop: int  # exclusive
+    first_group: int
+    stop_group: int  # exclusive
     first_row: int  # number in the file
     rows: int
     bytes: int  # uncompressed, according to the footer
@@ -72,10 +72,10 @@ def parquet_rows(run: RowGroupRun, batch_rows: int = _BATCH_ROWS) -> Iterator[tu
             pq.ParquetFile(opened, pre_buffer=False, page_checksum_verification=True) as parquet,
         ):
             number = run.first_row
-            for group in range(run.first, run.stop):
+            for group in range(run.first_group, run.stop_group):
                 for batch in parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False):
                     yield from enumerate(convert_batch(batch), number)
                     number += batch.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
-        what = f"row groups {run.first} to {run.stop - 1} cannot be read ({one_line(error)})"
+        what = f"row groups {run.first_group} to {run.stop_group - 1} cannot be read ({one_line(error)})"
         raise InputError(what, run.file.path, _FIX) from None

@@ -64,7 +64,7 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
 
 
 def _plain_text(text: str) -> str:
-    """Return a plain `str` of UTF-8, since pypdf has subclasses and lone surrogates."""
+    """Convert a text of pypdf, such as a subclass of `str`, to a `str` of valid UTF-8."""
     return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -194,7 +194,7 @@ def _verify_file(hub: HubFiles, name: str, revision: str, file: HubFile) -> Path
     """Check a fetched file's hash, once per process, and return the file's path."""
     if hub.count_missing_bytes(name, file, 0, file.size):
         raise _not_fetched_error(f"{name}@{revision}:{file.path}")
-    return hub.fetch(name, revision, file).local.absolute()
+    return hub.fetch(name, revision, file).path.absolute()
 
 
 def _not_fetched_error(where: str) -> RetryableError:

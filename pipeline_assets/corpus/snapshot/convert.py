@@ -122,7 +122,7 @@ def _convert_parquet(
     group = fetched.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
-    for batch_start, batch in _batches(fetched, where):
+    for batch_start, batch in _read_batches(fetched, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)
         rows = np.arange(batch_start, batch_start + batch.num_rows)  # in the row group
@@ -144,7 +144,7 @@ def _convert_parquet(
             )
 
 
-def _batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _read_batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the number of each batch's first row in the row group, and the batch."""
     group, rows = fetched.piece.group, fetched.piece.rows
     try:

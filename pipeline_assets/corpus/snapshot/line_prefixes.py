@@ -63,7 +63,7 @@ class SpanStream:
                 return b""
             self._file.close()
             self.read_spans.append(span)
-            self._file = open(span.local, "rb")  # noqa: SIM115 - closed above and at the end
+            self._file = open(span.path, "rb")  # noqa: SIM115 - closed above and at the end
         return block
 
 
@@ -155,7 +155,7 @@ def head_columns(hub: HubFiles, dataset: str, commit: str, file: HubFile) -> tup
 
 def draw_prefixes(
     files: Sequence[HubFile],
-    read: Callable[[HubFile, int | None], Prefix],
+    read_file: Callable[[HubFile, int | None], Prefix],
     seed: str,
     limit: tuple[Unit, int],
     threads: int,
@@ -165,24 +165,26 @@ def draw_prefixes(
 
     `limit` is a unit and an amount; with the unit `files`, this many whole files are read. Otherwise, files contribute
     in proportion to their sizes, but at least `MIN_SHARE` each, in random order until the amount is reached. If files
-    are shorter than their shares, others are read further. `read` reads a file's first rows up to a limit (None for all
-    rows).
+    are shorter than their shares, others are read further. `read_file` reads a file's first rows up to a limit, or all
+    rows for None.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
     drawn: dict[str, Prefix] = {}
     requests: dict[HubFile, int | None] = dict.fromkeys(ranked[:amount])
     if unit != "files":
-        requests = dict(_shares(ranked, amount, unit))
+        requests = dict(_allot_shares(ranked, amount, unit))
     while requests:
-        prefixes = map_in_order(lambda request: read(*request), requests.items(), threads)
+        prefixes = map_in_order(lambda request: read_file(*request), requests.items(), threads)
         for file, prefix in zip(requests, prefixes, strict=True):
             drawn[file.path] = prefix
             progress.add(1, {"rows": prefix.rows})
         totals = {path: prefix.rows if unit == "documents" else prefix.line_bytes for path, prefix in drawn.items()}
         unfinished = [file for file in ranked if file.path not in drawn or not drawn[file.path].is_whole]
         remaining = 0 if unit == "files" else amount - sum(totals.values())
-        requests = {file: share + totals.get(file.path, 0) for file, share in _shares(unfinished, remaining, unit)}
+        requests = {
+            file: share + totals.get(file.path, 0) for file, share in _allot_shares(unfinished, remaining, unit)
+        }
     return {file.path: drawn[file.path] for file in ranked if file.path in drawn}
 
 
@@ -217,7 +219,7 @@ def _pinned_prefix(hub: HubFiles, recipe: SnapshotRecipe, file: HubFile, entry: 
     return Prefix(rows, line_bytes, stop, stop == file.size, head.is_compressed, head.columns)
 
 
-def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
+def _allot_shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple[HubFile, int]]:
     """Yield files, each with its share of the amount, until the amount is reached."""
     total_bytes = max(sum(file.size for file in files), 1)
     remaining = amount
@@ -231,7 +233,7 @@ def _shares(files: Sequence[HubFile], amount: int, unit: Unit) -> Iterator[tuple
 
 
 def _check_columns(rows: Sequence[dict[str, Any]], recipe: SnapshotRecipe, where: str) -> None:
-    """Raise UsageError if none of the rows, if any, has the text column or a rule's."""
+    """Raise UsageError if rows exist, but a column of the recipe is in none of them."""
     for column, fix in ({recipe.columns.text: column_fix("text")} | recipe.rule_columns()).items():
         if rows and not any(find_column(row, column) for row in rows):
             names = ", ".join(_column_names(rows)) or "none"

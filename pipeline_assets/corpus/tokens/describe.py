@@ -16,11 +16,11 @@ from pipeline_assets.spine.manifest import canonical_sha256
 CHECKSUM_FILE = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
-def expected_hash(path: Path, explicit: str = "") -> str:
-    """Return `explicit`, else the sha256 in checksum.json next to the file, else ''."""
+def expected_hash(path: Path, explicit_sha256: str = "") -> str:
+    """Return `explicit_sha256`, else the one in checksum.json next to a file, else ''."""
     sibling = path.with_name(CHECKSUM_FILE)
     with errors_as_damage(sibling, "checksum of a tokenizer"):
-        return explicit or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
+        return explicit_sha256 or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:

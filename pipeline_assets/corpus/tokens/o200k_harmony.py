@@ -202,9 +202,9 @@ def check_vocabulary(vocabulary: Path, sha256: str) -> None:
     read_pinned(vocabulary, sha256, fix)
 
 
-def _may_split_differently(raw: bytes) -> bool:
+def _may_split_differently(text: bytes) -> bool:
     """Check whether gigatoken and tiktoken may split a UTF-8 text differently."""
     for first, pair in _FIRST_BYTES.items():
-        if first in raw and pair.search(raw):
-            return _DIFFERING_CHARACTER.search(raw.decode()) is not None
+        if first in text and pair.search(text):
+            return _DIFFERING_CHARACTER.search(text.decode()) is not None
     return False

@@ -26,7 +26,7 @@ from pipeline_assets.spine.manifest import Manifest, StageVersion
 TOKENIZER_STAGE = StageVersion("tokenizer", 1)
 END_OF_DOCUMENT_PIECE = "</s>"
 FIGURES_FILE = "tokenizer.json"
-_MIN_PART_OF_SHARE = 0.8  # below 1, because chance decides which documents are drawn
+_MIN_SHARE_FRACTION = 0.8  # below 1, because chance decides which documents are drawn
 
 
 class TrainRecipe(UnigramRecipe):
@@ -71,7 +71,7 @@ def model_name(vocab_size: int) -> str:
     return f"spm_{vocab_size}_unigram.model"
 
 
-def trained_file(tokenizer: Artifact) -> TokenizerFile:
+def trained_tokenizer_file(tokenizer: Artifact) -> TokenizerFile:
     """Return a trained model's file with a recipe that pins it, for `load_tokenizer`."""
     decisions = tokenizer.manifest.identity.decisions
     recipe = FileTokenizerRecipe(
@@ -100,7 +100,7 @@ def shares_are_kept(tokenizer: Artifact) -> Verdict:
     short = [
         f"{name} has {drawn[name]:,} of {requested:,.0f} bytes"
         for name, share in recipe["sources"].items()
-        if drawn[name] < _MIN_PART_OF_SHARE * (requested := float(Fraction(share)) * recipe["sample_bytes"])
+        if drawn[name] < _MIN_SHARE_FRACTION * (requested := float(Fraction(share)) * recipe["sample_bytes"])
     ]
     return Verdict(not short, "; ".join(short) or "every corpus has its share of the sample")
 

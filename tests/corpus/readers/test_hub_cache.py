@@ -37,7 +37,7 @@ class Cache:
 
     def fetch(self, name: str, *spans: tuple[int, int]) -> list[Path]:
         file = self.listed(name)
-        return [self.files.fetch(DATASET, self.commit, file, start, stop).local for start, stop in spans]
+        return [self.files.fetch(DATASET, self.commit, file, start, stop).path for start, stop in spans]
 
     def held(self, *entries: Entry) -> HubCacheCheck:
         return check_hub_cache(self.files.cache, {"sha256:artifact": list(entries)})

@@ -69,8 +69,8 @@ def test_a_whole_file_is_its_bytes(published: Published, path: str, content: byt
     span = published.fetch(path)
 
     assert (span.start, span.stop) == (0, len(content))
-    assert span.local.read_bytes() == content
-    assert span.local.name == f"0-{len(content)}.{hashlib.sha256(content).hexdigest()}"
+    assert span.path.read_bytes() == content
+    assert span.path.name == f"0-{len(content)}.{hashlib.sha256(content).hexdigest()}"
     assert published.body_bytes() == len(content)
 
 
@@ -87,7 +87,7 @@ def test_a_range_is_these_bytes_and_no_others_travel(
 ) -> None:
     span = published.fetch(path, start, stop)
 
-    assert span.local.read_bytes() == content
+    assert span.path.read_bytes() == content
     assert published.body_bytes() == stop - start
 
 
@@ -108,9 +108,9 @@ def test_a_cut_download_goes_on_where_it_stopped(published: Published, start: in
 
     span = published.fetch(BIG, start, stop)
 
-    assert span.local.read_bytes() == LARGE[start:stop]
+    assert span.path.read_bytes() == LARGE[start:stop]
     assert published.body_bytes() == stop - start - 1_500_000
-    assert published.cached() == [span.local]
+    assert published.cached() == [span.path]
 
 
 def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_used(
@@ -121,8 +121,8 @@ def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_us
 
     span = published.fetch(BIG, 100, 200)
 
-    assert span.local.read_bytes() == LARGE[100:200]
-    assert published.cached() == [span.local]
+    assert span.path.read_bytes() == LARGE[100:200]
+    assert published.cached() == [span.path]
 
 
 def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(published: Published) -> None:
@@ -130,7 +130,7 @@ def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(pub
 
     span = published.fetch(BIG)
 
-    assert span.local.read_bytes() == LARGE
+    assert span.path.read_bytes() == LARGE
     assert published.hub.requests == []
 
 
@@ -142,18 +142,18 @@ def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run
         f"{published.listed[BIG].digest} of the listing; run again; if the error persists, the hub's copy is damaged"
     )
     assert published.cached() == []
-    assert published.fetch(BIG).local.read_bytes() == LARGE
+    assert published.fetch(BIG).path.read_bytes() == LARGE
 
 
 def test_damaged_bytes_in_the_cache_are_fetched_again(published: Published, caplog: pytest.LogCaptureFixture) -> None:
     span = published.fetch(BIG, 0, 1000)
-    span.local.write_bytes(b"\0" * 1000)
+    span.path.write_bytes(b"\0" * 1000)
 
     again = published.fetch(BIG, 0, 1000)
 
-    assert again.local.read_bytes() == LARGE[:1000]
+    assert again.path.read_bytes() == LARGE[:1000]
     assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [
-        f"{span.local}: cached bytes are damaged; fetching them again"
+        f"{span.path}: cached bytes are damaged; fetching them again"
     ]
 
 
@@ -176,7 +176,7 @@ def test_spans_that_together_are_not_the_listed_file_are_removed(published: Publ
 
     told = refusal(lambda: check_file_hash(published.listed[BIG], damaged, "here"))
 
-    assert published.cached() == sorted(span.local for span in sound)
+    assert published.cached() == sorted(span.path for span in sound)
     assert told.startswith("here: downloaded bytes do not match sha256:")
     assert told.endswith("; run again; if the error persists, the hub's copy is damaged")
 
@@ -233,8 +233,8 @@ def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFi
         HubFile("config.json", 2, "git-sha1:9e26dfeeb6e641a33dae4961196235bdb965b21b"),
         HubFile("model.safetensors", 5_120_000, f"sha256:{hashlib.sha256(LARGE).hexdigest()}"),
     ]
-    assert [span.local.read_bytes() for span in spans] == [b"{}", LARGE]
-    assert models.fetch(MODEL, model, listed[1], 300, 303).local.read_bytes() == b"\x2c\x2d\x2e"
+    assert [span.path.read_bytes() for span in spans] == [b"{}", LARGE]
+    assert models.fetch(MODEL, model, listed[1], 300, 303).path.read_bytes() == b"\x2c\x2d\x2e"
     assert models.count_missing_bytes(MODEL, listed[1], 0, 5_120_000) == 0
 
 
@@ -292,7 +292,7 @@ from pipeline_assets.corpus.readers.hub_listing import HubFile
 cache, endpoint, commit, file = sys.argv[1:]
 hub = HubFiles(Path(cache), endpoint, tries=2, wait_s=0.01)
 sys.stdin.readline()
-print(hub.fetch("maker/pages", commit, HubFile(**json.loads(file)), 0, 4_000_000).local)
+print(hub.fetch("maker/pages", commit, HubFile(**json.loads(file)), 0, 4_000_000).path)
 """
 
 

@@ -167,7 +167,7 @@ def test_a_gap_between_spans_is_an_error(tmp_path: Path) -> None:
 def test_a_span_that_is_cut_after_its_check_ends_the_read_with_an_error(tmp_path: Path) -> None:
     [span] = spans_of(tmp_path, bytes(range(100)), [])
     with SpanFile(100, [span]) as file:
-        span.local.write_bytes(bytes(range(40)))
+        span.path.write_bytes(bytes(range(40)))
 
-        with pytest.raises(OSError, match=f"{span.local.name} was cut while it was read"):
+        with pytest.raises(OSError, match=f"{span.path.name} was cut while it was read"):
             file.read(60)

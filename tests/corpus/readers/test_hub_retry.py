@@ -47,8 +47,8 @@ def test_a_gated_dataset_names_its_terms_and_a_token_opens_it(hub: FaultyHub, hu
     )
     known = replace(hub_files, token="hf_any")
     files = {file.path: file for file in known.list_files(DATASET, commit)}
-    assert known.fetch(DATASET, commit, files["README.md"]).local.read_bytes() == CARD
-    assert known.fetch(DATASET, commit, files["data/large.bin"]).local.read_bytes() == LARGE
+    assert known.fetch(DATASET, commit, files["README.md"]).path.read_bytes() == CARD
+    assert known.fetch(DATASET, commit, files["data/large.bin"]).path.read_bytes() == LARGE
 
 
 def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, hub_files: HubFiles) -> None:

@@ -40,7 +40,7 @@ def test_row_groups_come_in_runs_with_the_rows_that_they_hold(source: Source) ->
 
     runs = row_group_runs(file, TEXT, 2 * a_group)
 
-    assert [(run.first, run.stop, run.first_row, run.rows) for run in runs] == [(0, 2, 0, 4), (2, 4, 4, 3)]
+    assert [(run.first_group, run.stop_group, run.first_row, run.rows) for run in runs] == [(0, 2, 0, 4), (2, 4, 4, 3)]
     assert runs[0].bytes == 2 * a_group
     assert len(row_group_runs(file, TEXT, 1)) == 4
     assert len(row_group_runs(file, TEXT, 1 << 30)) == 1

@@ -133,7 +133,7 @@ def test_a_kept_span_of_another_size_counts_as_missing(planned: Plan) -> None:
     sample = planned(amount={"documents": 50})
     whole = sample.missing()
     [local] = sample.fetch()
-    kept = local.spans[0].local
+    kept = local.spans[0].path
     kept.write_bytes(kept.read_bytes()[:-1])
 
     assert sample.missing() == whole

@@ -64,7 +64,7 @@ def _decode_entities(text: str) -> str:
     return html.unescape(_HUGE_NUMBER.sub("\ufffd", text)) if "&" in text else text
 
 
-def _tokens(body: str) -> Iterator[tuple[str, str, str, int]]:
+def _split_at_tags(body: str) -> Iterator[tuple[str, str, str, int]]:
     """Yield the text before each tag, and the tag's name, attributes and end offset.
 
     Comments, declarations and the end of the body count as tags without a name.
@@ -94,7 +94,7 @@ class _PostLayout:
     """Conversion of one post's HTML to text, block by block."""
 
     def __init__(self, body: str) -> None:
-        self._body, self._tokens = body, _tokens(body)
+        self._body, self._tags = body, _split_at_tags(body)
         self._out: list[str] = []
         self._line: list[str] = []  # text of the current block
         self._codes: list[str] = []  # inline code of the current block
@@ -105,7 +105,7 @@ class _PostLayout:
         self._last_depth = self._lowest = 0  # number of open quotes at the last block, and its minimum since then
 
     def text(self) -> str:
-        for text, name, attributes, end in self._tokens:
+        for text, name, attributes, end in self._tags:
             if self._line or text.strip(" \n"):
                 self._line.append(text)
             if name in _BETWEEN_BLOCKS:
@@ -225,7 +225,7 @@ class _PostLayout:
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
         """Return the text up to a closing tag, and the same text with `alt` texts."""
         code, with_alt_texts = list[str](), list[str]()
-        for text, name, attributes, _ in self._tokens:
+        for text, name, attributes, _ in self._tags:
             text += "\n" * (name in ("br", "/br"))
             code.append(text)
             with_alt_texts += (text, _alt_text(attributes) if name == "img" else "")
