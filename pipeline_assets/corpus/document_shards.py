@@ -78,6 +78,6 @@ def decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.js
 
 
 def poison_row_error(row: int, activity: str, file: Path) -> InputError:
-    """Return the error for a row that kills a worker; `activity` is such as `counting`."""
+    """Return a poison row's error; `activity` is a participle, such as `counting`."""
     what = f"row {row} kills the worker while {activity} it"
     return InputError(what, file, "use a machine with more memory, or remove the document from the corpus")
