@@ -59,7 +59,7 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with owners and tags, or with defaults if Dagster rejects any."""
+    """Return a spec with owners and tags; if Dagster rejects any, the default owner."""
     owners = _read_list(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     tags = {
         name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS_VARIABLE))

@@ -74,7 +74,7 @@ app = typer.Typer(
 def add_command(
     group: typer.Typer, name: str, help: str, load_function: Callable[[], Callable[..., bool | None]]
 ) -> None:
-    """Add a command to a group; `load_function` imports the command's function on first use."""
+    """Add a command to a group; `load_function` imports its function on first use."""
 
     class LazyCommand(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
@@ -173,7 +173,7 @@ app.callback()(_set_leading_options)
 
 
 def main() -> None:
-    """Run the console script, and print expected errors as one line."""
+    """Run the console script, and print expected errors without a traceback."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads would only spin here
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -220,7 +220,7 @@ def _check_encoding() -> None:
 
 
 def _usage_error(error: TyperException) -> UsageError:
-    """Convert an error of the command-line parser to the form of all other errors."""
+    """Convert an error of the command-line parser to a UsageError."""
     import pydantic
 
     context = getattr(error, "ctx", None)

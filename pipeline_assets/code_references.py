@@ -59,9 +59,9 @@ def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
 
 @functools.cache
 def _parse_module(module: str) -> tuple[dict[int, ast.stmt | ast.expr], dict[str, str]]:
-    """Return a module's functions by line, and the names that it imports by alias.
+    """Return a module's functions by line, and its imported names by alias.
 
-    Only statements `from MODULE import NAME` count, with full names.
+    Only names of `from MODULE import NAME` are included, as `MODULE.NAME`.
     """
     nodes = list(ast.walk(ast.parse(_module_file(module).read_text(encoding="utf-8"))))
     imports = [(f"{node.module}.", alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]

@@ -32,7 +32,7 @@ def upstream_by_key(
 ) -> dict[dg.AssetKey, list[Target]]:
     """Group an artifact's inputs by asset key, except inputs of unknown recipes.
 
-    `recipe_name` builds the artifact; `recipe_names` has the names of all recipes.
+    `recipe_name` is the artifact's own recipe, `recipe_names` are all recipes.
     """
     keys: dict[dg.AssetKey, list[Target]] = {}
     for upstream in target.upstream:
@@ -103,7 +103,7 @@ def materialization(
 ) -> dg.AssetMaterialization:
     """Return the event of an artifact that was built outside the step of its asset.
 
-    The event has the tags (content, code version and inputs) that the step would set, so that Dagster's staleness is
+    It has the tags that the step would set: data version, code version and inputs. Dagster's staleness is therefore
     correct. For `was_current` see `artifact_metadata`. A new version of a recipe is added to the instance's partitions.
     """
     manifest = artifact.manifest
@@ -131,7 +131,7 @@ def materialization(
 def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
     """Return the event by which the UI shows a missing or damaged artifact as stale.
 
-    `digest` is the digest that the UI shows, `code_version` one that differs from the asset's.
+    `digest` is the digest that the UI shows. `code_version` must differ from the asset's code version.
     """
     description, tags = f"The artifact is {state}; a run builds it again.", _version_tags(digest, code_version)
     return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)

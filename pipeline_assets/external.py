@@ -142,9 +142,9 @@ _LICENCE_TABLE_ASSET = ExternalAsset(
 def invalid_file_assets(
     recipe_errors: Sequence[InputError], schedule_errors: Sequence[InputError]
 ) -> Iterator[dg.AssetSpec]:
-    """Yield an asset for each invalid recipe, and one for mistakes in schedules.
+    """Yield an asset for each invalid recipe, and one for all mistakes in schedules.
 
-    The errors are the description of the asset.
+    The description of an asset has its errors.
     """
     files = [(invalid_recipe_name(error), error) for error in recipe_errors]
     files += [("schedules.yaml", combine_errors(schedule_errors))] if schedule_errors else []

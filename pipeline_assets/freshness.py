@@ -80,7 +80,7 @@ class FreshnessChecks:
         return CheckResult(check_name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity_times_s(self, instance: dg.DagsterInstance) -> list[float]:
-        """Return the times of the recipe's last successful run and last edit, if known."""
+        """Return when the recipe last ran successfully and was last edited, if known."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         times_s = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         with contextlib.suppress(InputError):  # removed or broken since definitions were loaded

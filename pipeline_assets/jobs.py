@@ -93,9 +93,8 @@ def repin(
 ) -> Iterator[Event]:
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
-    Yield events that the UI lacks. Failures are raised as in `build_all`. If the head of a dataset could not be read,
-    the error is raised after the build.
-    Without an error, artifacts of all but the newest `keep_versions` versions (if set) are deleted last.
+    Yield events that the UI lacks. Failures are raised as in `build_all`, and errors of reading heads after the build.
+    If nothing failed and `keep_versions` is set, the artifacts of all older versions are deleted.
     """
     version = version_for(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
@@ -220,7 +219,7 @@ def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetVie
 
 
 def _describe_change(target: Target, find_previous_folder: FolderByRole | None, root: Path) -> str:
-    """Format an artifact's digest, with changes of its counts since an earlier recipe."""
+    """Format an artifact's digest, and its changed counts since an earlier version."""
     manifest = open_artifact(root / target.folder).manifest
     old = None
     if find_previous_folder is not None:

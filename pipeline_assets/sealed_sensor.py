@@ -240,7 +240,7 @@ def _latest_failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg
 def _looks_failed(sealed_asset: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
     """Check whether the UI shows an up-to-date artifact as failed.
 
-    It does if the artifact's last materialization is older than its failed run.
+    The UI does so if the artifact's last materialization is older than its failed run.
     """
     partitions = None if sealed_asset.view.partition is None else [sealed_asset.view.partition]
     chosen = dg.AssetRecordsFilter(sealed_asset.view.key, asset_partitions=partitions)

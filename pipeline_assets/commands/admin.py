@@ -102,7 +102,7 @@ def export(
 ) -> None:
     """Copy the manifests of built artifacts, to be committed.
 
-    Recipe, inventory and figures of a stage 2 mixture are copied, too, unless its recipe changed after the build.
+    Recipe, inventory and figures of each built stage 2 mixture are copied too, unless its recipe is missing or changed.
 
     Example: corpusmill manifests export
     """
@@ -277,7 +277,7 @@ def _source_name(text: str) -> str:
 
 
 def _data_root_exclusion(folder: Path, data_root: Path) -> tuple[str, ...]:
-    """Return the pattern that excludes a data root inside the folder; () if outside."""
+    """Return the pattern that excludes a data root below the folder, else ()."""
     root, top = data_root.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 

@@ -47,7 +47,7 @@ RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 @dataclass(frozen=True)
 class BuildFlags:
-    """Options that every building command has."""
+    """Options shared by commands that build artifacts."""
 
     replace: Annotated[bool, typer.Option("--replace", help="Replace artifacts that other settings built.")] = False
     strict: Strict = False
@@ -63,7 +63,7 @@ class BuildFlags:
 
 @dataclass(frozen=True)
 class BuildOptions(BuildFlags):
-    """Options of the commands that build and report artifacts in a data root."""
+    """Options of commands that build artifacts in a data root."""
 
     out_dir: OutDir = Path("data")
 
@@ -101,7 +101,7 @@ class BuildOptions(BuildFlags):
 
 
 def resolve_output_folder(out_dir: Path) -> Path:
-    """Return a folder's absolute path; UsageError if it is a file or in an artifact."""
+    """Return a folder's absolute path; UsageError for a file or a path in an artifact."""
     folder = out_dir.absolute()
     if folder.is_file():
         raise UsageError("expected a folder, got a file", folder, "choose another folder, or move the file away")
@@ -149,10 +149,10 @@ def build_recipe(
     `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
     selects artifacts by the names of their kinds.
 
-    Without `format_lines`, one line per artifact is printed at the end. With it, the lines that it returns are printed
-    as soon as an artifact is up to date, errors name options instead of keys in the recipe file, and `as_json` and
-    `join` have no effect. If `strict`, warnings end the command with status 1. If `join`, other processes may build
-    some artifacts, see `join_targets`. Raise UsageError if no artifact has the partition.
+    Without `format_lines`, one line per artifact is printed at the end. With it, the lines that it returns for an
+    artifact are printed as soon as the artifact is up to date; `as_json` and `join` then have no effect, and errors
+    name options instead of recipe keys. If `strict`, warnings end the command with status 1. If `join`, other
+    processes may build some artifacts, see `join_targets`. Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), run.root
@@ -195,7 +195,7 @@ def _build(
     format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> set[str]:
-    """Build artifacts; return the roles of the built ones; InputError if any failed."""
+    """Build artifacts; return the roles of those built here; InputError if any failed."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -270,7 +270,7 @@ def build_targets(
 ) -> Artifact:
     """Build targets in order; print lines on each artifact, and return the last.
 
-    Warnings of checks are printed at the end; if `strict`, they end the command with status 1.
+    Warnings are printed last, see `print_warnings_last`.
     """
     with print_warnings_last(targets, run.root, strict):
         for outcome in run_targets(targets, run):
@@ -327,7 +327,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield lines on the first unread local files, then the number of all if more."""
+    """Yield lines on the first 20 unread local files, and on their number if more."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

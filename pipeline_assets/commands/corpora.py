@@ -84,8 +84,8 @@ class FolderOptions(BuildFlags):
     def build(self, target: Target, format_lines: ArtifactFormatter = artifact_lines) -> None:
         """Build the inputs of a target, then the target; print lines on each artifact.
 
-        Warn of inputs outside of the data root, because lineage ends there. Warn, too, if the folder is in the data
-        root of the inputs, but in none of the subfolders in which commands look for artifacts.
+        Warn of inputs outside of the data root, because lineage ends there. Also warn of an output folder in the
+        inputs' data root that is in none of the subfolders where commands look for artifacts.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
@@ -231,8 +231,8 @@ def pack(
 def _read_section(content: Content, file: Path, name: str, is_optional: bool = False) -> Content:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    If a recipe lacks the section and `is_optional` is set, return {}. Raise UsageError if the section is missing in any
-    other case, or if a file that is not a recipe has other keys, too.
+    Return {} if a recipe lacks an optional section. Raise UsageError if the section is missing otherwise, or if a file
+    that is not a recipe has other keys too.
     """
     section = content.get(name)
     if section is None and is_optional and "system" in content:
@@ -246,7 +246,7 @@ def _read_section(content: Content, file: Path, name: str, is_optional: bool = F
 
 
 def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """List sources with documents in `corpora`; without corpora, all of the recipe."""
+    """List the sources with documents in `corpora`; without corpora, the recipe's."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}
@@ -318,10 +318,10 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 
 
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
-    """Return the sealed sources of the inputs in order, or the only joint corpus.
+    """Return the sealed sources in the order of `inputs`, or the single joint corpus.
 
-    A joint corpus has several sources and is of one of `joint_kinds`. Raise UsageError if two sources have one name, an
-    input derives from another, or a joint corpus is not alone.
+    A joint corpus has several sources; its kind is one of `joint_kinds`. Raise UsageError if two sources have
+    one name, an input derives from another, or a joint corpus is not the only input.
     """
     corpora = tuple(sealed_target(folder, *_SOURCE_KINDS, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

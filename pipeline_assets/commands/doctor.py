@@ -1,7 +1,7 @@
 """The command `doctor`, which examines machine, data root and settings.
 
-Each probe runs in a process of its own, with a time limit, so that no hang and no crash hides the next probe. A probe
-returns a finding, or raises a `ProbeWarning` or another error with a fix. Over the network, only the hub, database and
+Each probe runs in its own process with a time limit, so that the others run even if it hangs or crashes. A probe
+returns a message, or raises a `ProbeWarning` or another error with a fix. Over the network, only the hub, database and
 Ray cluster in the settings are contacted.
 """
 
@@ -43,13 +43,13 @@ _POSTGRES_OPTIONS = {"HOST": "host", "PORT": "port", "DB": "dbname", "USER": "us
 
 
 class ProbeWarning(InputError):
-    """Finding that `doctor` reports as a warning, because most builds work despite it."""
+    """Problem that `doctor` reports as a warning, because most builds work despite it."""
 
 
 def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False) -> bool:
     """Examine this machine, data root and settings.
 
-    Exit status 1: there is a fault.
+    Exit status 1: a probe reports a fault.
 
     Example: corpusmill doctor --data data
     """

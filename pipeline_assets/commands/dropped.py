@@ -76,10 +76,11 @@ def dropped(
 def _locate_rows(
     artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
-    """Yield each row with its place and its text.
+    """Yield each row with its place, and its text or None.
 
-    Id and source are added to a row if its document is found. The place is in the source file if known, else in a
-    shard. Without a document, the text is None, except if `with_text` is set and the source is a local file.
+    The place is a row of the source file; if unknown, it is the file and row that the artifact recorded. If the row's
+    document is found in an input, the text is the document's, and the row gets its id and source. Otherwise, the text
+    is None or, if `with_text` is set, the record of a local source file.
     """
     from msgspec.structs import replace
 

@@ -89,7 +89,7 @@ def export(
 
 
 def _raise_if_among_artifacts(output_folder: Path, root: Path) -> None:
-    """Raise UsageError if commands would find artifacts in the folder `output_folder`."""
+    """Raise UsageError for a folder in which commands look for artifacts."""
     if any(output_folder.resolve().is_relative_to((root / area).resolve()) for area in AREAS):
         fix = f"choose a folder outside of {', '.join(AREAS)} of the data root"
         raise UsageError("a copy in this folder would be taken for its artifact", output_folder, fix)
@@ -101,7 +101,7 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
 
 
 def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; UsageError if rows or options do not fit `export_format`."""
+    """Return the target of an export; UsageError if rows or options do not fit it."""
     from pipeline_assets.build.rows.file_rows import FileRows
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
@@ -135,7 +135,7 @@ def _raise_if_unused(export_format: str, options: Collection[str], used_options:
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
-    """Return the recipe of a tokenizer file; without a file, of o200k Harmony."""
+    """Return the recipe content of a tokenizer file; without a file, of o200k Harmony."""
     from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
     from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 

@@ -34,7 +34,7 @@ def why(
 ) -> bool:
     """Show why a document was kept or dropped.
 
-    If a file or a text matches several documents, they are listed. Exit status 1: none was found.
+    If a file or a text matches several documents, they are listed. Exit status 1: no document was found.
 
     Example: corpusmill stage-a why wikipedia:en:12 --data out
     """
@@ -104,7 +104,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
-    """Return a row's place in its source file; without inputs, only its row number."""
+    """Format a row's place in its source file; if inputs are missing, its row number."""
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row
 
@@ -123,7 +123,7 @@ def show(
 ) -> bool:
     """Show a document next to its duplicates, word by word.
 
-    Exit status 1: no deduplicated corpus has it.
+    Exit status 1: no deduplicated corpus has the document.
 
     Example: corpusmill dedup show wikipedia:en:12 --data out
     """
@@ -180,9 +180,9 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
 
 
 def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
-    """Return a line on a document's place, its text, and the beginning of the text.
+    """Return a line on a document's place, its text, and a line with an excerpt.
 
-    If its source is missing, the text is None, and a line that says so takes the place of the beginning.
+    If an input of the corpus is missing, the text may be None; the excerpt is then a message about the input.
     """
     from pipeline_assets.build.rows.source_listing import find_listing
     from pipeline_assets.build.rows.source_row import format_place

@@ -149,10 +149,10 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 def _list_unsearchable(
     stores: "RowStores", affected_folders: Collection[Path]
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Return unsearchable artifacts, each with a missing input, and lines to print.
+    """Return artifacts in which rows cannot be found, and lines to print.
 
-    Artifacts in `affected_folders` are omitted. The input is None for an artifact whose rows were read
-    without the removal list.
+    Each artifact has the name of a missing input, or None if its rows were read without the removal list. Artifacts
+    with a missing input are omitted if they are in `affected_folders`.
     """
     found: dict[str, str | None] = {
         str(path): missing for path, missing in stores.find_unsearchable(affected_folders).items()
@@ -174,8 +174,8 @@ def _clean_remnants(
 ) -> tuple[dict[str, Any], list[str]]:
     """Find folders that may contain forgotten rows, and remove them if `applies`.
 
-    Artifacts are omitted if `keeps_artifacts`; folders that only the user can clean are listed, but not removed. Return
-    the JSON content and the lines of the answer.
+    With `keeps_artifacts`, artifacts are omitted. Folders that only the user can remove are listed, but not removed.
+    Return the JSON content and the lines of the answer.
     """
     from pipeline_assets.build.remnants import find_remnants, remove_remnants
 
@@ -192,9 +192,9 @@ def _clean_remnants(
 
 
 def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Search a hub dataset for forgotten rows; remove them if `applies`.
+    """Search the commits of a hub dataset for forgotten rows; remove if `applies`.
 
-    Print the result, and exit with status 1 if rows remain.
+    With `keeps_history`, nothing is removed. Print the result, and exit with status 1 if rows remain.
     """
     from pipeline_assets.build.run import open_hub
     from pipeline_assets.corpus.publishing import hub_repo
@@ -236,7 +236,7 @@ def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: boo
 
 
 def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
-    """Yield the count of names with its noun, then a line for each of the first names."""
+    """Yield the count of names with a noun, then a line for each of `limit` names."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])
     if len(names) > limit:
@@ -244,7 +244,7 @@ def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[st
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a file without BOM; UsageError if it is blank or not UTF-8."""
+    """Return the text of a file, without BOM; UsageError if blank or not UTF-8."""
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -255,7 +255,7 @@ def _read_text(path: Path) -> str:
 
 
 def _url_value(url: str) -> "SelectorValue":
-    """Return (`url` or `host`, text) for a URL or host; UsageError if it is neither."""
+    """Return (`url`, URL) or (`host`, host); UsageError for any other text."""
     host, _ = split_url(url)
     if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")

@@ -39,7 +39,7 @@ _KINDS_READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
-    """Return an input folder's absolute path; None if missing, UsageError for a file."""
+    """Return a folder's absolute path; None if missing, UsageError for a file or ''."""
     path = Path(name).absolute()
     if not name:
         raise UsageError("must not be empty", option, "pass a folder, or owner/name")
@@ -67,10 +67,9 @@ def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
 def folder_or_commit(
     hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
 ) -> Content:
-    """Return a recipe key and its value: `path` of a folder, or `revision` of a repo.
+    """Return {"path": folder} for a folder, or {"revision": commit} for a hub repo.
 
-    The error for an empty name names `option`; the error for a folder with a revision names `revision_option`. A
-    `revision` of None stands for `main`.
+    A `revision` of None stands for `main`. Errors name `option` and `revision_option`, which set the arguments.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -102,8 +101,8 @@ def hub_source_section(
     """Return the `sources` section that reads a config of a hub dataset.
 
     Licence and files come from the dataset's card; if the card has no configs, the files are found by their names.
-    The other columns are named after columns of the first file. `amount`, `rules` and `seed` are copied into the
-    section. Raise UsageError if the config, the split or the text column does not exist.
+    Columns for id, date and licence are set if the first file has them under their usual names. `amount`, `rules` and
+    `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
     from pipeline_assets.corpus.snapshot.line_prefixes import head_columns
@@ -167,9 +166,9 @@ def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_p
 
 
 def slugify(text: str) -> str:
-    """Return a name in lower case, with hyphens for invalid characters.
+    """Convert a text to a name in lower case, with hyphens for invalid characters.
 
-    Accents, and letters without a base letter in ASCII, are omitted, so the name may be empty.
+    Accents are removed, and so are letters without a base letter in ASCII. The name may therefore be empty.
     """
     return "".join(
         unicodedata.normalize("NFD", letter).encode("ascii", "ignore").decode()
@@ -264,7 +263,7 @@ def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def sealed_targets_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Map roles to targets of artifacts below a folder; UsageError if a role repeats."""
+    """Map roles to the artifacts below a folder; UsageError if two have the same role."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed, manifest in manifests_below(folder):

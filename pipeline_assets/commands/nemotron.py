@@ -178,10 +178,9 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return the targets of deduplicated splits below a folder, and of other splits.
+    """Return the deduplicated splits below a folder, and the only normalised ones.
 
-    The other splits are only normalised. A folder in hub layout stands for the rows that it was built from. Raise
-    UsageError if no rows are sealed.
+    A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
     """
     targets = sealed_targets_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:

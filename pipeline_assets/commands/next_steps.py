@@ -12,9 +12,9 @@ _TORCH_HINT = "needs torch: docs/your_data.md#a-training-loop"
 
 
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
-    """Yield lines on the built targets: the last report, a loader, and three commands.
+    """Yield the lines after a build: the last report, a loader, and three commands.
 
-    The loader, in Python, is for the last packed set. Without an artifact that has rows, only the report is named.
+    The loader is a line of Python for the last packed set. If no artifact has rows, only the report is named.
     """
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 

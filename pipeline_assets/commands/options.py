@@ -34,9 +34,9 @@ Content = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. For an option that is not passed and has no default, the content has [] if the
-    key is a list, and null if the key may be null and its default in the section is null or missing. Any other such key
-    is omitted from the content, so that the section's default applies.
+    The section's keys become options. If an option is not passed and has no default, the content has [] for a list, and
+    None for a key whose default is None or that must be set, but may be None. Other keys are omitted from the content,
+    so that the section's default applies.
     """
 
     section: type[pydantic.BaseModel]
@@ -184,7 +184,7 @@ def _option_default(field: FieldInfo, option: Option) -> object:
 def _fields_with_options(
     section: type[pydantic.BaseModel], prefix: str = ""
 ) -> Iterator[tuple[str, FieldInfo, Option]]:
-    """Yield key, field and option for each `Option` of a section and nested sections."""
+    """Yield (dotted key, field, option) for the fields with options, nested ones too."""
     for name, field in section.model_fields.items():
         option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
         if option is not None:

@@ -185,7 +185,7 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
     """Format real totals, each with the deviation of the planned from the real total.
 
-    Figures without a planned or a real value do not count.
+    Figures without a planned value, or with a real value of 0 or None, are not added.
     """
     totals = []
     for name in _UNITS_BY_FIGURE:

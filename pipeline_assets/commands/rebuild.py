@@ -151,7 +151,7 @@ def diff(
 ) -> bool:
     """Compare two artifacts, down to their documents.
 
-    Exit status 1: they differ.
+    Exit status 1: the artifacts differ.
 
     Example: corpusmill diff data/megatron/pages_v1 data/megatron/pages_v2
     """

@@ -127,7 +127,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then each subset's row count, with a known reason for 0 rows."""
+    """Yield the ledger, then each subset's row count, and why it is 0 if known."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"
@@ -212,9 +212,9 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` restricts the files to a folder, or to the pool of this name; token files of subsets are left out. Raise
-    UsageError if no file remains, or two names would become one split, and InputError if a local file is not a valid
-    pool.
+    `subdir` is a folder or the name of a pool; only its files are used. Tables of subsets' token files are left out.
+    Raise UsageError if no file remains or two names would become one split, and InputError if a local file is not a
+    valid pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None

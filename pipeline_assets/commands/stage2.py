@@ -262,10 +262,7 @@ def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
 def _write_derived_recipe(
     path: Path, name: str, tokenizer_changes: Content, build: BuildOptions
 ) -> tuple[Stage2Recipe, Path]:
-    """Write a copy of a recipe under a new name with a changed `tokenizer` section.
-
-    With an external tokenizer, only the sources of the token shards are kept. Return the new recipe and its path.
-    """
+    """Write a copy of a recipe under a new name with a changed `tokenizer` section."""
     content: Content = read_yaml(path)
     tokenizer = content["tokenizer"] if tokenizer_changes.get("kind", "trained") == "trained" else {}
     content |= {"name": slugify(name), "tokenizer": tokenizer | tokenizer_changes}

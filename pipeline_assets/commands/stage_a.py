@@ -236,9 +236,9 @@ def _files_section(kind: str, inputs: Sequence[str], folder_pattern: str) -> Con
 def stage_a_recipe(
     name: str, sources: Sequence[Content], last_step: Step, refuse_licences: Sequence[str] = ()
 ) -> Content:
-    """Return a stage A recipe that ends with the step `last_step`.
+    """Return the content of a stage A recipe that ends with `last_step`.
 
-    The recipe lacks later steps, so `status` does not report their artifacts as missing.
+    Later steps are not in the recipe, so `status` does not report their artifacts as missing.
     """
     return {
         "system": "stage_a",

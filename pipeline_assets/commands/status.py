@@ -21,7 +21,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True)
 class RecipeStatus:
-    """A recipe with the states of its artifacts, or the error of reading its file."""
+    """Recipe with the states of its artifacts, or with the error of reading its file."""
 
     name: str
     path: Path
@@ -48,7 +48,7 @@ class RecipeStatus:
 
     @property
     def is_listed(self) -> bool:
-        """False only for a readable shipped recipe without artifacts in the data root."""
+        """True unless the recipe is shipped, is readable and has no artifacts here."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)

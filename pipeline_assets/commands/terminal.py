@@ -61,9 +61,9 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 
 
 def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
-    """Return the data root: `explicit_root`, else the root of `folder`, else CORPUSMILL_DATA.
+    """Return `explicit_root`, else the data root of `folder`, else CORPUSMILL_DATA.
 
-    If all three are missing, raise UsageError for a command with a `folder`, and return `data` for the others.
+    If all three are missing, raise UsageError if there is a `folder`, otherwise return `data`.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest
@@ -135,7 +135,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_age(moment: datetime.datetime) -> str:
-    """Format the time since a moment in the largest unit that gives at least 2: `3 h`."""
+    """Format the time since a moment in its largest unit of at least 2, or in seconds."""
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - moment).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
@@ -166,7 +166,7 @@ def align(rows: Sequence[tuple[str, ...]], number_columns: Collection[int] = ())
 
 
 def format_command(*words: object) -> str:
-    """Return a command of this program, quoted for the shell."""
+    """Format a command of this program with its arguments, quoted for the shell."""
     return shlex.join(["corpusmill", *map(str, words)])
 
 
@@ -216,8 +216,8 @@ def _repeat_ignored_stops() -> Iterator[None]:
 def _interrupt_on_stop_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt on each of `_STOP_SIGNALS` that has its default action.
 
-    Python 3.11 replaces an exception in a `__set_name__` with a RuntimeError. A signal that arrives in one is therefore
-    sent again after a moment.
+    Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError. A signal that arrives during such
+    a method is therefore sent again after a moment.
     """
     is_main = threading.current_thread() is threading.main_thread()
     numbers = [number for number, action in _STOP_SIGNALS.items() if is_main and signal.getsignal(number) is action]
@@ -245,9 +245,9 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """Show options in place of recipe keys in InputErrors of the block.
+    """Replace recipe keys in InputErrors of the block with command-line options.
 
-    If `file` is set, it is put before each key that has no option.
+    `file` is put before a key that is the place of the error and has no option.
     """
     try:
         yield

@@ -63,12 +63,12 @@ def _bar_svg(left_px: int, width_px: int, bar: HistogramBar, max_amount: int) ->
 
 
 def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
-    """Plot the values of a column; its `chunks` are read once.
+    """Plot the values of a column from its chunks, which are read once.
 
-    A column of lists, such as tags, is plotted by the items of the lists. Booleans are counted by value. Texts are
-    counted by value if none is longer than 64 characters and at most 1,048,576 are different, otherwise by length.
-    Counts by value have bars for the 20 most common values. Whole numbers have bins of powers of two, other numbers
-    bins of equal width between the 1st and the 99th percentile.
+    Lists, such as tags, are replaced by their items. Booleans are counted by value. Texts are counted by value if none
+    is longer than 64 characters and at most 1,048,576 are different, otherwise by length. Of values, the 20 most common
+    have bars. Whole numbers have bins of powers of two, other numbers 20 bins of equal width between the 1st and the
+    99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
@@ -102,7 +102,7 @@ def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_by_highest_bit(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count whole numbers by their highest bit, shape (64,); those below 1 count as 1."""
+    """Count integers by their highest bit, shape (64,); integers below 1 count as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)
