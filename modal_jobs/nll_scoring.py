@@ -81,7 +81,7 @@ container_variables: dict[str, str | None] = {
 def _portable_errors() -> Iterator[None]:
     """Convert the errors of a block in a container to InputError or RuntimeError.
 
-    Otherwise the caller would mistake an error of the container's system for a failure of the call.
+    Otherwise an OSError in the container, such as a TimeoutError, would look like a missing answer of Modal.
     """
     try:
         yield

@@ -106,7 +106,7 @@ def version_partition_mapping(
     """Return the partition mapping between two assets of one recipe's versions.
 
     `source_pairs` has the sources of the upstream and the downstream artifact of each dependency; a source is None for
-    an artifact of all sources. If only some artifacts have a source, only their versions must be equal.
+    an artifact of all sources. If only some artifacts have a source, partitions of equal versions match.
     `source_mapping` maps sources; None maps each to itself. Return None, for Dagster's default mapping, if no artifact
     has a source.
     """

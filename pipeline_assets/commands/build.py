@@ -195,7 +195,7 @@ def _build(
     format_lines: ArtifactFormatter | None = None,
     join: bool = False,
 ) -> set[str]:
-    """Build artifacts; return the roles of those built here; InputError if any failed."""
+    """Build artifacts, and return the roles of those that this process built."""
     terminal.log_to_stderr()
     built: set[str] = set()
     failures: dict[str, InputError] = {}
@@ -313,7 +313,7 @@ def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
 
 
 def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a line if over 1 % of the rows of a source with `columns` repeat an id."""
+    """Yield a warning if over 1 % of the rows of a source with `columns` repeat an id."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
     from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 

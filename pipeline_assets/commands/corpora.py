@@ -1,4 +1,4 @@
-"""Stage A's commands that build one artifact from sealed sources of any recipes.
+"""Commands of stage A that build one artifact from sealed sources of any recipes.
 
 The artifact is a deduplicated corpus, a store of signatures, a decontaminated corpus, a packed set or a report. The
 command `dedup explain` builds none.
@@ -246,7 +246,7 @@ def _read_section(content: Content, file: Path, name: str, is_optional: bool = F
 
 
 def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
-    """List the sources with documents in `corpora`; without corpora, the recipe's."""
+    """List sources with documents in `corpora`; without corpora, the recipe's sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
     sealed = {corpus.partition or corpus.name: open_artifact(corpus.folder) for corpus in corpora}

@@ -101,7 +101,7 @@ def _export_lines(exported: Artifact) -> Iterator[str]:
 
 
 def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
-    """Return the target of an export; UsageError if rows or options do not fit it."""
+    """Return the target of an export; UsageError if rows or options do not fit."""
     from pipeline_assets.build.rows.file_rows import FileRows
     from pipeline_assets.build.trainer_exports import FORMATS, KINDS
     from pipeline_assets.corpus.packing.recipe import TokenizerPath

@@ -132,7 +132,7 @@ def _find_matching_rows(
 
 
 def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) -> tuple[list[str], list[str]]:
-    """Return the commands that remove listed rows from artifacts, and lines to print."""
+    """Return commands that remove forgotten rows from artifacts, and lines to print."""
     recipes = recipe_names_by_folder(SYSTEMS.load_recipes(root)[0], root)
     counts = [count for comparison in comparisons.values() for count in comparison.rows.values()]
     lines = [f"{terminal.pluralize(sum(counts), 'row')} to remove in {terminal.pluralize(len(counts), 'file')}"]
@@ -149,10 +149,10 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 def _list_unsearchable(
     stores: "RowStores", affected_folders: Collection[Path]
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Return artifacts in which rows cannot be found, and lines to print.
+    """Return artifacts in which rows cannot be found, each with a reason, and lines.
 
-    Each artifact has the name of a missing input, or None if its rows were read without the removal list. Artifacts
-    with a missing input are omitted if they are in `affected_folders`.
+    The reason is the name of a missing input, or None if the artifact's rows were read without the removal list.
+    Artifacts with a missing input are omitted if they are in `affected_folders`.
     """
     found: dict[str, str | None] = {
         str(path): missing for path, missing in stores.find_unsearchable(affected_folders).items()
@@ -192,7 +192,7 @@ def _clean_remnants(
 
 
 def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
-    """Search the commits of a hub dataset for forgotten rows; remove if `applies`.
+    """Find forgotten rows in a hub dataset's commits; remove them if `applies`.
 
     With `keeps_history`, nothing is removed. Print the result, and exit with status 1 if rows remain.
     """
@@ -236,7 +236,7 @@ def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: boo
 
 
 def _name_lines(names: Sequence[str], noun: str, limit: int = 20) -> Iterator[str]:
-    """Yield the count of names with a noun, then a line for each of `limit` names."""
+    """Yield a line with the number of names, then a line for each of the first names."""
     yield terminal.pluralize(len(names), noun)
     yield from (f"  {name}" for name in names[:limit])
     if len(names) > limit:
@@ -255,7 +255,7 @@ def _read_text(path: Path) -> str:
 
 
 def _url_value(url: str) -> "SelectorValue":
-    """Return (`url`, URL) or (`host`, host); UsageError for any other text."""
+    """Return ('url', URL) or ('host', host); raise UsageError for any other text."""
     host, _ = split_url(url)
     if not host or " " in host:
         raise UsageError(f"must be a URL, a host or a pattern with *, got {url!r}", "--url", "correct it")
@@ -263,7 +263,7 @@ def _url_value(url: str) -> "SelectorValue":
 
 
 def _source_values(source: str, stores: "RowStores") -> "Iterator[SelectorValue]":
-    """Yield ('id', …) and ('text', …) of each document read from a source row.
+    """Yield ('id', …) and ('text', …) for each document that a source row became.
 
     Raise UsageError if no document was read from `source`.
     """

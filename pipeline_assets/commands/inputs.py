@@ -69,7 +69,7 @@ def folder_or_commit(
 ) -> Content:
     """Return {"path": folder} for a folder, or {"revision": commit} for a hub repo.
 
-    A `revision` of None stands for `main`. Errors name `option` and `revision_option`, which set the arguments.
+    A `revision` of None stands for `main`. `option` and `revision_option` are options to name in errors.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -98,7 +98,7 @@ def hub_source_section(
     split: str = "train",
     text_column: str = "text",
 ) -> dict[str, Any]:
-    """Return the `sources` section that reads a config of a hub dataset.
+    """Return a section of `sources` that reads a config of a hub dataset.
 
     Licence and files come from the dataset's card; if the card has no configs, the files are found by their names.
     Columns for id, date and licence are set if the first file has them under their usual names. `amount`, `rules` and

@@ -12,7 +12,7 @@ _LEDGER_COUNTS = ("ledger", "documents")
 
 
 def artifact_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield summary lines of an artifact; without files, as a pin, only skipped files."""
+    """Yield an artifact's summary lines; for a pin, only lines on skipped files."""
     identity = artifact.manifest.identity
     counts = identity.counts
     if not artifact.manifest.storage:

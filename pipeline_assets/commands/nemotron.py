@@ -137,7 +137,7 @@ def run_all(
 
 
 def _affects_one_dataset(error: InputError) -> bool:
-    """Check whether an error concerns one dataset, so that the others can be built."""
+    """Check whether an error concerns only one dataset, so that others can be built."""
     return isinstance(error, DeniedError) or not isinstance(error, RetryableError)
 
 
@@ -178,7 +178,7 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return the deduplicated splits below a folder, and the only normalised ones.
+    """Return deduplicated splits below a folder, and splits that are only normalised.
 
     A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
     """

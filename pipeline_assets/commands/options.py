@@ -35,8 +35,8 @@ class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
     The section's keys become options. If an option is not passed and has no default, the content has [] for a list, and
-    None for a key whose default is None or that must be set, but may be None. Other keys are omitted from the content,
-    so that the section's default applies.
+    None for a key that may be None and has no other default. Other keys are omitted, so that the section's default
+    applies.
     """
 
     section: type[pydantic.BaseModel]
@@ -55,7 +55,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
     Options for run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns
-    False. In errors, options stand for the recipe keys that they set. Retryable and unexpected errors end with the
+    False. Errors name options in place of the recipe keys that they set. Retryable and unexpected errors end with the
     command that continues the build.
     """
     hints = get_type_hints(function, include_extras=True)

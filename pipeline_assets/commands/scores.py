@@ -139,7 +139,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 
 def sealed_scores(folder: Path) -> list[Target]:
-    """Return targets of the scores below a folder, with inputs; UsageError if none."""
+    """Return the scores below a folder as targets; raise UsageError if none exist."""
     if not (scores := [*sealed_targets_below(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
@@ -212,7 +212,7 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` is a folder or the name of a pool; only its files are used. Tables of subsets' token files are left out.
+    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are left out.
     Raise UsageError if no file remains or two names would become one split, and InputError if a local file is not a
     valid pool.
     """

@@ -135,7 +135,10 @@ def format_bytes(count: float) -> str:
 
 
 def format_age(moment: datetime.datetime) -> str:
-    """Format the time since a moment in its largest unit of at least 2, or in seconds."""
+    """Format the time since a moment in days, hours, minutes or seconds: `3 h`.
+
+    The unit is the largest that gives at least 2; times below two minutes are in seconds.
+    """
     seconds = max(0, int((datetime.datetime.now(datetime.UTC) - moment).total_seconds()))
     for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
