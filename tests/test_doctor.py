@@ -19,7 +19,7 @@ from free_ports import free_port
 from mounts import mounted
 
 from pipeline_assets.commands import doctor
-from pipeline_assets.commands.doctor import PROBES, ProbeWarning, examine
+from pipeline_assets.commands.doctor import PROBES, ProbeWarning, run_probe
 from pipeline_assets.commands.settings import misspelled_settings
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.install_hints import pip_hint
@@ -27,7 +27,7 @@ from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
 
 def found(probe: str, root: Path) -> tuple[str, str]:
-    return examine(PROBES[probe], root)
+    return run_probe(PROBES[probe], root)
 
 
 def hang(root: Path) -> str:
@@ -46,11 +46,11 @@ def fail(root: Path) -> str:
 
 def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fix = "look for a disk, server or library that hangs or crashes"
-    assert examine(crash, tmp_path) == ("fault", f"the probe crashed; {fix}")
-    assert examine(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
+    assert run_probe(crash, tmp_path) == ("fault", f"the probe crashed; {fix}")
+    assert run_probe(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
 
     monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 0.3)
-    assert examine(hang, tmp_path) == ("fault", f"no answer within 0 s; {fix}")
+    assert run_probe(hang, tmp_path) == ("fault", f"no answer within 0 s; {fix}")
 
 
 def test_a_library_of_another_version_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ def test_every_variable_that_is_read_or_documented_is_a_setting() -> None:
 
 @pytest.mark.slow
 def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> None:
-    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
-    program += "print(*examine(PROBES['kernels'], Path()))"
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, run_probe;"
+    program += "print(*run_probe(PROBES['kernels'], Path()))"
 
     def kernels(cache: Path) -> str:
         variables = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
@@ -176,8 +176,8 @@ def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_hub_away_busy_or_rejecting_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path) -> None:
-    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
-    program += "print(*examine(PROBES['hub'], Path()))"
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, run_probe;"
+    program += "print(*run_probe(PROBES['hub'], Path()))"
 
     def hub(**variables: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from pipeline_assets.cli import add_command
 from pipeline_assets.commands.build import BuildFlags
-from pipeline_assets.commands.options import Content, SectionOptions
+from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.nemotron.sections import Scan
 from pipeline_assets.corpus.normalize.sources import WikipediaSource
@@ -22,7 +22,7 @@ def typed(section: SectionOptions, *words: str) -> tuple[str, Any]:
     app, given = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 
-    def make(said: Annotated[Content, section], flags: BuildFlags) -> None:
+    def make(said: Annotated[RecipeContent, section], flags: BuildFlags) -> None:
         given.append(said)
 
     add_command(app, "make", "Makes it.", lambda: make)
@@ -59,7 +59,9 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
         ),
     ],
 )
-def test_what_is_typed_is_the_content_of_the_section(section: SectionOptions, words: str, content: Content) -> None:
+def test_what_is_typed_is_the_content_of_the_section(
+    section: SectionOptions, words: str, content: RecipeContent
+) -> None:
     assert typed(section, *words.split())[1] == content
 
 

@@ -189,7 +189,7 @@ def build_recipe(
 
 def _build(
     recipe: Recipe,
-    requested: Sequence[Target],
+    requested_targets: Sequence[Target],
     path: Path,
     run: Run,
     format_lines: ArtifactFormatter | None = None,
@@ -200,7 +200,7 @@ def _build(
     built: set[str] = set()
     failures: dict[str, InputError] = {}
     recipe.check_local_files(run.root)
-    outcomes = join_targets(requested, run) if join else run_targets(requested, run, keep_going=True)
+    outcomes = join_targets(requested_targets, run) if join else run_targets(requested_targets, run, keep_going=True)
     for outcome in outcomes:
         target = outcome.target
         if outcome.failure is not None:
@@ -215,7 +215,7 @@ def _build(
         checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE_VARIABLE)]
         terminal.print_lines((_check_result_line(target, check) for check in checks), err=True)
     if failures:
-        what = f"{len(failures)} of {len(requested)} artifacts failed: {', '.join(failures)}"
+        what = f"{len(failures)} of {len(requested_targets)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
         fix = "lines that start with FAILED give the reasons; artifacts that do not depend on these are built"
         raise (UsageError if is_usage else InputError)(what, path, fix)

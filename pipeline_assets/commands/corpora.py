@@ -25,7 +25,7 @@ from pipeline_assets.commands.inputs import (
     upstream_targets,
 )
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys, option_finder
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
 from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
@@ -102,12 +102,12 @@ class FolderOptions(BuildFlags):
 
 def dedup(
     input: SealedInputs,
-    dedup_keys: Annotated[Content, SectionOptions(DedupRecipe)],
-    cap_keys: Annotated[Content, SectionOptions(RemovalCaps)],
+    dedup_keys: Annotated[RecipeContent, SectionOptions(DedupRecipe)],
+    cap_keys: Annotated[RecipeContent, SectionOptions(RemovalCaps)],
     *,
     proposer: Proposer = "minhash",
     seen: Annotated[list[str] | None, typer.Option(help="Signature store of earlier corpora; repeatable.")] = None,
-    build: FolderOptions,
+    options: FolderOptions,
 ) -> None:
     """Drop duplicates; the first in the order of the sources is kept.
 
@@ -127,11 +127,11 @@ def dedup(
     stores = [stage_a.external_signatures(folder) for folder in sealed_folders(seen or ())]
     _check_unique_names(stores)
     content = {"dedup": recipe.content(), "sources": [source.partition for source in sources]}
-    build.build(stage_a.DEDUPLICATED.target(build.folder.name, content, (*sources, *stores), count_limit=caps))
+    options.build(stage_a.DEDUPLICATED.target(options.folder.name, content, (*sources, *stores), count_limit=caps))
 
 
 def signatures(
-    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, build: FolderOptions
+    input: Annotated[Path, typer.Option(help="Folder of a deduplicated corpus.")], *, options: FolderOptions
 ) -> None:
     """Store a corpus's signatures, for `dedup --seen` of later corpora.
 
@@ -140,10 +140,10 @@ def signatures(
     """
     corpus = sealed_target(input, stage_a.DEDUPLICATED)
     content = {"signatures": DedupRecipe.from_content(corpus.recipe["dedup"]).signature_keys()}
-    build.build(stage_a.SIGNATURES.target(build.folder.name, content, [corpus]))
+    options.build(stage_a.SIGNATURES.target(options.folder.name, content, [corpus]))
 
 
-def _near_section(near: Content, proposer: str) -> Content:
+def _near_section(near: RecipeContent, proposer: str) -> RecipeContent:
     """Return the keys of section `near` that a proposer (minhash or faiss) uses.
 
     Raise UsageError if an option sets a key that only the other proposer has.
@@ -156,7 +156,7 @@ def _near_section(near: Content, proposer: str) -> Content:
 
 
 def _raise_if_keys_set(
-    keys: Content, section_class: type[RecipeSection], section_key: str, required_option: str
+    keys: RecipeContent, section_class: type[RecipeSection], section_key: str, required_option: str
 ) -> None:
     """Raise UsageError if a key of an unused section differs from its default."""
     for key, value in keys.items():
@@ -167,7 +167,7 @@ def _raise_if_keys_set(
 
 
 def explain(
-    dedup_keys: Annotated[Content, SectionOptions(DedupRecipe, _CURVE_KEYS)],
+    dedup_keys: Annotated[RecipeContent, SectionOptions(DedupRecipe, _CURVE_KEYS)],
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
@@ -190,22 +190,22 @@ def explain(
     print_answer(as_json, {"threshold": threshold, "recommended": vars(best), "ways": ways}, lines)
 
 
-def decontaminate(input: SealedInputs, manifest: RecipeOrSection, build: FolderOptions) -> None:
+def decontaminate(input: SealedInputs, manifest: RecipeOrSection, options: FolderOptions) -> None:
     """Drop or cut documents that contain items of evaluation sets.
 
     Example: corpusmill stage-a decontaminate --manifest quiz.yaml --input 'out/stage_a/filtered/*'
     --out-dir out/stage_a/decontaminated/all
     """
-    file = recipe_path(manifest, build.root)
+    file = recipe_path(manifest, options.root)
     keys = _read_section(read_yaml(file, "manifest"), file, "decontamination")
     section = DecontaminationSection.from_mapping(keys, file)
-    build.build(decontaminated_target(input_corpora(input, stage_a.DEDUPLICATED), build.relative_folder, section))
+    options.build(decontaminated_target(input_corpora(input, stage_a.DEDUPLICATED), options.relative_folder, section))
 
 
 def pack(
     manifest: RecipeOrSection,
-    pack_keys: Annotated[Content, SectionOptions(PackSection)],
-    build: FolderOptions,
+    pack_keys: Annotated[RecipeContent, SectionOptions(PackSection)],
+    options: FolderOptions,
     input: Annotated[
         list[str] | None, typer.Option(help="Folder or quoted pattern; repeatable. Default: recipe's.")
     ] = None,
@@ -216,7 +216,7 @@ def pack(
     --out-dir out/stage_a/packed/all
     """
     pack_keys = {key: value for key, value in pack_keys.items() if value is not None}
-    file, typed = recipe_path(manifest, build.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
+    file, typed = recipe_path(manifest, options.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
     with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
         keys = _read_section(content, file, "pack", is_optional=True) | pack_keys
@@ -224,11 +224,13 @@ def pack(
         section = PackSection.from_mapping(
             add_missing_weight(keys, ("weights",), _source_names(content, corpora)), file
         )
-        corpora = corpora or _recipe_corpora(content, file, section, build.root)
-        build.build(stage_a.packed_target(section, build.folder.name, build.relative_folder, corpora), _packed_lines)
+        corpora = corpora or _recipe_corpora(content, file, section, options.root)
+        options.build(
+            stage_a.packed_target(section, options.folder.name, options.relative_folder, corpora), _packed_lines
+        )
 
 
-def _read_section(content: Content, file: Path, name: str, is_optional: bool = False) -> Content:
+def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
     """Return section `name` of a recipe, or of a file that has only this section.
 
     Return {} if a recipe lacks an optional section. Raise UsageError if the section is missing otherwise, or if a file
@@ -245,7 +247,7 @@ def _read_section(content: Content, file: Path, name: str, is_optional: bool = F
     return section
 
 
-def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
+def _source_names(content: RecipeContent, corpora: Sequence[Target]) -> list[str]:
     """List sources with documents in `corpora`; without corpora, the recipe's sources."""
     if not corpora:
         return [str(section.get("source")) for _, section in sections_at(content, "sources")]
@@ -253,7 +255,7 @@ def _source_names(content: Content, corpora: Sequence[Target]) -> list[str]:
     return [shard.source for shard in corpus_shards(sealed) if shard.rows]
 
 
-def _recipe_corpora(content: Content, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
+def _recipe_corpora(content: RecipeContent, file: Path, section: PackSection, root: Path) -> Sequence[Target]:
     """Return the corpora that a recipe packs: the last joint corpus, else all sources.
 
     Raise UsageError if `content` is not a recipe.
@@ -273,7 +275,7 @@ def _packed_lines(packed: Artifact) -> Iterator[str]:
 
 def report(
     input: SealedInputs,
-    build: FolderOptions,
+    options: FolderOptions,
     tokens: Annotated[bool, typer.Option(help="Count tokens; estimate them in large sources.")] = True,
 ) -> None:
     """Report on sources, their deduplication and decontamination.
@@ -282,19 +284,19 @@ def report(
 
     Example: corpusmill stage-a report --input 'out/stage_a/normalized/*' --out out/stage_a/report
     """
-    link = build.out_dir
+    link = options.out_dir
     if link.suffix == ".json":
         if link.exists() and not link.is_symlink():
             raise UsageError("the file exists", link, "choose another name, or move it away")
-        build = replace(build, out_dir=link.with_suffix(""))
+        options = replace(options, out_dir=link.with_suffix(""))
     corpora = input_corpora(input, *_JOINT_KINDS, stage_a.PACKED)
     if corpora[0].partition is None:  # the report covers its sources and the corpora between, too
         corpora = (*sorted(_upstream_corpora(corpora[0]), key=lambda corpus: corpus.partition is None), *corpora)
     tokenizer = HarmonyRecipe().content() if tokens else None
-    build.build(stage_a.REPORT.target(build.folder.name, {}, corpora, tokenizer=tokenizer))
+    options.build(stage_a.REPORT.target(options.folder.name, {}, corpora, tokenizer=tokenizer))
     if link.suffix == ".json":
         link.unlink(missing_ok=True)
-        link.symlink_to(Path(build.out_dir.name, "report.json"))
+        link.symlink_to(Path(options.out_dir.name, "report.json"))
 
 
 def _upstream_corpora(corpus: Target) -> Iterator[Target]:

@@ -55,14 +55,14 @@ def doctor(data: terminal.Root = Path("data"), as_json: terminal.AsJson = False)
     """
     results = []
     for name, probe in PROBES.items():
-        state, message = examine(probe, data.absolute())
+        state, message = run_probe(probe, data.absolute())
         results.append({"probe": name, "state": state, "message": message})
         terminal.print_lines([] if as_json else [f"{state:7}  {name:8}  {message}"])
     terminal.print_lines([json.dumps(results, indent=1)] if as_json else [])
     return all(result["state"] != "fault" for result in results)
 
 
-def examine(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
+def run_probe(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
     """Run a probe, and return its state (ok, warning or fault) and its message.
 
     A probe that hangs or crashes is a fault.

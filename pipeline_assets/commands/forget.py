@@ -50,7 +50,7 @@ def forget(
     _check_options(has_rows, clean, published, keep_history, apply, reason)
     root = terminal.require_root(data)
     if published is not None:
-        _clean_published(published, root, apply, keep_history, as_json)
+        _clean_published_dataset(published, root, apply, keep_history, as_json)
         return
     lineage = Lineage(root)
     if lineage.unreadable:
@@ -191,7 +191,7 @@ def _clean_remnants(
     return {"remnants": found, "in_use": busy}, lines
 
 
-def _clean_published(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
+def _clean_published_dataset(dataset: str, root: Path, applies: bool, keeps_history: bool, as_json: bool) -> None:
     """Find forgotten rows in a hub dataset's commits; remove them if `applies`.
 
     With `keeps_history`, nothing is removed. Print the result, and exit with status 1 if rows remain.

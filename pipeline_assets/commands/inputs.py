@@ -14,7 +14,7 @@ import typer
 from pipeline_assets.build.removal_staleness import has_listed_rows
 from pipeline_assets.build.run import HUB_TRIES, open_hub
 from pipeline_assets.build.target import Kind, Target
-from pipeline_assets.commands.options import Content
+from pipeline_assets.commands.options import RecipeContent
 from pipeline_assets.commands.terminal import echo, format_command
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.readers import hub_configs
@@ -66,7 +66,7 @@ def resolve_commit(hub: HubFiles, name: str, revision: str | None) -> str:
 
 def folder_or_commit(
     hub: HubFiles, name: str, option: str, revision: str | None, revision_option: str = "--revision"
-) -> Content:
+) -> RecipeContent:
     """Return {"path": folder} for a folder, or {"revision": commit} for a hub repo.
 
     A `revision` of None stands for `main`. `option` and `revision_option` are options to name in errors.

@@ -20,7 +20,7 @@ from pipeline_assets.commands.inputs import (
     upstream_targets,
 )
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, SectionOptions
+from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import echo, format_command, print_lines
 from pipeline_assets.corpus.nemotron import dataset_section, sections
 from pipeline_assets.corpus.nemotron.pools_recipe import PoolsRecipe
@@ -34,62 +34,62 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems import nemotron
 
 _RUN_ALL_RECIPE_NAME = "nemotron_all"
-Dataset = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder with the same layout.")]
+DatasetName = Annotated[str, typer.Option("--dataset", help="owner/name on the hub, or a folder with the same layout.")]
 
 
 def inventory(
-    dataset: Dataset,
-    dataset_keys: Annotated[Content, SectionOptions(dataset_section.DatasetSection, ("revision", "splits"))],
-    scan: Annotated[Content, SectionOptions(sections.Scan)],
-    build: BuildOptions,
+    dataset: DatasetName,
+    dataset_keys: Annotated[RecipeContent, SectionOptions(dataset_section.DatasetSection, ("revision", "splits"))],
+    scan_keys: Annotated[RecipeContent, SectionOptions(sections.Scan)],
+    options: BuildOptions,
 ) -> None:
     """Describe the rows of each split: files, columns, types, metadata.
 
     Example: corpusmill nemotron inventory --dataset my/folder --out-dir out
     """
-    _build_dataset("inventory", dataset, dataset_keys, {"scan": scan}, build)
+    _build_dataset("inventory", dataset, dataset_keys, {"scan": scan_keys}, options)
 
 
 def normalize(
-    dataset: Dataset,
-    dataset_keys: Annotated[Content, SectionOptions(dataset_section.DatasetSection)],
-    rows: Annotated[Content, SectionOptions(RowsRecipe)],
-    layout: Annotated[Content, SectionOptions(sections.HubLayoutSection)],
+    dataset: DatasetName,
+    dataset_keys: Annotated[RecipeContent, SectionOptions(dataset_section.DatasetSection)],
+    row_keys: Annotated[RecipeContent, SectionOptions(RowsRecipe)],
+    layout_keys: Annotated[RecipeContent, SectionOptions(sections.HubLayoutSection)],
     *,
     system: Annotated[bool, typer.Option(help="Add gpt-oss's system message, or omit it.")] = True,
     hf_layout: Annotated[
         bool, typer.Option("--hf-layout", help="Write all splits to one folder, as on a hub.")
     ] = False,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Render rows as Harmony texts with exact token counts, as Parquet.
 
     Example: corpusmill nemotron normalize --dataset my/folder --domain math --out-dir out
     """
-    if layout["readme"] and not hf_layout:
+    if layout_keys["readme"] and not hf_layout:
         raise UsageError("needs --hf-layout, whose folder has a card", "--write-readme", "pass --hf-layout too")
-    rows |= {} if system else {"system": None}
-    content = {"rows": rows} | ({"hf_layout": layout} if hf_layout else {})
-    _build_dataset("normalize", dataset, dataset_keys, content, build)
+    row_keys |= {} if system else {"system": None}
+    content = {"rows": row_keys} | ({"hf_layout": layout_keys} if hf_layout else {})
+    _build_dataset("normalize", dataset, dataset_keys, content, options)
 
 
 def pools(
     in_dir: Annotated[Path, typer.Option("--in-dir", help="Folder of normalised rows, or a parent folder.")],
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Build pools from sealed rows, deduplicating them first if needed.
 
     Example: corpusmill nemotron pools --in-dir out/nemotron/mine/normalized_shards --out-dir out
     """
-    build = build.with_absolute_root()
+    options = options.with_absolute_root()
     deduplicated, normalised = find_row_targets(in_dir)
     rules = sections.DeduplicateRecipe.model_validate({})
     kept = [*deduplicated, *nemotron.deduplicated_targets("pools", normalised, rules, None)]
     targets = nemotron.pool_targets("pools", kept, PoolsRecipe.model_validate({}), None)
 
-    build.build_targets(targets, artifact_lines)
+    options.build_targets(targets, artifact_lines)
     commands = (
-        format_command("nemotron", "publish", f"OWNER/{target.partition}", build.out_dir / target.folder)
+        format_command("nemotron", "publish", f"OWNER/{target.partition}", options.out_dir / target.folder)
         for target in targets
         if target.kind.name == nemotron.CANDIDATE_POOLS.name
     )
@@ -101,7 +101,7 @@ def run_all(
         int | None, typer.Option(min=1, help="Maximum rows per split, sampled over all files.")
     ] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Build pools from the latest commits of the six shipped datasets.
 
@@ -109,17 +109,17 @@ def run_all(
 
     Example: corpusmill nemotron run-all --max-records 1000 --out-dir out
     """
-    build = build.with_absolute_root()
+    options = options.with_absolute_root()
     content: dict[str, Any] = read_yaml(PROJECT_RECIPES_FOLDER / "nemotron_v1.yaml")
-    recipe_file = build.out_dir / "recipes" / f"{_RUN_ALL_RECIPE_NAME}.yaml"
-    known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not build.replace else ()
+    recipe_file = options.out_dir / "recipes" / f"{_RUN_ALL_RECIPE_NAME}.yaml"
+    known = nemotron.NemotronRecipe.read(recipe_file).datasets if recipe_file.exists() and not options.replace else ()
     pinned = {section.dataset: section for section in known if section.revision != UNPINNED}
     for section in content["datasets"]:
         earlier = pinned.get(section["dataset"])
         if earlier is not None:
             section |= {"revision": earlier.revision, "splits": list(earlier.splits)}
         else:
-            section |= _head_keys(section, build.run.require_hub("a dataset"))
+            section |= _head_keys(section, options.run.require_hub("a dataset"))
         efforts = set(dataset_section.EFFORTS.get(section["dataset"], {}).values())
         section["reasoning_effort"] = {
             split: effort for split in section["splits"] for effort in efforts if split.startswith(effort)
@@ -127,12 +127,12 @@ def run_all(
         echo(f"{section['dataset']} at {section['revision']}", err=True)
     content["scan"] |= {"max_rows": max_records}
     content["rows"] |= {"max_rows": max_records}
-    recipe, path = build.write_recipe(nemotron.NemotronRecipe, content | {"name": _RUN_ALL_RECIPE_NAME})
+    recipe, path = options.write_recipe(nemotron.NemotronRecipe, content | {"name": _RUN_ALL_RECIPE_NAME})
     try:
-        build_recipe(recipe, path, build.run, strict=build.strict)
+        build_recipe(recipe, path, options.run, strict=options.strict)
     except InputError as error:
         if _affects_one_dataset(error):
-            _build_partial_report(recipe, build.run)
+            _build_partial_report(recipe, options.run)
         raise
 
 
@@ -197,14 +197,14 @@ def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
 
 
 def _build_dataset(
-    command_name: str, dataset: str, dataset_keys: Content, content: Mapping[str, Any], build: BuildOptions
+    command_name: str, dataset: str, dataset_keys: RecipeContent, content: Mapping[str, Any], options: BuildOptions
 ) -> None:
-    build = build.with_absolute_root()
+    options = options.with_absolute_root()
     revision, splits, domain = dataset_keys["revision"], dataset_keys["splits"], dataset_keys.get("domain")
-    section = _draft_section(dataset, revision, splits, build.run.require_hub("a dataset"))
-    if "path" in section and build.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
+    section = _draft_section(dataset, revision, splits, options.run.require_hub("a dataset"))
+    if "path" in section and options.out_dir.resolve().is_relative_to(Path(section["path"]).resolve()):
         what = f"the output folder is inside the dataset {dataset}"
-        raise UsageError(what, build.out_dir, "set --out-dir to a folder outside of it")
+        raise UsageError(what, options.out_dir, "set --out-dir to a folder outside of it")
     section |= {"domain": domain} if domain is not None else {}
     if "rows" in content and not (domain or dataset_section.known_domain(section["dataset"])):
         domains = ", ".join(get_args(dataset_section.Domain))
@@ -215,7 +215,7 @@ def _build_dataset(
         section["reasoning_effort"] = {split: effort for split, effort in efforts.items() if split in section["splits"]}
     name = "-".join([command_name, slugify(section["dataset"].rpartition("/")[2]), *map(slugify, splits)])
     recipe = {"system": "nemotron", "name": name, **content, "datasets": [section]}
-    build.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
+    options.build_recipe(nemotron.NemotronRecipe, recipe, artifact_lines)
 
 
 def _draft_section(dataset: str, revision: str | None, splits: Sequence[str], hub: HubFiles) -> dict[str, Any]:

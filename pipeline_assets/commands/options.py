@@ -27,7 +27,7 @@ from pipeline_assets.spine.errors import OptionFinder
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.recipe_errors import sections_in
 
-Content = dict[str, Any]
+RecipeContent = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     flat_parameters: dict[str, inspect.Parameter] = {}
     options: dict[str, str] = {}
     names: dict[str, str] = {}
-    parts: dict[str, Callable[[Content], object]] = {}
+    parts: dict[str, Callable[[RecipeContent], object]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         marks = get_args(hints[name])
         section = next((mark for mark in marks if isinstance(mark, SectionOptions)), None)
@@ -211,8 +211,8 @@ def _integer_bounds(field: FieldInfo) -> tuple[int | None, int | None]:
     return limits["gt"] + 1 if "gt" in limits else low, limits["lt"] - 1 if "lt" in limits else high
 
 
-def _collect_content(key_options: list[_KeyOption], values: Mapping[str, Any]) -> Content:
-    content: Content = {}
+def _collect_content(key_options: list[_KeyOption], values: Mapping[str, Any]) -> RecipeContent:
+    content: RecipeContent = {}
     for key in key_options:
         value = key.unset_value if values[key.parameter.name] is None else values[key.parameter.name]
         if value is not ...:

@@ -8,7 +8,7 @@ import typer
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.commands.build import BuildOptions
 from pipeline_assets.commands.inputs import folder_or_commit, slugify
-from pipeline_assets.commands.options import Content, SectionOptions
+from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import AsJson, Root, align, print_answer
 from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe, EncodeSection
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, load_model
@@ -27,7 +27,7 @@ _DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
 def sample(
-    sample_keys: Annotated[Content, SectionOptions(SampleRecipe)],
+    sample_keys: Annotated[RecipeContent, SectionOptions(SampleRecipe)],
     dataset: Annotated[
         str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
     ] = "wmt/wmt14",
@@ -37,7 +37,7 @@ def sample(
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _DEFAULT_SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Draw a sample of a translation dataset, and split it.
 
@@ -45,31 +45,36 @@ def sample(
 
     Example: corpusmill parallel sample --dataset my/pairs --src de --tgt en --split train --files '{split}-*'
     """
-    run = build.run
+    run = options.run
     keys = folder_or_commit(run.require_hub("pairs"), dataset, "--dataset", revision)
-    source: Content = {"splits": split, "files": files, **({} if "path" in keys else {"dataset": dataset}), **keys}
+    source: RecipeContent = {
+        "splits": split,
+        "files": files,
+        **({} if "path" in keys else {"dataset": dataset}),
+        **keys,
+    }
     languages = sample_keys["languages"]
     name = slugify(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
-    content: Content = {"system": "parallel_text", "name": name, "source": source, "sample": sample_keys}
+    content: RecipeContent = {"system": "parallel_text", "name": name, "source": source, "sample": sample_keys}
     path = run.root / "recipes" / f"{name}.yaml"
-    existing: Content = read_yaml(path) if path.exists() else {}
+    existing: RecipeContent = read_yaml(path) if path.exists() else {}
     if existing == content | {"encode": existing.get("encode")}:  # the same sample, which `encode` extended
         content = existing
-    build.build_recipe(ParallelRecipe, content)
+    options.build_recipe(ParallelRecipe, content)
 
 
 def encode(
     recipe: ParallelRecipeName,
-    encode_keys: Annotated[Content, SectionOptions(EncodeSection)],
+    encode_keys: Annotated[RecipeContent, SectionOptions(EncodeSection)],
     spm_model: Annotated[Path | None, typer.Option(help="SentencePiece model. Default: train one.")] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Encode a sample's pairs with a trained or an external model.
 
     Example: corpusmill parallel encode wmt14-fr-en --seq-len 128 --out-dir out
     """
-    run = build.run
+    run = options.run
     content: dict[str, Any] = read_yaml(recipe_path(recipe, run.root))
     if spm_model is not None:
         if not spm_model.is_file():
@@ -78,7 +83,7 @@ def encode(
             raise UsageError("cannot be combined with --spm-model", "--vocab-size", "omit it")
         load_model(spm_model.read_bytes(), spm_model)
         encode_keys |= {"model": str(spm_model.absolute()), "model_sha256": file_sha256(spm_model)}
-    build.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
+    options.build_recipe(ParallelRecipe, content | {"encode": encode_keys})
 
 
 def inspect(recipe: ParallelRecipeName, data: Root = Path("data"), as_json: AsJson = False) -> None:

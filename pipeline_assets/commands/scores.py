@@ -17,7 +17,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
 from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets_below, slugify
-from pipeline_assets.commands.options import Content, SectionOptions
+from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
 from pipeline_assets.corpus.nemotron.pools_recipe import needed_columns
@@ -37,34 +37,36 @@ from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.scoring import NLL_SCORES, SCORE_REPORT, describe_work, score_outputs, scored_splits
 
 _INVALID_IN_SPLIT_NAME = re.compile(r"[^\w.-]+|^[.-]+")  # may be in names of files
-Model = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
-Against = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
+ModelName = Annotated[str, typer.Option("--model", help="Local folder, or name on the hub.")]
+AgainstModel = Annotated[str | None, typer.Option("--against", help="Model to compare with, in bits per byte.")]
 ScoresFolder = Annotated[Path, typer.Option("--in-dir", help="Folder of scores, or a parent folder.")]
 
 
 def score(
     pool: Annotated[str, typer.Option("--pool", help="Folder of pools, or owner/name on the hub.")],
-    model: Model,
-    scoring: Annotated[Content, SectionOptions(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))],
+    model: ModelName,
+    scoring_keys: Annotated[
+        RecipeContent, SectionOptions(ScoringSection, (*ScoringRecipe.model_fields, "max_unknown_fraction"))
+    ],
     *,
     revision: Annotated[str | None, typer.Option(help="Model's commit, branch or tag.")] = None,
     pool_revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of pools on the hub.")] = None,
     pool_subdir: Annotated[str | None, typer.Option(help="Score only this folder of the pools.")] = None,
-    against: Against = None,
+    against: AgainstModel = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the amount of work without scoring.")] = False,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Score completions of pools with a language model: NLL, bits/byte.
 
     Example: corpusmill nemotron score --pool out/nemotron/mine/candidate_pools --model models/mine --out-dir out
     """
-    if scoring["batch_tokens"] < MIN_BATCH_TOKENS:
-        what = f"must be at least {MIN_BATCH_TOKENS}, got {scoring['batch_tokens']}: it counts tokens, not rows"
-        fix = f"for {scoring['batch_tokens']} rows a batch, set their number times the tokens of a row (--max-length)"
+    if (batch_tokens := scoring_keys["batch_tokens"]) < MIN_BATCH_TOKENS:
+        what = f"must be at least {MIN_BATCH_TOKENS}, got {batch_tokens}: it counts tokens, not rows"
+        fix = f"for {batch_tokens} rows a batch, set their number times the tokens of a row (--max-length)"
         raise UsageError(what, "--batch-tokens", fix)
-    build = build.with_absolute_root()
-    run, remote = build.run, build.run.remote_launcher
-    scoring = {**scoring, "device": scoring.get("device") or ("cuda" if remote else detect_device())}
+    options = options.with_absolute_root()
+    run, remote = options.run, options.run.remote_launcher
+    scoring_keys = {**scoring_keys, "device": scoring_keys.get("device") or ("cuda" if remote else detect_device())}
     models = [_model_section(model, "--model", revision, run)]
     models += [] if against is None else [_model_section(against, "--against", None, run)]
     for section in models:
@@ -75,7 +77,7 @@ def score(
         names[-1] += "-against"
     targets_by_model = [
         _write_scoring_recipe(
-            pool, pool_revision, pool_subdir, {**scoring, "model": section}, name, build
+            pool, pool_revision, pool_subdir, {**scoring_keys, "model": section}, name, options
         ).final_targets()
         for section, name in zip(models, names, strict=True)
     ]
@@ -85,7 +87,7 @@ def score(
     if dry_run:
         return
     for targets in targets_by_model:
-        build.build_targets(targets, _score_lines)
+        options.build_targets(targets, _score_lines)
     if against is not None:
         print_lines(["", f"{against} compared with {model}, in bits per byte:", *_gap_lines(scored[0], scored[1], run)])
     folders = " ".join(sorted({str(Path(*target.folder.parts[:3])) for target in scored[0]}))
@@ -93,21 +95,21 @@ def score(
     print_lines(["", "to choose training subsets:", f"  {command}"])
 
 
-def percentiles(in_dir: ScoresFolder, build: BuildOptions) -> None:
+def percentiles(in_dir: ScoresFolder, options: BuildOptions) -> None:
     """Show the spread of scores by domain, correctness and length.
 
     Example: corpusmill nemotron percentiles --in-dir out/nemotron/mine/nll_scores --out-dir out
     """
     scores = sealed_scores(in_dir)
-    build = build.with_absolute_root()
-    build.build_targets(score_outputs(_recipe_name(scores), scores, None), _score_lines)
+    options = options.with_absolute_root()
+    options.build_targets(score_outputs(_recipe_name(scores), scores, None), _score_lines)
 
 
 def subsets(
     in_dir: ScoresFolder,
     rules: Annotated[Path | None, typer.Option(help="Recipe's `subsets` as YAML. Default: seven rules.")] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Select training subsets by score, as rows and as masked tokens.
 
@@ -118,8 +120,8 @@ def subsets(
     recipe = SubsetsRecipe.from_mapping({} if rules is None else read_yaml(rules), rules or "the default rules")
     scores = sealed_scores(in_dir)
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
-    build = build.with_absolute_root()
-    artifact = build_targets([target], build.run, build.strict, _subset_lines)
+    options = options.with_absolute_root()
+    artifact = build_targets([target], options.run, options.strict, _subset_lines)
     with contextlib.suppress(UsageError):  # rows that name no dataset cannot be published
         collect_splits_and_sources([artifact])
         command = format_command("nemotron", "publish", "OWNER/NAME", artifact.folder)
@@ -156,16 +158,21 @@ def _model_section(model: str, option: str, revision: str | None, run: Run) -> d
 
 
 def _write_scoring_recipe(
-    pool: str, revision: str | None, subdir: str | None, scoring: Content, model_name: str, build: BuildOptions
+    pool: str,
+    revision: str | None,
+    subdir: str | None,
+    scoring_keys: RecipeContent,
+    model_name: str,
+    options: BuildOptions,
 ) -> NemotronRecipe:
     """Write and return the recipe that scores pools of a data root, folder or hub."""
-    ScoringSection.from_mapping(scoring, "the command")  # check the options before reading anything
-    folder, run = local_folder(pool, "--pool"), build.run
+    ScoringSection.from_mapping(scoring_keys, "the command")  # check the options before reading anything
+    folder, run = local_folder(pool, "--pool"), options.run
     sealed = [] if folder is None or subdir else [*sealed_targets_below(folder, CANDIDATE_POOLS).values()]
     if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
         raise UsageError("the pools have no rows", pool, "choose pools with rows")
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
-        pools: Content = {"sealed_pools": [_sealed_pools_section(target, run.root) for target in sealed]}
+        pools: RecipeContent = {"sealed_pools": [_sealed_pools_section(target, run.root) for target in sealed]}
         names = sorted({target.name.partition("/")[0] for target in sealed})
         names = [str(sealed[0].partition)] if len(sealed) == 1 else names
     else:
@@ -173,7 +180,9 @@ def _write_scoring_recipe(
         pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model_name])])
-    recipe, _ = build.write_recipe(NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring, **pools})
+    recipe, _ = options.write_recipe(
+        NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring_keys, **pools}
+    )
     print_lines(recipe.warnings(), err=True)
     return recipe
 

@@ -17,8 +17,8 @@ _OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_I
     SERVER_LOGS TAGS WEBHOOK"""
 
 
-def _setting_option(*names: str, **properties: Any) -> Any:
-    return typer.Option(*names, show_default=False, rich_help_panel=HELP_PANEL, **properties)
+def _setting_option(*option_names: str, **properties: Any) -> Any:
+    return typer.Option(*option_names, show_default=False, rich_help_panel=HELP_PANEL, **properties)
 
 
 @dataclass(frozen=True)

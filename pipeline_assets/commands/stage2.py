@@ -19,7 +19,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
-from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -42,25 +42,25 @@ from pipeline_assets.spine.recipe_yaml import inline_yaml, read_yaml, section_at
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage2_mixture import FILTERED, RAW_CORPUS, TOKEN_SHARDS, TOKENIZER, Stage2Recipe
 
-Dataset = Annotated[str, typer.Option(help="owner/name on the hub.")]
+DatasetName = Annotated[str, typer.Option(help="owner/name on the hub.")]
 _HUB_KEYS = ("config", "revision", "split", "amount.documents", "columns.text", "license_tag")
-HubKeys = Annotated[Content, SectionOptions(HubSource, _HUB_KEYS)]
+HubKeys = Annotated[RecipeContent, SectionOptions(HubSource, _HUB_KEYS)]
 LogFile = Annotated[Path | None, typer.Option(help="Log file; .json receives statistics instead.")]
 RecipeArgument = Annotated[str, typer.Argument(metavar="MANIFEST", help="Name or path of a recipe.")]
 _DOCS_PAGE = Path("docs/stage2_mixture.md")
 _STATISTICS_SUFFIX = ".json"
 
 
-def _hub_section(dataset: str, keys: Content, run: Run, output_file: Path | None) -> Content:
+def _hub_section(dataset: str, hub_keys: RecipeContent, run: Run, output_file: Path | None) -> RecipeContent:
     """Return the section of a hub source, named after the output file or the dataset."""
     name = None if output_file is None else slugify(plain_stem(output_file.name))
     if name == "":
         what = "the file names the source, so its name must contain an ASCII letter or digit"
         raise UsageError(what, output_file, "rename it")
-    hub, tag, config = run.require_hub("a dataset"), keys.get("license_tag"), keys.get("config", "default")
+    hub, tag, config = run.require_hub("a dataset"), hub_keys.get("license_tag"), hub_keys.get("config", "default")
     tag = None if tag is None else licence_table().require_tag(tag, "--license")
-    commit, column = resolve_commit(hub, dataset, keys["revision"]), keys["columns"]["text"]
-    section = hub_source_section(hub, dataset, config, commit, keys["amount"], (), "1", keys["split"], column)
+    commit, column = resolve_commit(hub, dataset, hub_keys["revision"]), hub_keys["columns"]["text"]
+    section = hub_source_section(hub, dataset, config, commit, hub_keys["amount"], (), "1", hub_keys["split"], column)
     if tag is not None:
         section["license_tag"] = tag
     elif section["license_tag"] == UNKNOWN:
@@ -69,11 +69,11 @@ def _hub_section(dataset: str, keys: Content, run: Run, output_file: Path | None
 
 
 def raw(
-    dataset: Dataset,
-    keys: HubKeys,
+    dataset: DatasetName,
+    hub_keys: HubKeys,
     output: Annotated[Path | None, typer.Option(help="Output file (.ndjsonl or .jsonl.gz); names the source.")] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Store rows of a hub dataset as a raw corpus with licence notes.
 
@@ -84,7 +84,7 @@ def raw(
     """
     if output is not None:
         check_named_output(output, "--output", "lines")
-    corpus = _build_source(build, "raw", _hub_section(dataset, keys, build.run, output), RAW_CORPUS.name)
+    corpus = _build_source(options, "raw", _hub_section(dataset, hub_keys, options.run, output), RAW_CORPUS.name)
     pages = (f"  {corpus.folder / name}" for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
     print_lines([str(corpus.folder), *pages])
     if output is not None:
@@ -92,8 +92,8 @@ def raw(
 
 
 def filter(
-    dataset: Dataset,
-    keys: HubKeys,
+    dataset: DatasetName,
+    hub_keys: HubKeys,
     output_path: Annotated[Path, typer.Option(help="Output file (.txt), one kept document per line.")],
     min_chars: Annotated[
         int,
@@ -111,7 +111,7 @@ def filter(
         SetsKeys("sources.0.filters.language.threshold"),
     ] = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Filter rows of a hub dataset by repetition, length and language.
 
@@ -124,20 +124,20 @@ def filter(
     language = {} if lang_threshold is None else {"threshold": lang_threshold}
     length = {"min_characters": min_chars, "max_characters": max_chars}
     filters = {"windows": {}, "length": length, "language": language}
-    section = _hub_section(dataset, keys, build.run, output_path) | {"filters": filters}
-    corpus = _build_source(build, "filter", section, FILTERED.name)
+    section = _hub_section(dataset, hub_keys, options.run, output_path) | {"filters": filters}
+    corpus = _build_source(options, "filter", section, FILTERED.name)
     print_lines([str(corpus.folder), f"  {corpus.manifest.identity.ledger}"])
     print_lines([f"{output_path}: {pluralize(write_txt(corpus, output_path), 'document')}"])
     files = inline_yaml([glob.escape(output_path.name)])
     print_lines([f"  to read it in a recipe: {{kind: local, files: {files}, text_unit: line}}"])
 
 
-def _build_source(build: BuildOptions, command_name: str, section: Content, kind_name: str) -> Artifact:
+def _build_source(options: BuildOptions, command_name: str, section: RecipeContent, kind_name: str) -> Artifact:
     name = f"{command_name}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
-    recipe, path = build.write_recipe(Stage2Recipe, content)
+    recipe, path = options.write_recipe(Stage2Recipe, content)
     with name_recipe_keys(path):
-        return build.build_targets([recipe.target(kind_name, section["source"])])
+        return options.build_targets([recipe.target(kind_name, section["source"])])
 
 
 def train(
@@ -146,13 +146,13 @@ def train(
     output_dir: Annotated[Path | None, typer.Option(help="Folder to copy the model and checksum to.")] = None,
     log_file: LogFile = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Train the SentencePiece tokenizer that a recipe describes.
 
     Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000
     """
-    run = build.run
+    run = options.run
     _log_to_file(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
@@ -161,9 +161,9 @@ def train(
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, previous_folder=recipe.folder)
-        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, build)
+        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, options)
     with name_recipe_keys(path):
-        tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, build.strict)
+        tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
     decisions = tokenizer.manifest.identity.decisions
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:
@@ -194,13 +194,13 @@ def process(
     tokenizer_path: Annotated[Path | None, typer.Option(help="Use this .model, not the recipe's tokenizer.")] = None,
     log_file: LogFile = None,
     *,
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Build a whole recipe, up to verified token shards.
 
     Example: corpusmill stage2 process refinedweb_mixture --out-dir out
     """
-    run = build.run
+    run = options.run
     _log_to_file(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if tokenizer_path is not None:
@@ -217,8 +217,8 @@ def process(
         recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
         run = replace(run, previous_folder=recipe.folder)
-        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, build)
-    build_recipe(recipe, path, run, strict=build.strict)
+        recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, options)
+    build_recipe(recipe, path, run, strict=options.strict)
     for target in recipe.targets():
         if target.kind.after_build is not None:  # of artifacts that were pulled, or whose figures were removed
             target.kind.after_build(open_artifact(run.root / target.folder))
@@ -260,16 +260,16 @@ def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
 
 
 def _write_derived_recipe(
-    path: Path, name: str, tokenizer_changes: Content, build: BuildOptions
+    path: Path, name: str, tokenizer_changes: RecipeContent, options: BuildOptions
 ) -> tuple[Stage2Recipe, Path]:
     """Write a copy of a recipe under a new name with a changed `tokenizer` section."""
-    content: Content = read_yaml(path)
+    content: RecipeContent = read_yaml(path)
     tokenizer = content["tokenizer"] if tokenizer_changes.get("kind", "trained") == "trained" else {}
     content |= {"name": slugify(name), "tokenizer": tokenizer | tokenizer_changes}
     if not tokenizer:  # an external tokenizer needs no training corpora
         sharded = section_at(content, "shards", "sources")
         content["sources"] = [source for source in content["sources"] if source["source"] in sharded]
-    return build.write_recipe(Stage2Recipe, content)
+    return options.write_recipe(Stage2Recipe, content)
 
 
 def _log_to_file(file: Path | None) -> None:
@@ -283,7 +283,7 @@ def _log_to_file(file: Path | None) -> None:
         logging.getLogger("corpusmill").addHandler(handler)
 
 
-def _write_statistics(file: Path | None, statistics: Content) -> None:
+def _write_statistics(file: Path | None, statistics: RecipeContent) -> None:
     if file is not None and file.suffix == _STATISTICS_SUFFIX:
         write_durably(file, json.dumps(statistics, indent=1, ensure_ascii=False).encode() + b"\n")
         print_lines([f"statistics {file}"], err=True)

@@ -13,7 +13,7 @@ from pipeline_assets.build.run import open_hub
 from pipeline_assets.commands.build import BuildOptions, OutDir, build_recipe
 from pipeline_assets.commands.inputs import Inputs, folder_and_patterns, hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.lines import artifact_lines
-from pipeline_assets.commands.options import Content, SectionOptions, SetsKeys
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys
 from pipeline_assets.commands.terminal import AsJson, echo, join_first, log_to_stderr, print_answer, print_lines
 from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -78,25 +78,27 @@ def hf_stream(
     source: Annotated[
         list[str], typer.Option(help="owner/name, fineweb-edu or fineweb-2; repeatable."), SetsKeys("sources.0.source")
     ],
-    keys: Annotated[
-        Content,
+    source_keys: Annotated[
+        RecipeContent,
         SectionOptions(HubSource, ("config", "revision", "amount.documents", "rules", "seed", _REJECT_LIMIT_KEY)),
     ],
-    build: BuildOptions,
+    options: BuildOptions,
 ) -> None:
     """Read samples of hub datasets, each at one commit.
 
     Example: corpusmill stage-a hf-stream --source fineweb-2 --config-name deu_Latn --out-dir out
     """
-    hub, config = open_hub(build.out_dir.absolute(), os.environ), keys.get("config")
+    hub, config = open_hub(options.out_dir.absolute(), os.environ), source_keys.get("config")
     sections = []
     for name in source:
         repo, default = _resolve_short_name(name, "--source")
-        commit = resolve_commit(hub, repo, keys["revision"])
-        section = hub_source_section(hub, repo, config or default, commit, keys["amount"], keys["rules"], keys["seed"])
-        sections.append(section | {key: keys[key] for key in keys if key == _REJECT_LIMIT_KEY})
+        commit = resolve_commit(hub, repo, source_keys["revision"])
+        section = hub_source_section(
+            hub, repo, config or default, commit, source_keys["amount"], source_keys["rules"], source_keys["seed"]
+        )
+        sections.append(section | {key: source_keys[key] for key in source_keys if key == _REJECT_LIMIT_KEY})
     name = "-".join([*(repo.rpartition("/")[2] for repo in source), *([config] if config else [])])
-    _build_sources(build, name, sections)
+    _build_sources(options, name, sections)
 
 
 def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
@@ -109,40 +111,40 @@ def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
 
 
 def ingest_manifest(
-    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], build: BuildOptions
+    manifest: Annotated[str, typer.Option(help="Name or path of a stage A recipe.")], options: BuildOptions
 ) -> None:
     """Normalise every source of a recipe.
 
     Example: corpusmill stage-a ingest-manifest --manifest stage_a_v1 --out-dir out
     """
-    path = recipe_path(manifest, build.out_dir)
+    path = recipe_path(manifest, options.out_dir)
     recipe = StageARecipe.read(path)
-    recipe.check_local_files(build.out_dir)
-    path = copy_recipe(path, recipe.name, build.out_dir, build.replace)
+    recipe.check_local_files(options.out_dir)
+    path = copy_recipe(path, recipe.name, options.out_dir, options.replace)
     print_lines([f"recipe {path}"], err=True)
     build_recipe(
-        recipe, path, build.run, kinds={RAW.name, NORMALIZED.name}, strict=build.strict, format_lines=_source_lines
+        recipe, path, options.run, kinds={RAW.name, NORMALIZED.name}, strict=options.strict, format_lines=_source_lines
     )
 
 
 def ingest_wikipedia(
-    input: Inputs, keys: Annotated[Content, SectionOptions(WikipediaSource)], build: BuildOptions
+    input: Inputs, source_keys: Annotated[RecipeContent, SectionOptions(WikipediaSource)], options: BuildOptions
 ) -> None:
     """Read the output of wikiextractor: <doc> elements or JSON lines.
 
     Example: corpusmill stage-a ingest-wikipedia --input extracted --dump-date 2026-11-01 --out-dir out
     """
-    if keys["dump_date"] is not None and keys["license_tag"] is not None:
+    if source_keys["dump_date"] is not None and source_keys["license_tag"] is not None:
         fix = "pass only --dump-date, which determines the licence, or only --license"
         raise UsageError("--dump-date excludes --license", "stage-a ingest-wikipedia", fix)
-    if keys["dump_date"] is None and keys["license_tag"] is None:
-        keys["license_tag"] = UNKNOWN
+    if source_keys["dump_date"] is None and source_keys["license_tag"] is None:
+        source_keys["license_tag"] = UNKNOWN
         print_lines(["warning: the licence is unknown without --dump-date or --license"], err=True)
-    _build_sources(build, keys["source"], [_files_section("wikipedia", input, "**/wiki_*") | keys])
+    _build_sources(options, source_keys["source"], [_files_section("wikipedia", input, "**/wiki_*") | source_keys])
 
 
 def ingest_stackexchange(
-    input: Inputs, keys: Annotated[Content, SectionOptions(StackExchangeSource)], build: BuildOptions
+    input: Inputs, source_keys: Annotated[RecipeContent, SectionOptions(StackExchangeSource)], options: BuildOptions
 ) -> None:
     """Read Posts.xml files or .7z dumps; each site is one source.
 
@@ -156,28 +158,30 @@ def ingest_stackexchange(
             others.append(error)
             continue
         section = {"kind": "stackexchange", "path": str(file.path.parent), "files": [file.path.name]}
-        sections.append(section | {"source": host, "host": host} | keys)
+        sections.append(section | {"source": host, "host": host} | source_keys)
     if others and not sections:
         raise others[0]
     print_lines((f"left out: {other.where}: {other.what}" for other in others), err=True)
-    _build_sources(build, "stackexchange", sections)
+    _build_sources(options, "stackexchange", sections)
 
 
-def normalize(input: Inputs, keys: Annotated[Content, SectionOptions(LocalSource)], build: BuildOptions) -> None:
+def normalize(
+    input: Inputs, source_keys: Annotated[RecipeContent, SectionOptions(LocalSource)], options: BuildOptions
+) -> None:
     """Read local files of rows or texts, compressed or not.
 
     Example: corpusmill stage-a normalize --input 'notes/*.jsonl' --out-dir out --domain books --source notes
     """
-    section = _files_section("local", input, "**/*") | keys
-    section["license_tag"] = licence_table().require_tag(keys["license_tag"], "--license")
-    normalized = build.out_dir.absolute() / NORMALIZED_DIR / keys["source"]
+    section = _files_section("local", input, "**/*") | source_keys
+    section["license_tag"] = licence_table().require_tag(source_keys["license_tag"], "--license")
+    normalized = options.out_dir.absolute() / NORMALIZED_DIR / source_keys["source"]
     if Path(section["path"]).resolve().is_relative_to(normalized.resolve()):
         _print_normalized(open_artifact(normalized), section)
         return
-    _build_sources(build, keys["source"], [section])
+    _build_sources(options, source_keys["source"], [section])
 
 
-def _print_normalized(source: Artifact, section: Content) -> None:
+def _print_normalized(source: Artifact, section: RecipeContent) -> None:
     """Print the lines of a source that is normalised already.
 
     Raise UsageError if options contradict its recipe.
@@ -193,15 +197,15 @@ def _print_normalized(source: Artifact, section: Content) -> None:
 
 def filter(
     filters: Annotated[Path, typer.Option(help="YAML file with the `filters` of a source.")],
-    keys: Annotated[Content, SectionOptions(StageARecipe, ("refuse_licences",))],
-    build: BuildOptions,
+    recipe_keys: Annotated[RecipeContent, SectionOptions(StageARecipe, ("refuse_licences",))],
+    options: BuildOptions,
     source: Annotated[list[str] | None, typer.Option(help="Filter only this source; repeatable.")] = None,
 ) -> None:
     """Filter the sources normalised in the same --out-dir.
 
     Example: corpusmill stage-a filter --filters web.yaml --out-dir out
     """
-    normalized = build.out_dir / NORMALIZED_DIR
+    normalized = options.out_dir / NORMALIZED_DIR
     names = sorted(path.parent.name for path in normalized.glob(f"[!.]*/{MANIFEST_FILE}"))  # without leftovers
     if not names:
         fix = "normalise a source first, with the same --out-dir: see corpusmill stage-a --help"
@@ -209,17 +213,19 @@ def filter(
     content = read_yaml(filters, "filter file")
     FilterRecipe.from_mapping(content, filters)
     sections = [{"kind": "normalized", "source": name, "filters": content} for name in source or names]
-    _build_sources(build, f"filter-{filters.stem}", sections, "filtered", keys["refuse_licences"])
+    _build_sources(options, f"filter-{filters.stem}", sections, "filtered", recipe_keys["refuse_licences"])
 
 
 def _build_sources(
-    build: BuildOptions,
+    options: BuildOptions,
     name: str,
-    sections: Sequence[Content],
+    sections: Sequence[RecipeContent],
     last_step: Step = "normalized",
     refuse_licences: Sequence[str] = (),
 ) -> None:
-    build.build_recipe(StageARecipe, stage_a_recipe(slugify(name), sections, last_step, refuse_licences), _source_lines)
+    options.build_recipe(
+        StageARecipe, stage_a_recipe(slugify(name), sections, last_step, refuse_licences), _source_lines
+    )
 
 
 def _source_lines(artifact: Artifact) -> Iterator[str]:
@@ -228,14 +234,14 @@ def _source_lines(artifact: Artifact) -> Iterator[str]:
         yield f"  {manifest_copy_path(artifact.folder)}"
 
 
-def _files_section(kind: str, inputs: Sequence[str], folder_pattern: str) -> Content:
+def _files_section(kind: str, inputs: Sequence[str], folder_pattern: str) -> RecipeContent:
     folder, patterns = folder_and_patterns(inputs, folder_pattern)
     return {"kind": kind, "path": str(folder), "files": patterns}
 
 
 def stage_a_recipe(
-    name: str, sources: Sequence[Content], last_step: Step, refuse_licences: Sequence[str] = ()
-) -> Content:
+    name: str, sources: Sequence[RecipeContent], last_step: Step, refuse_licences: Sequence[str] = ()
+) -> RecipeContent:
     """Return the content of a stage A recipe that ends with `last_step`.
 
     Later steps are not in the recipe, so `status` does not report their artifacts as missing.
