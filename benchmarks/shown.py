@@ -48,7 +48,7 @@ def main() -> None:
 
     from pipeline_assets.code_location import build_definitions
     from pipeline_assets.instance import open_instance
-    from pipeline_assets.sealed_sensor import build_sealed_sensor, report_sealed
+    from pipeline_assets.sealed_sensor import report_sealed_artifacts, sealed_artifacts_sensor
     from pipeline_assets.systems.registry import SYSTEMS
     from resources.store import Hub, Store, Tokenizer
 
@@ -73,10 +73,10 @@ def main() -> None:
                 with dg.build_sensor_context(instance=instance, cursor=cursors[-1]) as context:
                     cursors.append(sensor.evaluate_tick(context).cursor)
 
-            report_sealed(recipes[:0], root, instance)  # warm-up: excludes one-time loading
-            figures["first report"] = cpu_s(lambda: report_sealed(recipes, root, instance))
-            tick(build_sealed_sensor(recipes, root))
-            sensor = build_sealed_sensor(recipes, root)
+            report_sealed_artifacts(recipes[:0], root, instance)  # warm-up: excludes one-time loading
+            figures["first report"] = cpu_s(lambda: report_sealed_artifacts(recipes, root, instance))
+            tick(sealed_artifacts_sensor(recipes, root))
+            sensor = sealed_artifacts_sensor(recipes, root)
             figures["scan without news"] = cpu_s(lambda: tick(sensor))
             observer = next(
                 sensor for sensor in build_definitions(root).sensors or [] if sensor.name == "external_sources"

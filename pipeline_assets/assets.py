@@ -128,7 +128,7 @@ def build_asset(
         with raise_dagster_failures(root, context.retry_number):
             run = store.make_run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:
-                yield from _build(context, key, *find_target(partition, run))
+                yield from _build_artifact(context, key, *find_target(partition, run))
                 return
             chosen = targets if partition is None else [find_target(partition, run)[0]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
@@ -139,7 +139,7 @@ def build_asset(
     return asset
 
 
-def _build(
+def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build an artifact and yield its events, unless it must wait for its inputs."""

@@ -60,9 +60,10 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 def _owners_and_tags() -> dg.AssetSpec:
     """Return a spec with owners and tags; if Dagster rejects any, the default owner."""
-    owners = _read_list(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
+    owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     tags = {
-        name.strip(): value.strip() for name, _, value in (entry.partition("=") for entry in _read_list(TAGS_VARIABLE))
+        name.strip(): value.strip()
+        for name, _, value in (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
     }
     try:
         return dg.AssetSpec("any", owners=owners, tags=tags)
@@ -73,5 +74,5 @@ def _owners_and_tags() -> dg.AssetSpec:
         return dg.AssetSpec("any", owners=[_DEFAULT_OWNER])
 
 
-def _read_list(variable: str) -> list[str]:
+def _read_list_variable(variable: str) -> list[str]:
     return [entry.strip() for entry in (dg.EnvVar(variable).get_value() or "").split(",") if entry.strip()]

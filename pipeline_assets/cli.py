@@ -283,7 +283,7 @@ def expand_group(arguments: list[str], groups: Collection[str], commands: Collec
     return [*full_name.split(), *arguments[1:]]
 
 
-def repeat_option(arguments: list[str], repeatable: Collection[str]) -> list[str]:
+def repeat_option(arguments: list[str], repeatable_options: Collection[str]) -> list[str]:
     """Repeat an option before each value: `--input a b` becomes `--input a --input b`.
 
     A shell expands an unquoted pattern to several values after one option.
@@ -292,7 +292,7 @@ def repeat_option(arguments: list[str], repeatable: Collection[str]) -> list[str
     option = None
     for index, word in enumerate(arguments):
         if word.startswith("-") and word != "-":
-            option = word if word in repeatable else None
+            option = word if word in repeatable_options else None
         elif option is not None and index and arguments[index - 1] != option:
             repeated.append(option)
         repeated.append(word)

@@ -8,12 +8,12 @@ import dagster as dg
 from pipeline_assets.assets import build_assets
 from pipeline_assets.attributes import add_attributes
 from pipeline_assets.build.recipe_paths import is_used_in, recipe_names_by_folder
-from pipeline_assets.external import build_observer, external_assets, invalid_file_assets, invalid_recipe_name
+from pipeline_assets.external import external_assets, external_inputs_sensor, invalid_file_assets, invalid_recipe_name
 from pipeline_assets.freshness import FreshnessChecks, freshness_sensor
 from pipeline_assets.jobs import invalid_recipe_job, recipe_job
-from pipeline_assets.retention import run_retention
+from pipeline_assets.retention import retention_sensor
 from pipeline_assets.schedules import alert, build_schedules, read_schedules
-from pipeline_assets.sealed_sensor import build_sealed_sensor
+from pipeline_assets.sealed_sensor import sealed_artifacts_sensor
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.version_assets import build_version_assets
 from pipeline_assets.versions import parse_version
@@ -45,7 +45,7 @@ def build_definitions(root: Path) -> dg.Definitions:
     repinned = {
         entry.recipe for entry in read_schedules(root)[0] if entry.action == "repin" and entry.recipe in by_name
     }
-    sensors = [freshness_sensor(fresh), run_retention(), alert]
+    sensors = [freshness_sensor(fresh), retention_sensor(), alert]
     return dg.Definitions(
         assets=add_attributes(
             [
@@ -57,10 +57,10 @@ def build_definitions(root: Path) -> dg.Definitions:
             used,
             {section.recipe for section in runs},
         ),
-        asset_checks=[freshness.checks() for freshness in fresh],
+        asset_checks=[freshness.checks_definition() for freshness in fresh],
         jobs=list({job.name: job for job in (*jobs.values(), *(entry.job for entry in schedules))}.values()),
         schedules=[entry.schedule for entry in schedules],
-        sensors=[build_sealed_sensor(recipes, root), build_observer(watched.values(), root), *sensors],
+        sensors=[sealed_artifacts_sensor(recipes, root), external_inputs_sensor(watched.values(), root), *sensors],
         resources={"store": Store(), "hub": Hub(), "tokenizer": Tokenizer(), "launcher": Launcher()},
         executor=dg.in_process_executor,
     )

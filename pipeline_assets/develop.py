@@ -11,7 +11,7 @@ from dagster_shared.ipc import open_ipc_subprocess
 
 from pipeline_assets.compat import run_dagster
 
-_WEBSERVER_MODULE, _GUARDED_MODULE = "dagster_webserver", "pipeline_assets.webserver"
+_WEBSERVER_MODULE, _GUARDED_WEBSERVER_MODULE = "dagster_webserver", "pipeline_assets.webserver"
 
 
 def develop() -> None:
@@ -21,7 +21,7 @@ def develop() -> None:
 
     def start_guarded(command: Sequence[str], **options: Any) -> Any:
         return open_ipc_subprocess(
-            [_GUARDED_MODULE if part == _WEBSERVER_MODULE else part for part in command], **options
+            [_GUARDED_WEBSERVER_MODULE if part == _WEBSERVER_MODULE else part for part in command], **options
         )
 
     run_dagster(start_guarded)

@@ -158,7 +158,7 @@ def invalid_recipe_name(error: InputError) -> str:
     return Path(re.sub(":[0-9]+$", "", str(error.where))).stem  # without the line
 
 
-def build_observer(assets: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:
+def external_inputs_sensor(assets: Collection[ExternalAsset], root: Path) -> dg.SensorDefinition:
     """Return the sensor that observes external inputs and reports changed values."""
 
     @dg.sensor(

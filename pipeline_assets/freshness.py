@@ -40,7 +40,7 @@ class FreshnessChecks:
         description = f"Each partition matches {recipe.name}, or did at the second-last tick of {section.name}"
         self._specs = [dg.AssetCheckSpec(name, asset=key, description=description) for key in self._targets]
 
-    def checks(self) -> dg.AssetChecksDefinition:
+    def checks_definition(self) -> dg.AssetChecksDefinition:
         """Return the asset checks that the UI can run."""
 
         # Backfills and runs of some of the assets need a subset.

@@ -20,7 +20,7 @@ _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 _FINISHED_STATUSES = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 
 
-def run_retention() -> dg.SensorDefinition:
+def retention_sensor() -> dg.SensorDefinition:
     """Return the sensor that deletes old runs."""
 
     @dg.sensor(

@@ -50,7 +50,7 @@ _MAX_FAILED_RUNS = 1000
 _MAX_TICK_S = 30.0  # Dagster ends a sensor after 60 s; the next tick continues
 
 
-def build_sealed_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
+def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefinition:
     """Return the sensor that reports sealed artifacts of a data root."""
     requested, names = _requested_targets(recipes, root), [recipe.name for recipe in recipes]
     paused_until = 0.0  # scans of a large root take at most a twentieth of the time
@@ -65,7 +65,7 @@ def build_sealed_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefin
         nonlocal paused_until
         if (began := time.monotonic()) < paused_until:
             return dg.SkipReason("pausing, because the last scan was slow")
-        sealed = _list_sealed(requested, root, names)
+        sealed = _list_sealed_assets(requested, root, names)
         fingerprint = _fingerprint(sealed, root, _latest_failed_runs(context.instance, 1))
         paused_until = began + (time.monotonic() - began) / _POLLING_SHARE
         if fingerprint == context.cursor:
@@ -79,10 +79,12 @@ def build_sealed_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorDefin
     return sealed_artifacts
 
 
-def report_sealed(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
+def report_sealed_artifacts(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
     _report_events(
-        _list_sealed(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]), root, instance
+        _list_sealed_assets(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]),
+        root,
+        instance,
     )
 
 
@@ -116,7 +118,9 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
     return requested
 
 
-def _list_sealed(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_SealedAsset]:
+def _list_sealed_assets(
+    requested_targets: _RequestedTargets, root: Path, recipe_names: Collection[str]
+) -> list[_SealedAsset]:
     """List sealed artifacts, upstream first, then missing ones.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
@@ -130,15 +134,15 @@ def _list_sealed(requested: _RequestedTargets, root: Path, recipe_names: Collect
     for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
         kind, digest = manifest.kind, manifest.digest
         is_damaged = any(size_error(folder, file) for file in manifest.storage)
-        for target, view in requested.get((folder, kind), ()):
+        for target, view in requested_targets.get((folder, kind), ()):
             is_changed = is_damaged or (target.external_inputs is not None and target.state(root)[0] == "stale")
             artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_changed))
-        if (folder, kind) not in requested and kind in SYSTEMS.kinds:
+        if (folder, kind) not in requested_targets and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             asset = asset_partition(kind, partition or None, name, recipe_names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
-    for (folder, kind), targets in requested.items():
+    for (folder, kind), targets in requested_targets.items():
         if folder not in lineage.sealed:
             # Retention removes the artifacts of old versions, and no run is to build them again.
             artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
@@ -228,7 +232,7 @@ def _new_check_results(
             earlier = None if record is None else record.event
             # The UI ignores results that are older than the newest materialization.
             is_older = newest is not None and (earlier is None or earlier.timestamp < newest.timestamp)
-            if is_older or _must_report(None if record is None else record.evaluation, event):
+            if is_older or _needs_report(None if record is None else record.evaluation, event):
                 yield event
 
 
@@ -258,7 +262,7 @@ def _find_state(target: Target, root: Path, state_by_id: dict[int, str]) -> str:
     return state_by_id[id(target)]
 
 
-def _must_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
+def _needs_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
     """Check whether a check's result is unreported, or differs from its last report.
 
     Return False if the last report is a failure that a scheduled verification found in a sample of the files: the

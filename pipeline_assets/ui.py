@@ -67,7 +67,7 @@ def ui(
             raise InputError("the port is in use", f"127.0.0.1:{port}", "choose another port with --port") from None
     echo(f"starting the Dagster UI of {data.absolute()}; Ctrl-C stops it", err=True)  # before seconds of imports
     from pipeline_assets.instance import instance_home, open_instance
-    from pipeline_assets.sealed_sensor import report_sealed
+    from pipeline_assets.sealed_sensor import report_sealed_artifacts
 
     home, address = instance_home(data), f"http://127.0.0.1:{port}"
     with (
@@ -77,7 +77,7 @@ def ui(
     ):
         os.environ.update(pages)
         with open_instance(data) as instance:
-            report_sealed(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
+            report_sealed_artifacts(SYSTEMS.load_recipes(data.absolute())[0], data.absolute(), instance)
         variables = {"CORPUSMILL_DATA": str(data.absolute()), "DAGSTER_HOME": str(home)}
         environment = {**_DAGSTER_TIMEOUTS, **os.environ, **variables, **hub, "PYTHONWARNINGS": "ignore"}
         workspace = str(shipped_path("workspace.yaml"))

@@ -11,7 +11,7 @@ from description_checks import check_standards, describe_artifact
 from pipeline_assets.corpus.markdown import escape
 from pipeline_assets.corpus.publishing.forms import form_lines
 from pipeline_assets.instance import open_instance
-from pipeline_assets.sealed_sensor import report_sealed
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.systems.registry import SYSTEMS
 
@@ -107,7 +107,7 @@ def test_next_steps_of_a_system_work_when_pasted(corpusmill: Corpusmill, system_
 
 def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
     with open_instance(demo[0]) as instance:
-        report_sealed(SYSTEMS.load_recipes(demo[0])[0], demo[0], instance)
+        report_sealed_artifacts(SYSTEMS.load_recipes(demo[0])[0], demo[0], instance)
         for kind in KINDS[:3]:
             assert instance.get_materialized_partitions(dg.AssetKey(["stage_a", "stage_a_v1", kind])) == SOURCES
         for kind in KINDS[3:]:

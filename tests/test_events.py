@@ -29,7 +29,7 @@ from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.events import COMMAND_TAG
-from pipeline_assets.sealed_sensor import report_sealed
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.artifact import CheckResult, read_check_results, write_check_results
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
@@ -238,7 +238,7 @@ def test_it_is_shown_with_its_figures_and_its_checks(look: Look, instance: dg.Da
 
 
 def test_a_look_at_what_is_known_reports_nothing(look: Look, instance: dg.DagsterInstance, root: Path) -> None:
-    report_sealed([SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
+    report_sealed_artifacts([SYSTEMS.read_recipe(root / "recipes" / "mixed.yaml")], root, instance)
 
     assert [look(), look()] == ["events reported: 0", "nothing was built since the last scan"]
     assert materializations(instance, RAW) == materializations(instance, REPORT) == 1

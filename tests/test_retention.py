@@ -10,7 +10,7 @@ import pytest
 from pipeline_assets.build.run import KEEP_RUNS_DAYS
 from pipeline_assets.dead_runs import end_dead_runs
 from pipeline_assets.instance import instance_home
-from pipeline_assets.retention import delete_runs, run_retention
+from pipeline_assets.retention import delete_runs, retention_sensor
 
 PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
@@ -39,7 +39,7 @@ DEFINITIONS = dg.Definitions(
     assets=[corpus],
     asset_checks=[whole],
     jobs=[failing, dg.define_asset_job("build", [corpus], partitions_def=PARTS)],
-    sensors=[run_retention()],
+    sensors=[retention_sensor()],
     executor=dg.in_process_executor,
 )
 
@@ -122,7 +122,7 @@ def test_the_sensor_reads_the_days_from_the_environment(
     for days in ("", "7", "0"):
         monkeypatch.setenv(KEEP_RUNS_DAYS.variable, days)
         with dg.build_sensor_context(home, definitions=DEFINITIONS) as context:
-            messages.append(run_retention().evaluate_tick(context).skip_message)
+            messages.append(retention_sensor().evaluate_tick(context).skip_message)
 
     assert messages == ["deleted 0 runs older than 90 days", "deleted 0 runs older than 7 days", "all runs are kept"]
     assert len(home.get_runs()) == 1

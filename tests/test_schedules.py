@@ -22,7 +22,7 @@ from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.schedules import SENSOR_NAMES, alert, read_schedules
-from pipeline_assets.sealed_sensor import report_sealed
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
@@ -163,7 +163,7 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
 def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    report_sealed(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
+    report_sealed_artifacts(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
     write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     job = job_of(notes_root, "weekly__verify")
     passed = run_job(job, instance)
@@ -182,7 +182,7 @@ def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path,
     assert [check.asset_check_key for check in checks if not check.passed] == [key]
     assert len(checks) == len({target.kind.name for target in recipe.targets()})
 
-    report_sealed(
+    report_sealed_artifacts(
         SYSTEMS.load_recipes(notes_root)[0], notes_root, instance
     )  # the build's result does not hide the damage
 

@@ -21,7 +21,7 @@ from stage2_build import CODE, PAGES, WEB, recipe_with, texts, without_languages
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.events import AssetView, materialization
-from pipeline_assets.sealed_sensor import report_sealed
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.key_types import UNPINNED
 from pipeline_assets.systems.registry import SYSTEMS
@@ -96,7 +96,7 @@ def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(we
 
 
 def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
-    report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, weeks.instance)
+    report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, weeks.instance)
 
     assert len(version_keys(weeks.definitions)) == 8
     assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
@@ -128,7 +128,7 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
                 old.append(shown.key)
 
         for _ in range(2):
-            report_sealed(recipes, weeks.root, instance)
+            report_sealed_artifacts(recipes, weeks.root, instance)
 
         assert partitions_with_events(instance, TOKENIZER) == list(DATES)
         assert len(partitions_with_events(instance, SHARDS)) == 9
@@ -141,7 +141,7 @@ def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None
 
 def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
-        report_sealed(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
+        report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
         graph = weeks.definitions.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {

@@ -168,7 +168,7 @@ def build_recipe(
         if format_lines is not None:
             _build(recipe, requested, path, run, format_lines)
             return
-        with terminal.name_recipe_keys(path):
+        with terminal.explain_recipe_keys(path):
             earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
             is_done = len(earlier) == len(requested)
             built = set() if is_done else _build(recipe, requested, path, run, join=join)

@@ -26,7 +26,7 @@ from pipeline_assets.commands.inputs import (
 )
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
-from pipeline_assets.commands.terminal import AsJson, echo, name_recipe_keys, print_answer
+from pipeline_assets.commands.terminal import AsJson, echo, explain_recipe_keys, print_answer
 from pipeline_assets.corpus.corpus_shard import corpus_shards
 from pipeline_assets.corpus.decontamination.recipe import DecontaminationSection
 from pipeline_assets.corpus.dedup.proposal import Banding
@@ -217,7 +217,7 @@ def pack(
     """
     pack_keys = {key: value for key, value in pack_keys.items() if value is not None}
     file, typed = recipe_path(manifest, options.root), {key: f"--{key.replace('_', '-')}" for key in pack_keys}
-    with name_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
+    with explain_recipe_keys(file, option_finder(typed, {"name": "--out-dir"})):
         content = read_yaml(file, "manifest")
         keys = _read_section(content, file, "pack", is_optional=True) | pack_keys
         corpora: Sequence[Target] = input_corpora(input, *_JOINT_KINDS) if input else ()

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from pipeline_assets.commands.settings import Settings, export_settings, signature_parameters
-from pipeline_assets.commands.terminal import name_recipe_keys, resume_hint, running_command
+from pipeline_assets.commands.terminal import explain_recipe_keys, resume_hint, running_command
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.data_root import find_data_root
@@ -89,7 +89,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
         try:
             with (
                 resume_hint(running_command()),
-                name_recipe_keys(find_option=option_for),
+                explain_recipe_keys(find_option=option_for),
                 os_errors_explained(_find_root(values)),
             ):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})

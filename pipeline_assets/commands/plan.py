@@ -38,7 +38,7 @@ def plan(recipe: terminal.RecipeName, data: terminal.Root = Path("data"), as_jso
     run = Run.from_settings(root, os.environ, hub=open_interactive_hub(root, os.environ))
     parsed = SYSTEMS.read_recipe(path, run.root)
     terminal.print_lines(parsed.warnings(), err=True)
-    with terminal.name_recipe_keys(path):
+    with terminal.explain_recipe_keys(path):
         parsed.check_local_files(run.root)
         planned = plan_recipe(artifact_statuses(run.root, parsed.targets()), run)
     content = {"recipe": recipe, "path": path, "data": data} | _plan_json(planned, data) if as_json else {}

@@ -20,7 +20,7 @@ from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys
-from pipeline_assets.commands.terminal import Root, log_to_stderr, name_recipe_keys, pluralize, print_lines
+from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
 from pipeline_assets.corpus.normalize.sources import HubSource
@@ -136,7 +136,7 @@ def _build_source(options: BuildOptions, command_name: str, section: RecipeConte
     name = f"{command_name}-{section['source']}"
     content = {"system": "stage2", "name": name, "shard_text_bytes": SHARD_TEXT_BYTES, "sources": [section]}
     recipe, path = options.write_recipe(Stage2Recipe, content)
-    with name_recipe_keys(path):
+    with explain_recipe_keys(path):
         return options.build_targets([recipe.target(kind_name, section["source"])])
 
 
@@ -162,7 +162,7 @@ def train(
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, options)
-    with name_recipe_keys(path):
+    with explain_recipe_keys(path):
         tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
     decisions = tokenizer.manifest.identity.decisions
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])

@@ -63,7 +63,7 @@ class RecipeStatus:
 def status(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="Name or path of a recipe. Default: all.", autocompletion=terminal.known_recipes),
+        typer.Argument(help="Name or path of a recipe. Default: all.", autocompletion=terminal.complete_recipe_name),
     ] = None,
     data: terminal.Root = Path("data"),
     as_json: terminal.AsJson = False,

@@ -24,7 +24,7 @@ from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
 from pipeline_assets.spine.visible import VISIBLE
 
 
-def known_recipes(incomplete: str) -> list[str]:
+def complete_recipe_name(incomplete: str) -> list[str]:
     """List the recipe names that start with `incomplete`, for the shell to complete."""
     from pipeline_assets.build.recipe_paths import recipe_paths
 
@@ -32,7 +32,7 @@ def known_recipes(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-RecipeName = Annotated[str, typer.Argument(help="Name or path of a recipe.", autocompletion=known_recipes)]
+RecipeName = Annotated[str, typer.Argument(help="Name or path of a recipe.", autocompletion=complete_recipe_name)]
 Root = Annotated[Path, typer.Option("--data", envvar="CORPUSMILL_DATA", help="Data root.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OptionalRoot = Annotated[
@@ -168,9 +168,9 @@ def align(rows: Sequence[tuple[str, ...]], number_columns: Collection[int] = ())
     ]
 
 
-def format_command(*words: object) -> str:
+def format_command(*arguments: object) -> str:
     """Format a command of this program with its arguments, quoted for the shell."""
-    return shlex.join(["corpusmill", *map(str, words)])
+    return shlex.join(["corpusmill", *map(str, arguments)])
 
 
 def running_command() -> str:
@@ -247,7 +247,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def name_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
+def explain_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """Replace recipe keys in InputErrors of the block with command-line options.
 
     `file` is put before a key that is the place of the error and has no option.

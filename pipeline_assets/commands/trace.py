@@ -173,16 +173,16 @@ def _source_row_json(row: "AnySourceRow") -> dict[str, Any]:
     return {"name": str(row), **asdict(row)}
 
 
-def _trace_source(source: str, data: Path | None, as_json: bool) -> None:
+def _trace_source(source: str, explicit_root: Path | None, as_json: bool) -> None:
     from pipeline_assets.build.rows.follow import follow_source, source_files
     from pipeline_assets.build.rows.row_stores import RowStores
     from pipeline_assets.build.rows.source_row import parse_row
 
     def files() -> Iterator[Path]:  # read only if the current folder lacks the file
-        yield from source_files(Lineage(terminal.data_root(None, data)))
+        yield from source_files(Lineage(terminal.data_root(None, explicit_root)))
 
     row = parse_row(source, files())
-    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, data)))
+    stores = RowStores(SYSTEMS.kinds, Lineage(terminal.data_root(None, explicit_root)))
     followed = follow_source(stores, row)
     warn_of_unsearchable(stores)
     groups: dict[str, Any] = {"snapshots": [], "corpora": []}
