@@ -11,12 +11,14 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
 
+import contextlib
 import http.client
 import json
 import logging
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self
@@ -92,22 +94,36 @@ class ScheduledJob(NamedTuple):
 
 
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
-    """Return schedules of a data root and the project, and errors of invalid files.
+    """Return schedules of a data root and the project, and errors of invalid ones.
 
-    A schedule of the data root overrides the project's schedule of the same name.
+    A schedule of the data root overrides the project's schedule of the same name. Of an invalid file, all schedules
+    that are valid and have a name of their own are returned.
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
     for path in (root / _SCHEDULES_FILE, PROJECT_RECIPES_FOLDER.parent / _SCHEDULES_FILE):
         if not path.exists():
             continue
+        content, schedules = dict[str, object](), tuple[ScheduleSection, ...]()
         try:
-            schedules = _Schedules.from_mapping(read_yaml(path, "schedule file"), path).schedules
+            content = read_yaml(path, "schedule file")
+            schedules = _Schedules.from_mapping(content, path).schedules
         except InputError as error:
-            errors.append(error)
-            continue
+            errors += [error, *error.others]
+            schedules = tuple(_valid_sections(content.get("schedules")))
         sections = {section.name: section for section in schedules} | sections
     return list(sections.values()), errors
+
+
+def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
+    """Yield the valid schedules in a list that has invalid ones or repeated names."""
+    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    names = Counter(str(entry.get("name")) for entry in listed)
+    for entry in listed:
+        with contextlib.suppress(InputError):
+            section = ScheduleSection.from_mapping(entry, "")
+            if names[section.name] == 1:
+                yield section
 
 
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:

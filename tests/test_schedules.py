@@ -160,6 +160,25 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
     assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list entries, or write []")
 
 
+def test_a_mistake_in_a_schedule_leaves_the_others_on(notes_root: Path) -> None:
+    weekly = NOTES | {"name": "weekly", "action": "verify"}
+    write(
+        notes_root,
+        weekly | {"sample": "lots", "zone": "UTC"},
+        NOTES,
+        NOTES | {"name": "twice"},
+        NOTES | {"name": "twice"},
+    )
+
+    sections, errors = read_schedules(notes_root)
+
+    assert [section.name for section in sections if section.recipe == "mixed"] == ["nightly"]
+    assert [error.what for error in errors] == [
+        "`schedules.0.sample` must be a share above 0 and up to 100 %, got 'lots': write 5% or 0.05",
+        "unknown key `schedules.0.zone`",
+    ]
+
+
 def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
     assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
