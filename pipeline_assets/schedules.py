@@ -4,7 +4,7 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 
 | action | effect |
 |---|---|
-| `run` | builds the artifacts of the recipe that are not up to date |
+| `run` | builds missing artifacts; with `replace: true` also stale ones, otherwise fails if one is stale |
 | `repin` | reads heads on the hub; if a head moved, writes the recipe of that day or week; builds the newest version |
 | `verify` | reads a sample of each artifact of the recipe and its versions that is not stale, another sample each day |
 
@@ -41,6 +41,7 @@ from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 _SCHEDULES_FILE = "schedules.yaml"
 _WEBHOOK_TIMEOUT_S = 10.0
 _MAX_CRON_LENGTH = 200
+_ACTION_BY_KEY = {"replace": "run", "keep_versions": "repin"}  # keys for the resource `store`
 _AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
 SENSOR_NAMES = frozenset(
     {"alert", "external_sources", "freshness", "old_runs", "sealed_artifacts", _AUTOMATION_SENSOR}
@@ -55,6 +56,8 @@ class ScheduleSection(RecipeSection):
         timezone: Time zone of the IANA database.
         sample: Share of the bytes that `verify` reads.
         period: Period of a version that `repin` writes: a day, or a week, which is named by its Monday.
+        replace: Whether `run` replaces stale and damaged artifacts.
+        keep_versions: Number of versions that keep their artifacts after `repin`; None for all.
     """
 
     name: Name
@@ -64,6 +67,8 @@ class ScheduleSection(RecipeSection):
     action: Literal["run", "repin", "verify"]
     sample: str = "5%"
     period: Period = "day"
+    replace: bool = False
+    keep_versions: Annotated[int, pydantic.Field(ge=1)] | None = None
 
     @pydantic.field_validator("sample")
     @classmethod
@@ -73,6 +78,13 @@ class ScheduleSection(RecipeSection):
         except UsageError as error:
             raise ValueError(f"{error.what}: {error.fix}") from None
         return sample
+
+    @pydantic.model_validator(mode="after")
+    def _check_action(self) -> Self:
+        for key, action in _ACTION_BY_KEY.items():
+            if getattr(self, key) and self.action != action:
+                raise ValueError(f"`{key}` requires the action {action}, got {self.action}")
+        return self
 
 
 class _Schedules(RecipeSection):
@@ -170,6 +182,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
             work = partial(verify_sample, recipe_name=recipe, timezone=section.timezone, sample=section.sample)
             what = f"Verifies {section.sample} of the artifacts of {recipe}"
             job = build_job(_job_name(section), what, recipe, root, work)
+    settings = {key: value for key in _ACTION_BY_KEY if (value := getattr(section, key))}
     schedule = dg.ScheduleDefinition(
         name=dagster_name(section.name),
         job=job,
@@ -178,6 +191,7 @@ def _build_schedule(section: ScheduleSection, root: Path, jobs: Mapping[str, dg.
         description=f"{section.action} {recipe}",
         tags={"corpusmill/recipe": recipe, "corpusmill/action": section.action},
         default_status=dg.DefaultScheduleStatus.STOPPED,
+        run_config={"resources": {"store": {"config": settings}}} if settings else None,
     )
     return ScheduledJob(section, schedule, job)
 

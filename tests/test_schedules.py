@@ -3,7 +3,7 @@
 import http.server
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -32,8 +32,8 @@ from resources.webhook import WEBHOOK_VARIABLE
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
 
 
-def write(root: Path, *schedules: dict[str, str]) -> None:
-    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(schedules)}))
+def write(root: Path, *schedules: Mapping[str, object]) -> None:
+    (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(map(dict, schedules))}))
 
 
 def job_of(root: Path, name: str) -> dg.JobDefinition:
@@ -64,6 +64,56 @@ def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: 
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * *", "Europe/Berlin")
     assert schedule.job.name == "mixed"
     assert request.tags["corpusmill/recipe"] == "mixed"
+
+
+def test_a_schedule_that_may_replace_builds_changed_sources_again(
+    notes_root: Path, instance: dg.DagsterInstance
+) -> None:
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write(notes_root, NOTES, {**NOTES, "name": "replacing", "replace": True})
+    path = notes_root / "recipes" / "mixed.yaml"
+    path.write_text(path.read_text().replace("min_words: 5", "min_words: 6"))
+    definitions = build_definitions(notes_root)
+
+    def tick(name: str) -> bool:
+        [schedule] = [one for one in definitions.schedules or [] if one.name == name]
+        assert isinstance(schedule, dg.ScheduleDefinition)
+        with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
+            [request] = schedule.evaluate_tick(context).run_requests or []
+        job = definitions.resolve_job_def(schedule.job_name)
+        return job.execute_in_process(request.run_config, instance, raise_on_error=False).success
+
+    assert not tick("nightly")
+    assert tick("replacing")
+    assert tick("nightly")
+
+
+def test_a_tick_of_repin_passes_the_number_of_versions_that_keep_their_artifacts(
+    notes_root: Path, instance: dg.DagsterInstance
+) -> None:
+    write(notes_root, {**NOTES, "action": "repin", "keep_versions": 8})
+    [schedule] = [one for one in build_definitions(notes_root).schedules or [] if one.name == "nightly"]
+    assert isinstance(schedule, dg.ScheduleDefinition)
+
+    with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
+        [request] = schedule.evaluate_tick(context).run_requests or []
+
+    assert request.run_config == {"resources": {"store": {"config": {"keep_versions": 8}}}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"action": "verify", "replace": True}, "`schedules.0`: `replace` requires the action run, got verify"),
+        ({"keep_versions": 8}, "`schedules.0`: `keep_versions` requires the action repin, got run"),
+        ({"action": "repin", "keep_versions": 0}, "`schedules.0.keep_versions` must be >= 1, got 0"),
+    ],
+)
+def test_a_key_of_another_action_is_refused(keys: dict[str, object], what: str, notes_root: Path) -> None:
+    write(notes_root, {**NOTES, **keys})
+
+    assert [error.what for error in read_schedules(notes_root)[1]] == [what]
 
 
 def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
