@@ -89,7 +89,7 @@ def corpusmill(folder: Path, workers: int) -> tuple[int, int]:
         decisions = write_decisions(dedup, sketches, exact, near)
         lines = (decision.files[0] for decision in decisions)
         keep(concatenate_lines(building, lines, DECISIONS_FILE, settings.zstd_level), building, folder)
-        keep(write_edges(dedup, near.edges), building, folder)
+        keep(write_edges(dedup, near.edge_runs), building, folder)
     return first, first - sum(receipt.counts["out"] for receipt in decisions)
 
 

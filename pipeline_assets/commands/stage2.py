@@ -27,7 +27,7 @@ from pipeline_assets.corpus.normalize.sources import HubSource
 from pipeline_assets.corpus.shards.inventory import take_inventory
 from pipeline_assets.corpus.shards.mixture_figures import mixture_statistics
 from pipeline_assets.corpus.shards.mixture_report import mixture_page
-from pipeline_assets.corpus.shards.recipe import ExternalTokenizer
+from pipeline_assets.corpus.shards.recipe import ExternalTokenizerSection
 from pipeline_assets.corpus.shards.train_config import train_config as format_config
 from pipeline_assets.corpus.tokens.describe import CHECKSUM_FILE
 from pipeline_assets.corpus.tokens.families import TokenizerFile, load_tokenizer
@@ -214,7 +214,7 @@ def process(
             "sha256": sha256,
             "end_of_document": END_OF_DOCUMENT_PIECE,
         }
-        recipe_section = ExternalTokenizer.from_mapping(section, tokenizer_path).without_path()
+        recipe_section = ExternalTokenizerSection.from_mapping(section, tokenizer_path).without_path()
         load_tokenizer(TokenizerFile(recipe_section, tokenizer_path, section="tokenizer"))
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{sha256[:8]}", section, options)

@@ -29,11 +29,11 @@ from pipeline_assets.corpus.shards.recipe import (
     SEGMENTS_STAGE,
     SHARDS_STAGE,
     AnySource,
-    ExternalTokenizer,
+    ExternalTokenizerSection,
     SegmentsRecipe,
     ShardsRecipe,
     ShardsSection,
-    TrainedTokenizer,
+    TrainedTokenizerSection,
     check_licences,
 )
 from pipeline_assets.corpus.tokens import trained_tokenizer
@@ -70,7 +70,9 @@ class Stage2Recipe(Recipe):
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[AnySource, ...], pydantic.Field(strict=False)] = ()
-    tokenizer: Annotated[TrainedTokenizer | ExternalTokenizer, pydantic.Field(discriminator="kind")] | None = None
+    tokenizer: (
+        Annotated[TrainedTokenizerSection | ExternalTokenizerSection, pydantic.Field(discriminator="kind")] | None
+    ) = None
     dedup: DedupRecipe | None = None
     shards: ShardsSection | None = None
     mixture: Name | None = None
@@ -105,7 +107,11 @@ class Stage2Recipe(Recipe):
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._filtered_target(source) for source in self.sources}
         targets, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = [self._tokenizer_target(self.tokenizer, kept)] if isinstance(self.tokenizer, TrainedTokenizer) else []
+        trained = (
+            [self._tokenizer_target(self.tokenizer, kept)]
+            if isinstance(self.tokenizer, TrainedTokenizerSection)
+            else []
+        )
         targets += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -135,7 +141,7 @@ class Stage2Recipe(Recipe):
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(self, section: TrainedTokenizer, filtered_corpora: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(self, section: TrainedTokenizerSection, filtered_corpora: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
@@ -146,7 +152,7 @@ class Stage2Recipe(Recipe):
     def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
         content, external = {"shards": self.shards.corpus_content(), "source": corpus_name}, dict[str, Any]()
-        if isinstance(self.tokenizer, ExternalTokenizer):
+        if isinstance(self.tokenizer, ExternalTokenizerSection):
             external["tokenizer"] = self.tokenizer.without_path().content()
             external["external_inputs"] = TokenizerPath(Path(self.tokenizer.path))
         folder = shards_folder(self.name, corpus_name)
@@ -162,7 +168,7 @@ class Stage2Recipe(Recipe):
         filtered.check_filters(filters, self.targets(), FILTERED.name, root)
         if TOKENIZER.name in to_build:
             require_sentencepiece()
-        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizer):
+        if TOKEN_SHARDS.name in to_build and isinstance(self.tokenizer, ExternalTokenizerSection):
             path = root / self.tokenizer.path
             load_tokenizer(TokenizerFile(self.tokenizer.without_path(), path, section="tokenizer"))
 

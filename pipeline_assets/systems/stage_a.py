@@ -33,7 +33,7 @@ from pipeline_assets.corpus.normalize.files import convert_files
 from pipeline_assets.corpus.normalize.stage import NORMALIZE_STAGE
 from pipeline_assets.corpus.normalize.wikipedia import pages_add_up
 from pipeline_assets.corpus.packing import recipe as packing
-from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty, upstream_deduplicated
+from pipeline_assets.corpus.packing.empty_sources import find_deduplicated_corpus, raise_if_source_empty
 from pipeline_assets.corpus.packing.summary import preview_packed, shares_reached
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.readers.column_recipe import LicensedColumns
@@ -327,7 +327,7 @@ def _pack(job: Job) -> BuildResult:
 
     corpora, root = job.upstream_by_name(), job.run.root
     recipe = packing.PackRecipe.from_content({**job.recipe["pack"], "tokenizer": job.target.tokenizer})
-    raise_if_source_empty(corpora, upstream_deduplicated(job.upstream[0], root), recipe.weights or ())
+    raise_if_source_empty(corpora, find_deduplicated_corpus(job.upstream[0], root), recipe.weights or ())
     path = job.target.external_inputs.path if isinstance(job.target.external_inputs, packing.TokenizerPath) else None
     now, file = datetime.datetime.now(datetime.UTC), job.run.settings.vocabulary if path is None else root / path
     content = pack_corpus(job.staging, corpus_shards(corpora), recipe, job.run.settings, now, file)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.document_order import is_from_seen_corpus
-from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_by_memory, is_not_copy
+from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, divide_keys_by_memory, is_not_copy
 from pipeline_assets.corpus.dedup.neighbours import neighbour_tasks
 from pipeline_assets.corpus.dedup.recipe import NearRecipe
 from pipeline_assets.corpus.dedup.signature_store import SeenRuns, read_with_seen_rows
@@ -33,7 +33,7 @@ def propose_corpus_pairs(
         )
     else:
         seen_runs = tuple(store.bands for store in dedup.seen_stores)
-        bands = divide_by_memory(dedup, files_in(sketch_receipts, BANDS_WORK_FOLDER), seen_runs, _BAND_ROW_BYTES)
+        bands = divide_keys_by_memory(dedup, files_in(sketch_receipts, BANDS_WORK_FOLDER), seen_runs, _BAND_ROW_BYTES)
         common = (seen_runs, exact_copies.bitmap_file, recipe.max_compared)
         tasks = [Task.bind(propose_pairs, key_range, *common) for key_range in bands]
     return dedup.run_tasks("pairs", tasks)

@@ -101,7 +101,7 @@ def dedup_corpus(
         concatenate_lines(
             staging, (decision.files[0] for decision in decision_receipts), DECISIONS_FILE, settings.zstd_level
         ),
-        *([write_edges(dedup, near_duplicates.edges)] if recipe.near is not None else []),
+        *([write_edges(dedup, near_duplicates.edge_runs)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept_receipts),
         _write_rejects(staging, shards, sketch_receipts, settings.zstd_level),
     ]

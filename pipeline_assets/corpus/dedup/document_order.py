@@ -17,11 +17,11 @@ _32 = np.uint64(32)
 
 
 def compute_priorities(
-    numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], quality: NDArray[np.float32]
+    numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], qualities: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
     """Compute the priorities of documents; of duplicates, the lowest is kept.
 
-    All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `quality` is NaN for a document without a
+    All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `qualities` is NaN for a document without a
     quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which
     precede all others.
     """
@@ -33,13 +33,13 @@ def compute_priorities(
             upper = (_MAX_KEY - np.minimum(text_bytes, _MAX_KEY - 1)).astype(np.uint64)
         case "quality":
             # Adding 0 turns -0.0 into 0.0, so that both have the same bits.
-            bits = (quality + np.float32(0)).view(np.int32).astype(np.int64)
+            bits = (qualities + np.float32(0)).view(np.int32).astype(np.int64)
             # As int32, bits of positive floats grow with the floats; bits of negative floats grow from -2**31 (-0.0) up
             # while the floats fall. So -2**31 minus such bits is negative and grows with the floats.
             ascending = np.where(bits < 0, -(2**31) - bits, bits)
             # `ascending` is at most 2**31 - 2**23 (infinity), so the difference is above 0 and the best quality has the
             # smallest key. It is below 2**32 - 1, the key of documents without a quality, which come last.
-            upper = np.where(np.isnan(quality), _MAX_KEY, (2**31 - 2) - ascending).astype(np.uint64)
+            upper = np.where(np.isnan(qualities), _MAX_KEY, (2**31 - 2) - ascending).astype(np.uint64)
     return upper << _32 | numbers
 
 

@@ -37,13 +37,13 @@ class ExactCopies:
 def find_exact_copies(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> ExactCopies:
     """Find the exact copies in the corpus from its sketches."""
     seen_runs = tuple(store.hashes for store in dedup.seen_stores)
-    hashes = divide_by_memory(dedup, files_in(sketch_receipts, HASHES_WORK_FOLDER), seen_runs, _HASH_ROW_BYTES)
+    hashes = divide_keys_by_memory(dedup, files_in(sketch_receipts, HASHES_WORK_FOLDER), seen_runs, _HASH_ROW_BYTES)
     tasks = (Task.bind(find_copies_in_range, key_range, seen_runs) for key_range in hashes)
     runs = files_in(dedup.run_tasks("copies", tasks))
     return ExactCopies(runs, save_bitmap(dedup.document_bitmap(runs, "number"), dedup.staging.path(_COPIES_FILE)))
 
 
-def divide_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
+def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenRuns], row_bytes: int) -> list[KeyRange]:
     """Divide keys into ranges whose rows fit into the memory of a worker.
 
     A row of `runs` takes `row_bytes` of memory, and a row of `seen_runs` a quarter of that.

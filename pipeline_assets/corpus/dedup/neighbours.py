@@ -128,20 +128,18 @@ def _read_sketches(
     sorted_rows = np.argsort(priorities)
     sorted_rows = sorted_rows[is_not_copy(priorities[sorted_rows], copies_file)]
     priorities = priorities[sorted_rows]
-    return _Sketches(priorities, bits[sorted_rows], _document_sources(document_numbers(priorities), source_starts))
+    return _Sketches(priorities, bits[sorted_rows], _source_codes(document_numbers(priorities), source_starts))
 
 
-def _document_sources(
-    documents: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None
-) -> NDArray[np.int64]:
+def _source_codes(numbers: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
     """Return a code for each document's source; all 0 if `source_starts` is missing."""
     if source_starts is None:
-        return np.zeros(len(documents), np.int64)
+        return np.zeros(len(numbers), np.int64)
     firsts, names = zip(*source_starts, strict=True)
     _, codes = np.unique(names, return_inverse=True)
     # A document is of the last source that begins at or before it.
-    sources: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), documents, side="right") - 1]
-    return sources
+    source_codes: NDArray[np.int64] = codes[np.searchsorted(np.array(firsts, np.uint64), numbers, side="right") - 1]
+    return source_codes
 
 
 def _find_near_pairs(

@@ -15,7 +15,7 @@ from pipeline_assets.spine.section import RecipeSection
 MAX_DOCUMENTS = 2**32  # in one deduplication, because document numbers have 32 bits
 TARGET_RECALL = 0.95  # share of the pairs at the threshold that defaults should propose
 _MAX_DENOMINATOR, _MAX_PERMUTATIONS = 10**6, 4096
-_ONE_PROPOSER = "set one of `minhash` and `faiss`, to propose pairs"
+_ONE_PROPOSER_FIX = "set one of `minhash` and `faiss`, to propose pairs"
 Mode = Literal["exact", "near", "both"]
 Scope = Literal["global", "per-source"]
 Selection = Literal["first", "longest", "quality"]
@@ -106,7 +106,7 @@ class NearRecipe(RecipeSection):
         if not isinstance(content, Mapping):
             return content
         if content.get("minhash") is not None and content.get("faiss") is not None:
-            raise ValueError(_ONE_PROPOSER)
+            raise ValueError(_ONE_PROPOSER_FIX)
         threshold, sketch = 0.0, content.get("faiss")
         if isinstance(sketch, Mapping):  # without a valid threshold, only its error is reported
             content = {**content, "faiss": {"max_distance": 0, **sketch}}
@@ -156,7 +156,7 @@ class NearRecipe(RecipeSection):
     @pydantic.model_validator(mode="after")
     def _check_proposer(self) -> Self:
         if (self.minhash is None) == (self.faiss is None):
-            raise ValueError(_ONE_PROPOSER)
+            raise ValueError(_ONE_PROPOSER_FIX)
         return self
 
 

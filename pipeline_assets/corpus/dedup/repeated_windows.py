@@ -213,7 +213,7 @@ def _decide_all(
     Files: runs with a row for each dropped document: its `number`, and the `share` of its windows that earlier kept
     documents have.
     """
-    seen = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)
+    seen_bitmap = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
     for key_range in document_ranges:
         table = key_range.table()
@@ -227,7 +227,7 @@ def _decide_all(
             window_offsets,
             max_share.numerator,
             max_share.denominator,
-            seen,
+            seen_bitmap,
             dropped,
             shares,
         )
@@ -251,7 +251,7 @@ def _fill_dropped(
     window_offsets: NDArray[np.uint64],
     numerator: int,
     denominator: int,
-    seen: NDArray[np.uint8],
+    seen_bitmap: NDArray[np.uint8],
     dropped: NDArray[np.uint64],
     shares: NDArray[np.float64],
 ) -> int:
@@ -261,7 +261,7 @@ def _fill_dropped(
 
     The rows of `documents`, `windows` and `window_counts` ascend by document. `window_counts` has the number of windows
     of each row's document, including windows that no other document has. `numerator` / `denominator` is the maximum
-    share. `seen` has a bit for each repeated window, which is set once a kept document has the window.
+    share. `seen_bitmap` has a bit for each repeated window, which is set once a kept document has the window.
     """
     count = start = 0
     while start < len(documents):
@@ -269,7 +269,7 @@ def _fill_dropped(
         # Count the seen windows of one document: test bit number % 8 of byte number // 8.
         while stop < len(documents) and documents[stop] == documents[start]:
             window = _window_number(windows[stop], window_offsets)
-            seen_windows += bool(seen[window >> _3] >> np.uint8(window & _7) & _ONE)
+            seen_windows += bool(seen_bitmap[window >> _3] >> np.uint8(window & _7) & _ONE)
             stop += 1
         # seen / total > numerator / denominator, in integers; the recipe's limit of nine decimals prevents an overflow.
         if seen_windows * denominator > numerator * window_counts[start]:
@@ -278,6 +278,6 @@ def _fill_dropped(
         else:
             for row in range(start, stop):
                 window = _window_number(windows[row], window_offsets)
-                seen[window >> _3] |= _ONE << np.uint8(window & _7)
+                seen_bitmap[window >> _3] |= _ONE << np.uint8(window & _7)
         start = stop
     return count

@@ -43,44 +43,46 @@ class NearDuplicates:
     Attributes:
         runs: Runs of near duplicates, with the columns of `drop_near_duplicates`.
         dropped_originals_file: Run of the near duplicates that are originals of exact copies.
-        edges: Runs of all edges, in the order of the later documents.
+        edge_runs: Runs of all edges, in the order of the later documents.
         counts: Counts of the comparison, for the manifest.
     """
 
     runs: Runs = ()
     dropped_originals_file: Path | None = None
-    edges: Runs = ()
+    edge_runs: Runs = ()
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def resolve_edges(dedup: DedupRun, edges: Runs, exact_copies: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
+def resolve_edges(
+    dedup: DedupRun, edge_runs: Runs, exact_copies: ExactCopies, counts: Mapping[str, int]
+) -> NearDuplicates:
     """Find the documents to drop because of edges, and write them as runs.
 
-    `edges` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
+    `edge_runs` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
     """
-    dropped, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(exact_copies.runs, "first")
+    dropped_bitmap, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(exact_copies.runs, "first")
     runs, dropped_originals = [], []
-    for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edges), dropped)):
+    for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edge_runs), dropped_bitmap)):
         runs.append(write_run(dedup.staging, f"{_NEAR_FOLDER}/{number:05d}.run", table))
         dropped_originals.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
     originals_run = write_run(
         dedup.staging, _DROPPED_ORIGINALS_FILE, pa.concat_tables(dropped_originals).sort_by("number")
     )
-    return NearDuplicates(runs, dedup.staging.path(originals_run.path), edges, counts)
+    return NearDuplicates(runs, dedup.staging.path(originals_run.path), edge_runs, counts)
 
 
-def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped: NDArray[np.uint8]) -> Iterator[pa.Table]:
+def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped_bitmap: NDArray[np.uint8]) -> Iterator[pa.Table]:
     """Yield a table of dropped documents, sorted by `number`, for each table of edges.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
     `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row has
-    the most similar one; of equally similar ones, the first. The dropped documents are added to the bitmap `dropped`.
+    the most similar one; of equally similar ones, the first. The dropped documents are added to `dropped_bitmap`.
     """
     for edges in edge_tables:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])
         shared = to_numpy(edges["shared"])
         union = to_numpy(edges["shingles"]) + to_numpy(edges["other_shingles"]) - shared
-        chosen = _choose_edges(later, earlier, shared, union, dropped)
+        chosen = _choose_edges(later, earlier, shared, union, dropped_bitmap)
         chosen = chosen[np.argsort(document_numbers(later[chosen]))]
         selected = edges.take(to_arrow(chosen))
         kept = {"first": selected["earlier"], "first_id": selected["other_doc_id"]}
@@ -94,9 +96,9 @@ def _choose_edges(
     earlier: NDArray[np.uint64],
     intersection_sizes: NDArray[np.int64],
     union_sizes: NDArray[np.int64],
-    dropped: NDArray[np.uint8],
+    dropped_bitmap: NDArray[np.uint8],
 ) -> NDArray[np.int64]:
-    """Add near duplicates to the bitmap `dropped`; return the edge that drops each.
+    """Add near duplicates to `dropped_bitmap`; return the edge that drops each.
 
     The first four arrays have the shape (edges,), sorted by `later`. The returned edges are indices in them.
     """
@@ -108,7 +110,7 @@ def _choose_edges(
         # Among the edges from one later document to kept documents, find the most similar one.
         while stop < len(later) and later[stop] == later[start]:
             # Compare shared / union of both edges, multiplied by both unions: exact in integers. Ties keep the first.
-            if not is_member(dropped, earlier[stop]) and (
+            if not is_member(dropped_bitmap, earlier[stop]) and (
                 best == _NO_EDGE
                 or intersection_sizes[stop] * union_sizes[best] > intersection_sizes[best] * union_sizes[stop]
             ):
@@ -117,7 +119,7 @@ def _choose_edges(
         if best != _NO_EDGE:
             chosen[count] = best
             count += 1
-            add_to_bitmap(dropped, later[start : start + 1])
+            add_to_bitmap(dropped_bitmap, later[start : start + 1])
         start = stop
     return chosen[:count]
 

@@ -13,7 +13,7 @@ from pipeline_assets.spine.staging import Receipt
 DEDUPLICATED_KIND = "stage_a/deduplicated"
 
 
-def upstream_deduplicated(corpus: Artifact, root: Path) -> Artifact | None:
+def find_deduplicated_corpus(corpus: Artifact, root: Path) -> Artifact | None:
     """Return the deduplicated corpus from which a corpus was built; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED_KIND]
     try:

@@ -30,7 +30,7 @@ def mixture_page(recipes: Sequence[Content], exports_folder: Path, licences: Lic
     for folder in sorted(path.parent for path in exports_folder.glob("*/inventory.json")):
         lines += [f"## {escape(folder.name)}, as built", ""]
         recipe = read_yaml(folder / f"{folder.name}.yaml")
-        lines += [*_recipe_lines(recipe, licences), *_build_lines(folder), ""]
+        lines += [*_recipe_lines(recipe, licences), *_built_mixture_lines(folder), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -77,7 +77,7 @@ def _source_table(recipe: Content, licences: LicenceTable) -> list[str]:
     return markdown_table(head, rows)
 
 
-def _build_lines(folder: Path) -> Iterator[str]:
+def _built_mixture_lines(folder: Path) -> Iterator[str]:
     """Yield lines on a built mixture: its tokenizer's hash and its corpora."""
     tokenizer = folder / "tokenizer.json"
     if tokenizer.exists():

@@ -34,7 +34,10 @@ class MixtureRow(NamedTuple):
 
 
 def check_compatible(corpora: Mapping[str, TokenShards]) -> None:
-    """Raise ValueError without corpora, or if row lengths, dtypes or tokenizers differ."""
+    """Raise ValueError if row lengths, dtypes or tokenizers of corpora differ.
+
+    At least one corpus is required.
+    """
     if not corpora:
         raise ValueError("at least one corpus is required")
     first, *rest = sorted(corpora)

@@ -23,7 +23,7 @@ SHARDS_STAGE = StageVersion("token_shards", 1)
 INVENTORY_STAGE = StageVersion("token_inventory", 2)
 SEGMENTS_STAGE = StageVersion("token_segments", 1)
 Dtype = Literal["uint16", "int32"]
-_UINT16_IDS = 1 << 16
+_UINT16_ID_COUNT = 1 << 16
 AnySource = Annotated[HubSource | FileSource, pydantic.Field(discriminator="kind")]
 
 
@@ -42,9 +42,9 @@ class ShardsRecipe(RecipeSection):
 
     def dtype_for(self, vocabulary_size: int) -> Dtype:
         """Return the dtype of token ids; UsageError if uint16 is set but too small."""
-        fits = vocabulary_size <= _UINT16_IDS
+        fits = vocabulary_size <= _UINT16_ID_COUNT
         if self.dtype == "uint16" and not fits:
-            what = f"uint16 allows only ids below {_UINT16_IDS:,}, and the vocabulary has {vocabulary_size:,}"
+            what = f"uint16 allows only ids below {_UINT16_ID_COUNT:,}, and the vocabulary has {vocabulary_size:,}"
             raise UsageError(what, RecipeKey("shards.dtype"), "remove it, or set int32")
         return self.dtype or ("uint16" if fits else "int32")
 
@@ -78,13 +78,13 @@ class SegmentsRecipe(RecipeSection):
         return list(dict.fromkeys(name for segment in self.segments for name in segment.weights))
 
 
-class TrainedTokenizer(TrainRecipe):
+class TrainedTokenizerSection(TrainRecipe):
     """Recipe section of a tokenizer that is trained on sources of the recipe."""
 
     kind: Literal["trained"]
 
 
-class ExternalTokenizer(FileTokenizerRecipe):
+class ExternalTokenizerSection(FileTokenizerRecipe):
     """Recipe section of a tokenizer in an existing file.
 
     Attributes:

@@ -98,7 +98,9 @@ class TokenShards:
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
         low = max(0, int(np.searchsorted(self._group_starts, begin, "right")) - 1)
         high = int(np.searchsorted(self._group_starts, end))
-        entries = [entry for group in range(low, high) for entry in _entries_in(self._row_group(group), begin, end)]
+        entries = [
+            entry for group in range(low, high) for entry in _entries_in(self._read_row_group(group), begin, end)
+        ]
         covered = (min(entry["start"] + entry["tokens"], end) - max(entry["start"], begin) for entry in entries)
         if sum(covered) != self.seq_len:
             raise InputError(f"lines do not cover row {row:,}", self.folder / DOCUMENTS_FILE, _FIX)
@@ -115,7 +117,7 @@ class TokenShards:
             return np.array([group.column(column).statistics.min for group in groups if group.num_rows], np.int64)
 
     @cached_property
-    def _row_group(self) -> Callable[[int], "pa.Table"]:
+    def _read_row_group(self) -> Callable[[int], "pa.Table"]:
         """Function that reads a row group of documents.parquet, and caches the last four."""
         from pipeline_assets.corpus.formats.parquet import StoredParquet
 
