@@ -82,7 +82,7 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
     A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
-    on a failed one are still built; then one InputError for all failures is raised.
+    on a failed one are still built; then the first failure is raised, with the others attached.
     """
     if failures := (yield from _build_artifacts(context, run, recipe)):
         raise combine_errors(failures)
@@ -94,7 +94,7 @@ def repin(
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
     Yield events that the UI lacks. Failures are raised as in `build_all`, and errors of reading heads after the build.
-    If nothing failed and `keep_versions` is set, the artifacts of all older versions are deleted.
+    If nothing failed and `keep_versions` is set, only so many of the newest versions keep their artifacts.
     """
     version = version_for(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
