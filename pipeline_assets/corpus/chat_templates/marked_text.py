@@ -60,10 +60,10 @@ def uses_chat_template(template: str | None) -> bool:
     return template is not None and template.startswith(TEMPLATE_PREFIX)
 
 
-def format_loss_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str:
+def format_loss_rule(parsed: ParsedText, loss_indexes: Sequence[int]) -> str:
     """Format the `loss_rule` of a text.
 
-    `counted_messages` has the indexes of the messages that count in the loss.
+    `loss_indexes` has the indexes of the messages that count in the loss.
     """
     marks = [SPAN_RULE_VERSION]
     for number, (message, _, _, body) in enumerate(parsed.messages):
@@ -74,7 +74,7 @@ def format_loss_rule(parsed: ParsedText, counted_messages: Sequence[int]) -> str
             start = parsed.text.find(message.content, body.start, body.stop)
             written = json.dumps(message.content).replace(" ", "\\u0020")
             mark += f":{written}" if start < 0 else f":{start}-{start + len(message.content)}"
-        marks.append(f"{mark}*" if number in counted_messages else mark)
+        marks.append(f"{mark}*" if number in loss_indexes else mark)
     return " ".join(marks)
 
 
@@ -144,11 +144,11 @@ def encode_row(
 
 
 def locate_bodies(
-    parsed: ParsedText, counted_messages: Sequence[int], tokenizer: HfTokenizer, adjusts_bodies: bool = False
+    parsed: ParsedText, loss_indexes: Sequence[int], tokenizer: HfTokenizer, adjusts_bodies: bool = False
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `counted_messages` has the indexes of the messages that count in the loss. Other bodies are located only
+    `loss_indexes` has the indexes of the messages that count in the loss. Other bodies are located only
     approximately.
 
     If `adjusts_bodies`, the returned text has changed spans: a body that counts loses leading whitespace that shares a
@@ -172,7 +172,7 @@ def locate_bodies(
                 stop = int(ends[last - 1])
         stop, last = max(start, stop), max(first, last) if start < stop else first
         bodies[number] = first, last
-        if number in counted_messages:
+        if number in loss_indexes:
             messages[number] = messages[number]._replace(body=Span(start, stop))
             if tokenizer.decode(ids[first:last]) != text[start:stop]:
                 raise Refusal(ChatReason.MASK_UNPROVED, "tokens do not end where the body does", start, number)

@@ -197,7 +197,7 @@ def _find_messages(
 ) -> dict[int, ParsedMessage]:
     """Return the messages whose marks are in `marked`, by index, in text order.
 
-    Raise Refusal if a mark belongs to no message, or if `text` changes or repeats a message.
+    Raise Refusal if a mark belongs to no message, or if the template changed or repeated a message.
     """
     found, last, matches = dict[int, ParsedMessage](), 0, [*_MARK.finditer(marked)]
     begins = [*(match.start() for match in matches), len(marked)]

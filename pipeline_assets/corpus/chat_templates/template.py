@@ -89,8 +89,8 @@ def load_template(files: ChatTemplateFiles) -> ChatTemplate:
     """Load the templates and tokenizer of a model, and compile the templates.
 
     Raises:
-        InputError: A file is missing or invalid, a template needs a date and has none, or a template is invalid
-            or unsafe.
+        InputError: A file is missing or invalid, the recipe lacks a date that a template needs, or a template is
+            invalid or unsafe.
     """
     folder, name = files.folder, files.name
     place = name if "@" in name else folder  # a digest names no place

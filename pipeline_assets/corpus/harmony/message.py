@@ -258,7 +258,7 @@ def render_header(
     if content_type is not None and _CONTENT_TYPE.fullmatch(content_type) is None:
         raise Refusal(Reason.INVALID_HEADER_FIELD, f"content type is {content_type!r:.80}")
     author = str(role) if name is None else name if role is Role.TOOL else f"{role}:{name}"
-    if (role is Role.TOOL and name is None) or read_author(author, recipient is not None) != (role, name):
+    if (role is Role.TOOL and name is None) or split_author(author, recipient is not None) != (role, name):
         raise Refusal(Reason.UNKNOWN_ROLE, f"a {role} message by {name!r:.80}")
     to = "" if recipient is None else f" to={recipient}"
     on = "" if channel is None else f"{CHANNEL}{channel}"
@@ -266,7 +266,7 @@ def render_header(
 
 
 @lru_cache(maxsize=4096)
-def read_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | None:
+def split_author(author: str, has_recipient: bool) -> tuple[Role, str | None] | None:
     """Split an author into role and name; return None for an unknown author.
 
     An author that is not a role is a tool if it has a dot (`functions.lookup`), if its message has a recipient, or if

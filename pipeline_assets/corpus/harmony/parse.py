@@ -30,7 +30,7 @@ from pipeline_assets.corpus.harmony.message import (
     Role,
     Template,
     find_special,
-    read_author,
+    split_author,
 )
 
 # A recipient, a channel, a recipient again, then a content type with or without `<|constrain|>`: each may be missing.
@@ -168,7 +168,7 @@ def _parse_header(header: str, opening: Role | None) -> Message | None:
         return None
     author, before, channel, after, constrained, content_type = match.groups()
     recipient = before or after
-    speaker = (opening, None) if opening is not None else read_author(author, recipient is not None)
+    speaker = (opening, None) if opening is not None else split_author(author, recipient is not None)
     if speaker is None or recipient == "all" or (before and after):
         return None
     return Message(speaker[0], "", speaker[1], recipient, channel, constrained or content_type)
@@ -192,7 +192,7 @@ def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> R
         author, before, _, after, *_ = match.groups()
         if before and after:
             return Refusal(Reason.TWO_RECIPIENTS, f"{before} and {after}", start)
-        is_known = opening is not None or read_author(author, bool(before or after)) is not None
+        is_known = opening is not None or split_author(author, bool(before or after)) is not None
         return Refusal(Reason.MALFORMED_HEADER if is_known else Reason.UNKNOWN_ROLE, match.group()[:80], start)
     if opening is None and not text.startswith(START, start, stop):
         return Refusal(Reason.TEXT_OUTSIDE_MESSAGES, repr(text[start : min(start + 40, stop)]), start)

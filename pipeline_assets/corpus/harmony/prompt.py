@@ -4,12 +4,15 @@ The source is openai/harmony, docs/format.md, "Function calling". The JSON Schem
 types similar to TypeScript's. openai-harmony renders a schema without `type` as `any`, so its properties are lost. Many
 tools of real datasets have such schemas, and `add_object_types` completes them.
 
-Apart from that, the types equal openai-harmony 0.0.8's for every schema, with the same losses. A schema without a type
-becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`. A list of types is rendered as names alone,
-without properties, items or enum. In a schema with `oneOf`, type and properties are omitted. If a property with `oneOf`
-has a description, the descriptions of the first variant, and of variants with the same description as the property, are
-omitted. If the first variant has the same description, the property's is omitted, too. Only strings are rendered from
-enums and examples. Quotes in enums and line breaks in descriptions of properties are not escaped.
+Apart from that, the types equal openai-harmony 0.0.8's for every schema, with the same losses:
+
+- A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
+- A list of types is rendered as names alone, without properties, items or enum.
+- In a schema with `oneOf`, type and properties are omitted.
+- If a property with `oneOf` has a description, variants lose an equal description, and the first variant loses any. If
+  the first variant has the same description as the property, the property's is omitted, too.
+- Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
+  not escaped.
 """
 
 from collections.abc import Iterator, Sequence

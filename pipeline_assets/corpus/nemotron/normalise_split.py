@@ -59,7 +59,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 def row_origin(pin_identity: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Return the origin of a split's rows, with an empty `file`.
 
-    If `subset` is None, it is the config to which the dataset card assigns the split, or else `default`.
+    Without `subset`, the subset is the config to which the dataset card assigns the split, or else `default`.
     """
     subset, split = subset or pin_identity.decisions.get("config") or DEFAULT_CONFIG, pin_identity.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))

@@ -29,7 +29,7 @@ def find_rank_limits(
 
     `candidate_files` lists files of candidates by split. In them, the column `flags_column` states the pools of a row:
     for each of `pools`, a character U+0001 (in the pool) or U+0000. The counts are by pool, in total and by stratum;
-    `rows` counts selected candidates. Memory: some tens of bytes per row and pool.
+    `rows` counts selected candidates. Memory: some tens of bytes per candidate of one pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

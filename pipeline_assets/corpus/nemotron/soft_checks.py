@@ -17,16 +17,16 @@ CHECKS: Final = {
 }
 
 
-def find_failed_checks(parsed: ParsedText, log: CallLog, declared: Container[str] | None) -> list[str]:
+def find_failed_checks(parsed: ParsedText, log: CallLog, declared_names: Container[str] | None) -> list[str]:
     """List the checks that a text fails, as names in `CHECKS`.
 
-    `log` has the text's calls and replies; `declared` has the names of the row's tools, or is None if unknown.
+    `log` has the text's calls and replies; `declared_names` has the names of the row's tools; None if unknown.
     """
     last_calls = itertools.takewhile(bool, (message.is_call for message in reversed(parsed.conversation)))
     answered = [call for call, reply in log.events if reply is not None]
     called = {name.removeprefix(f"{FUNCTIONS_NAMESPACE}.") for name, _ in log.calls}
     fails = {
-        "undeclared_tool": declared is not None and not all(name in declared for name in called),
+        "undeclared_tool": declared_names is not None and not all(name in declared_names for name in called),
         "reply_order": any(later < earlier for earlier, later in itertools.pairwise(answered)),
         "unanswered_call": not set(range(len(log.calls) - sum(last_calls))).issubset(answered),
         "repeated_lines": any(_has_repeated_lines(message.content.split("\n")) for message in parsed.conversation),

@@ -114,10 +114,10 @@ def find_split(
     raise unknown_split_error(split, list(splits), where)
 
 
-def unknown_split_error(split: str, known: Sequence[str], where: object) -> UsageError:
+def unknown_split_error(split: str, known_splits: Sequence[str], where: object) -> UsageError:
     """Return the error of an unknown split, with the nearest name or all names."""
-    nearest = difflib.get_close_matches(split, known, n=1, cutoff=0.5)
-    fix = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(known)}"
+    nearest = difflib.get_close_matches(split, known_splits, n=1, cutoff=0.5)
+    fix = f"did you mean {nearest[0]}?" if nearest else f"choose one of {', '.join(known_splits)}"
     return UsageError(f"split {split!r} not found", where, fix)
 
 
