@@ -122,7 +122,7 @@ def _matching_items(matches: NgramMatches, items: Items) -> _MatchingItems:
 
 
 def _belongs_to_items(ngrams: NDArray[np.int64], item_numbers: NDArray[np.int64], items: Items) -> NDArray[np.bool_]:
-    """Return a mask of the n-grams that belong to one of the items `item_numbers`."""
+    """Return a mask of the n-grams that at least one of these items has."""
     positions, owners = _item_positions(ngrams, items)
     is_requested = np.isin(items.items[positions], item_numbers)
     # Count the requested items of each n-gram.

@@ -28,7 +28,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.stage import group_by_size
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
-_FOLDER = f"{WORK_FOLDER}/items"
+_INDEX_FOLDER = f"{WORK_FOLDER}/items"
 _BATCH_ITEMS = 1024
 _HEADER_BYTES = 256  # more than the header of a one-dimensional array
 
@@ -206,7 +206,7 @@ def _build_items(
 
 
 def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputFile:
-    path = f"{_FOLDER}/{name}.npy"
+    path = f"{_INDEX_FOLDER}/{name}.npy"
     with DurableFile(folder.path(path)) as file:
         np.save(file, array)
     return OutputFile.uncompressed(path, len(array), file)
@@ -220,7 +220,9 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
-    arrays = [_map_array(folder / _FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)]
+    arrays = [
+        _map_array(folder / _INDEX_FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)
+    ]
     table, items = arrays[: len(NgramTable._fields)], arrays[len(NgramTable._fields) :]
     return ItemIndex(NgramTable(*table), Items(*items))
 

@@ -32,10 +32,10 @@ class TokenReader:
     def __exit__(self, *failure: object) -> None:
         self._file.close()
 
-    def read_document(self, document: int, buffer: memoryview) -> None:
+    def read_document(self, document_index: int, buffer: memoryview) -> None:
         """Read the ids of a document into `buffer`, which has exactly their size."""
-        self._read(buffer, int(self._table.starts[document]))
-        self._verify(buffer, document)
+        self._read(buffer, int(self._table.starts[document_index]))
+        self._verify(buffer, document_index)
 
     def read_blocks(self, start: int, stop: int) -> Iterator[NDArray[np.int32]]:
         """Yield the token ids [start, stop) of the shard, in blocks of up to 1 Mi ids.
@@ -66,8 +66,8 @@ class TokenReader:
         if os.preadv(self._file.fileno(), [buffer], first_token * TOKEN_DTYPE.itemsize) != len(buffer):
             raise self._changed_error("the file of token ids ends early")
 
-    def _verify(self, ids: memoryview, document: int) -> None:
-        if zlib.crc32(ids) != self._table.checksums[document]:
+    def _verify(self, ids: memoryview, document_index: int) -> None:
+        if zlib.crc32(ids) != self._table.checksums[document_index]:
             raise self._changed_error("the token ids differ from those encoded")
 
     def _changed_error(self, what: str) -> RetryableError:

@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipeline_assets.corpus.shards.mixture_report import JSON_FORMAT, Content
+from pipeline_assets.corpus.shards.mixture_report import JSON_FORMAT, JsonObject
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, remove, write_durably
@@ -128,13 +128,13 @@ def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
     return {"records_in": ledger.rows_in, "records_kept": ledger.out, "dropped": dict(ledger.dropped)}
 
 
-def mixture_statistics(recipe_folder: Path) -> Content:
+def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
     Keys: `recipe`, its name; the totals and `corpora` of `<recipe>_shards.json`; `filtered_shards` and `tokenizer`, the
     content of these files. If a file is missing, its keys are missing too, except that `corpora` is empty.
     """
-    statistics: Content = {"recipe": recipe_folder.name}
+    statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):
         path = recipe_folder / MIXTURES_FOLDER / f"{recipe_folder.name}_{name}.json"
         figures = JSON_FORMAT.read(path) if path.exists() else {}

@@ -85,11 +85,11 @@ def log_remainder(label: str, rows: int, used_rows: int, ranks: int) -> None:
 class MixtureOrder:
     """Order of rows: corpus and row number at each position, shape (positions,)."""
 
-    corpora: NDArray[np.uint16]  # indexes in the sorted names of the corpora
-    rows: NDArray[np.uint32]  # 6 bytes per position, with the corpus
+    corpus_numbers: NDArray[np.uint16]  # indexes in the sorted names of the corpora
+    row_numbers: NDArray[np.uint32]  # 6 bytes per position, with the corpus
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.row_numbers)
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:

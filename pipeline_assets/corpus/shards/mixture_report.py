@@ -15,11 +15,11 @@ _PAGE_HEAD = """# Stage-2 mixtures
 
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. [Stage 2](stage2.md) describes the method.
 """
-Content = dict[str, Any]
-JSON_FORMAT: MetadataFile[Content] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, Content)
+JsonObject = dict[str, Any]
+JSON_FORMAT: MetadataFile[JsonObject] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, JsonObject)
 
 
-def mixture_page(recipes: Sequence[Content], exports_folder: Path, licences: LicenceTable) -> str:
+def mixture_page(recipes: Sequence[JsonObject], exports_folder: Path, licences: LicenceTable) -> str:
     """Return the page on all mixtures, as Markdown.
 
     `exports_folder` has a subfolder for each built mixture, with recipe, `tokenizer.json` and `inventory.json`.
@@ -34,7 +34,7 @@ def mixture_page(recipes: Sequence[Content], exports_folder: Path, licences: Lic
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _recipe_lines(recipe: Content, licences: LicenceTable) -> Iterator[str]:
+def _recipe_lines(recipe: JsonObject, licences: LicenceTable) -> Iterator[str]:
     if recipe.get("sources"):
         yield from _source_table(recipe, licences)
     if tokenizer := recipe.get("tokenizer"):
@@ -55,7 +55,7 @@ def _recipe_lines(recipe: Content, licences: LicenceTable) -> Iterator[str]:
         yield from (f"Segments{mixture}, in order:", "", *markdown_table(["segment", "tokens", "corpora"], rows))
 
 
-def _source_table(recipe: Content, licences: LicenceTable) -> list[str]:
+def _source_table(recipe: JsonObject, licences: LicenceTable) -> list[str]:
     head = ["source", "from", "commit", "rows", "licence", "may be passed on", "in the tokenizer", "in training"]
     shares = [(recipe.get(section) or {}).get("sources") or {} for section in ("tokenizer", "shards")]
     rows = list[list[str | int]]()

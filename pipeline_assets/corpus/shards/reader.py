@@ -132,7 +132,7 @@ class MixtureReader:
 
     def __getitem__(self, position: int) -> MixtureRow:
         position = range(len(self))[position]
-        name, row = self.names[self.order.corpora[position]], int(self.order.rows[position])
+        name, row = self.names[self.order.corpus_numbers[position]], int(self.order.row_numbers[position])
         return MixtureRow(self.shards[name][row], name, row)
 
     def batches(
@@ -161,7 +161,7 @@ class MixtureReader:
         Readers of rows with several arrays return a tuple of arrays; this reader has one.
         """
         # Copy in file order: sort by key (the corpus above the row), then copy the rows of one file at a time.
-        keys = (self.order.corpora[positions].astype(np.int64) << _ROW_BITS) + self.order.rows[positions]
+        keys = (self.order.corpus_numbers[positions].astype(np.int64) << _ROW_BITS) + self.order.row_numbers[positions]
         destinations = np.argsort(keys)
         keys = keys[destinations]
         files = np.searchsorted(self._first_keys, keys, "right") - 1  # the last file that begins at or before the key

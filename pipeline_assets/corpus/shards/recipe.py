@@ -118,13 +118,13 @@ class ShardsSection(ShardsRecipe):
 _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each document or in the reader
 
 
-def check_licences(values: Mapping[str, Any]) -> Iterator[RecipeError]:
+def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     """Yield an error for each source without a licence.
 
     The licence `unknown` suffices only for a source that neither the tokenizer nor the shards use.
     """
-    used = {*section_at(values, "tokenizer", "sources"), *section_at(values, "shards", "sources")}
-    for position, section in sections_at(values, "sources"):
+    used = {*section_at(recipe, "tokenizer", "sources"), *section_at(recipe, "shards", "sources")}
+    for position, section in sections_at(recipe, "sources"):
         columns, tag = section_at(section, "columns"), section.get("license_tag")
         is_unknown = tag is None or (tag == UNKNOWN and section.get("source") in used)
         has_licence = (

@@ -41,7 +41,7 @@ def test_at_every_prefix_each_corpus_is_within_a_row_of_its_weight(parts: list[i
     order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
 
     taken = [0] * len(parts)
-    for place, corpus in enumerate(order.corpora.tolist(), 1):
+    for place, corpus in enumerate(order.corpus_numbers.tolist(), 1):
         taken[corpus] += 1
         assert all(abs(count - weight * place) < 1 for count, weight in zip(taken, weights.values(), strict=True)), (
             f"at place {place}"
@@ -54,7 +54,7 @@ def test_the_order_is_that_of_exact_fractions(parts: list[int], places: int) -> 
 
     order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
 
-    assert order.corpora.tolist() == plain_order([*weights.values()], places)
+    assert order.corpus_numbers.tolist() == plain_order([*weights.values()], places)
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=6), st.integers(0, 99))
@@ -81,7 +81,7 @@ def test_rows_of_a_corpus_come_in_the_hashed_order_of_each_epoch() -> None:
         rows = corpora[name]
         epochs = [hashed_order(len(rows), 7, "mixture", name, epoch).tolist() for epoch in range(4)]
         expected = [rows.start + row for epoch in epochs for row in epoch]
-        assert order.rows[order.corpora == number].tolist() == expected[:10]
+        assert order.row_numbers[order.corpus_numbers == number].tolist() == expected[:10]
 
 
 def test_weights_are_read_as_they_are_written() -> None:
