@@ -119,6 +119,34 @@ def test_digits_of_a_longer_number_in_a_path_are_no_dump_date(tmp_path: Path) ->
     assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
 
 
+@pytest.mark.parametrize(
+    ("second", "columns"),
+    [
+        ({"license": ["GPL-3.0"]}, {"text": "text", "license": "license"}),
+        ({"license": {"name": "GPL-3.0"}}, {"text": "text", "license": "license"}),
+        ({"license": None}, {"text": "text"}),
+        ({}, {"text": "text"}),
+    ],
+)
+def test_a_licence_that_is_no_text_does_not_become_the_recipes(
+    second: dict[str, object], columns: dict[str, str], tmp_path: Path
+) -> None:
+    rows = ({"text": "Soil is soil.", "license": "MIT"}, {"text": "Mud is mud."} | second)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "rows")
+
+    assert draft.content["columns"] == columns
+    assert ("licences that are no text, such as lists, are unknown" in draft.notes["columns"]) == (len(columns) == 2)
+
+
+def test_init_of_a_url_names_where_it_may_be_written(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    assert refused(corpusmill("init", "notes", "--input", "s3://bucket/notes", "--data", tmp_path)) == (
+        "s3://bucket/notes: only local files are read here; write this URL as the path of a source in a "
+        "recipe (docs/object_stores.md), or copy the files"
+    )
+
+
 def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tmp_path: Path) -> None:
     sections = [section.model_fields["kind"].annotation for section in get_args(FileSource)]
     kinds = {kind for annotation in sections for kind in get_args(annotation)}

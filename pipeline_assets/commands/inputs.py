@@ -281,7 +281,7 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
     """Return the common absolute folder of inputs, and a pattern in it for each input.
 
     An input is a file, a folder or a shell pattern. A folder stands for its files that match `folder_pattern`. Raise
-    UsageError if an input matches neither a file nor a folder.
+    UsageError if an input is a URL, or matches neither a file nor a folder.
     """
     patterns = []
     for text in inputs:
@@ -290,6 +290,9 @@ def folder_and_patterns(inputs: Sequence[str], folder_pattern: str) -> tuple[Pat
             patterns.append(os.path.join(path, folder_pattern))
         elif os.path.exists(path) or glob.glob(path, recursive=True):
             patterns.append(path)
+        elif "://" in text:
+            fix = "write this URL as the path of a source in a recipe (docs/object_stores.md), or copy the files"
+            raise UsageError("only local files are read here", text, fix)
         else:
             raise UsageError("no file matches", text, "correct the path, or quote the pattern for the shell")
     folder = Path(os.path.commonpath([_folder_before_wildcard(pattern) for pattern in patterns]))

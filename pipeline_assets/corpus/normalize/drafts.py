@@ -170,6 +170,7 @@ def _draft_local(
     guesses: dict[str, str] = {}
     texts: list[SourceFile] = []
     ids: dict[str, set[tuple[str, int]]] = {}  # ids of the first rows and hashes of their texts, by text column
+    licences: dict[str, list[object]] = {}  # of the first rows, by text column; "" if a row has none
     for file in files:
         try:
             if reason := unreadable_reason(file):
@@ -182,6 +183,7 @@ def _draft_local(
                 by_column.setdefault(column, []).append(file)
                 columns.setdefault(column, {}).update(dict.fromkeys(rows[0]))
                 ids.setdefault(column, set()).update(_ids_with_text_hashes(rows, column))
+                licences.setdefault(column, []).extend(row.get("license", "") for row in rows)
                 guesses.setdefault(column, _describe_guess(column, rows[0], file))
         except InputError as error:
             is_missing = isinstance(error, UsageError)
@@ -200,6 +202,9 @@ def _draft_local(
             if repeated := min((doc_id for doc_id, _ in ids[column] if texts_by_id[doc_id] > 1), default=""):
                 content["columns"]["id"] = None
                 notes["columns"] += f"; ids are derived from texts, because different texts have the id {repeated}"
+            if not all(isinstance(licence, str | None) for licence in licences[column]) and "" not in licences[column]:
+                content["columns"]["license"] = "license"
+                notes["columns"] += "; licences that are no text, such as lists, are unknown"
         content |= {"domain": "unknown", "license_tag": "unknown"}
         has_licences = "license" in columns.get(column, {})
         rows_without = "rows without a value in the column license" if has_licences else "all rows"
