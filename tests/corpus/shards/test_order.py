@@ -65,11 +65,11 @@ def test_it_ends_before_a_corpus_would_repeat_a_row(corpora: list[tuple[int, int
     ended = mixture_order(corpora_of(sizes), weights, seed, None)
     longer = mixture_order(corpora_of(sizes), weights, seed, len(ended) + 1)
 
-    came = [ended.corpora.tolist().count(number) for number in range(len(sizes))]
+    came = [ended.corpus_numbers.tolist().count(number) for number in range(len(sizes))]
     assert all(count <= size for count, size in zip(came, sizes, strict=True))
-    assert came[longer.corpora[-1]] == sizes[longer.corpora[-1]]
-    assert longer.corpora[:-1].tolist() == ended.corpora.tolist()
-    assert longer.rows[:-1].tolist() == ended.rows.tolist()
+    assert came[longer.corpus_numbers[-1]] == sizes[longer.corpus_numbers[-1]]
+    assert longer.corpus_numbers[:-1].tolist() == ended.corpus_numbers.tolist()
+    assert longer.row_numbers[:-1].tolist() == ended.row_numbers.tolist()
 
 
 def test_rows_of_a_corpus_come_in_the_hashed_order_of_each_epoch() -> None:
