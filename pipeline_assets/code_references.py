@@ -26,10 +26,10 @@ def code_references(kind: Kind) -> dg.CodeReferencesMetadataValue:
 
 
 @functools.cache
-def _list_references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
+def _list_references(module: str, line_number: int) -> dg.CodeReferencesMetadataValue:
     """Return the links for the function at a line of a module; cached per process."""
-    locations = dict.fromkeys(_find_kernels(module, line))
-    locations[_module_file(module), line] = None
+    locations = dict.fromkeys(_find_kernels(module, line_number))
+    locations[_module_file(module), line_number] = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # only the UI's links depend on the beta feature
         references: list[dg.LocalFileCodeReference | dg.UrlCodeReference]
@@ -37,13 +37,13 @@ def _list_references(module: str, line: int) -> dg.CodeReferencesMetadataValue:
         return dg.CodeReferencesMetadataValue(code_references=references)
 
 
-def _find_kernels(module: str, line: int) -> Iterator[tuple[Path, int]]:
+def _find_kernels(module: str, line_number: int) -> Iterator[tuple[Path, int]]:
     """Yield (file, line) of the kernels that a function calls, directly or in callees.
 
     Only callees with `job` as first argument are searched.
     """
     functions, imports = _parse_module(module)
-    calls = [node for node in ast.walk(functions[line]) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in ast.walk(functions[line_number]) if isinstance(node, ast.Call) and node.args]
     for call in sorted(calls, key=lambda call: call.lineno):
         argument, (package, _, name) = ast.unparse(call.args[0]), ast.unparse(call.func).rpartition(".")
         if argument in ("job", "job.staging"):

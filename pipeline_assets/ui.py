@@ -187,9 +187,9 @@ def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
             server.shutdown()
 
 
-def _read_report(root: Path, path: str) -> bytes | None:
+def _read_report(root: Path, url_path: str) -> bytes | None:
     """Return a report by its path, such as `/stage_a/…/report.html`; None if missing."""
-    folder, _, name = path.strip("/").rpartition("/")
+    folder, _, name = url_path.strip("/").rpartition("/")
     if name != REPORT_HTML or ".." in Path(folder).parts:
         return None
     try:

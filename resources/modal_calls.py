@@ -253,10 +253,10 @@ def _parse_receipt(outcome: object, split: str, call_id: str) -> Receipt:
     raise RetryableError("answer of the call is damaged", call_id, _CONTINUE_HINT)
 
 
-def _explain_error(error: Exception, where: str) -> InputError:
+def _explain_error(error: Exception, place: str) -> InputError:
     """Convert an exception of Modal to an InputError with a fix; keep an InputError."""
     if isinstance(error, InputError):
         return error
     detail = textwrap.shorten(str(error), 160, placeholder=" …")
     kind, what, fix = next((kind, what, fix) for types, kind, what, fix in _EXPLANATIONS if isinstance(error, types))
-    return kind(f"{what} ({detail})" if detail else what, where, fix)
+    return kind(f"{what} ({detail})" if detail else what, place, fix)

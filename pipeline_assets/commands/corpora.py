@@ -143,16 +143,16 @@ def signatures(
     options.build(stage_a.SIGNATURES.target(options.folder.name, content, [corpus]))
 
 
-def _near_section(near: RecipeContent, proposer: str) -> RecipeContent:
+def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
     """Return the keys of section `near` that a proposer (minhash or faiss) uses.
 
     Raise UsageError if an option sets a key that only the other proposer has.
     """
     other, section = ("faiss", BinarySketchRecipe) if proposer == "minhash" else ("minhash", MinHashRecipe)
-    own_keys = near.get(proposer, {}).keys()
-    unused = {key: value for key, value in near.get(other, {}).items() if key not in own_keys}
+    own_keys = near_keys.get(proposer, {}).keys()
+    unused = {key: value for key, value in near_keys.get(other, {}).items() if key not in own_keys}
     _raise_if_keys_set(unused, section, f"near.{other}", f"--proposer {other}")
-    return {key: near[key] for key in ("threshold", "max_compared", proposer) if key in near}
+    return {key: near_keys[key] for key in ("threshold", "max_compared", proposer) if key in near_keys}
 
 
 def _raise_if_keys_set(

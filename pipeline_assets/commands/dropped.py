@@ -74,13 +74,13 @@ def dropped(
 
 
 def _locate_rows(
-    artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, with_text: bool
+    artifact: Artifact, rows: "Sequence[DroppedRow]", lineage: Lineage, reads_text: bool
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
     """Yield each row with its place, and its text or None.
 
     The place is a row of the source file; if unknown, it is the file and row that the artifact recorded. If the row's
     document is found in an input, the text is the document's, and the row gets its id and source. Otherwise, the text
-    is None or, if `with_text` is set, the record of a local source file.
+    is None or, if `reads_text` is set, the record of a local source file.
     """
     from msgspec.structs import replace
 
@@ -116,7 +116,7 @@ def _locate_rows(
             if isinstance(source, LocalRow) and number < _MAX_LINE_COUNTING_BYTES:
                 line = format_place(source)
                 place += "" if line.startswith("row ") else f", {line}"
-            if with_text and document is None and isinstance(source, LocalRow):
+            if reads_text and document is None and isinstance(source, LocalRow):
                 text = read_record(source, open_hub(lineage.root, os.environ)).decode(errors="replace")
         yield row, place, text
 

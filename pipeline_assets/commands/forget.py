@@ -98,12 +98,12 @@ def _check_options(
 
 
 def _selector_values(
-    ids: Path | None, sources: Iterable[str], urls: Iterable[str], texts: Iterable[Path], stores: "RowStores"
+    ids_file: Path | None, sources: Iterable[str], urls: Iterable[str], text_files: Iterable[Path], stores: "RowStores"
 ) -> "Iterator[SelectorValue]":
     """Yield (selector, value) for ids, texts, URLs and source rows; skip URL patterns."""
-    if ids is not None:
-        yield from (("id", line.strip()) for line in _read_text(ids).splitlines() if line.strip())
-    yield from (("text", _read_text(path)) for path in texts)
+    if ids_file is not None:
+        yield from (("id", line.strip()) for line in _read_text(ids_file).splitlines() if line.strip())
+    yield from (("text", _read_text(path)) for path in text_files)
     yield from (_url_value(url) for url in urls if "*" not in url)
     for source in sources:
         yield from _source_values(source, stores)

@@ -196,10 +196,14 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
     return list(folders.values())
 
 
-def _find_sealed_folder(match: Path) -> Path | None:
+def _find_sealed_folder(matched_path: Path) -> Path | None:
     """Find a sealed folder by its path, one of its files, or its FOLDER.manifest.json."""
-    sibling = match.with_name(match.name.removesuffix(f".{MANIFEST_FILE}"))
-    folders = [match, sibling, match.parent, match.parent.parent] if match.is_file() else [match]
+    sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
+    folders = (
+        [matched_path, sibling, matched_path.parent, matched_path.parent.parent]
+        if matched_path.is_file()
+        else [matched_path]
+    )
     return next((folder for folder in folders if (folder / MANIFEST_FILE).is_file()), None)
 
 

@@ -217,8 +217,8 @@ def _titled_lines(title: str, lines: Sequence[str]) -> Iterator[str]:
         yield from (f"  {line}" for line in lines)
 
 
-def _format_figure(value: int | str, sign: str = "") -> str:
-    return format(value if isinstance(value, int) else Decimal(value), f"{sign},")
+def _format_figure(value: int | str, sign_format: str = "") -> str:
+    return format(value if isinstance(value, int) else Decimal(value), f"{sign_format},")
 
 
 def _describe_count(name: str) -> str:
