@@ -52,7 +52,7 @@ def write_capitals(shard: TextShard, window: Window, folder: StagingView) -> Rec
         if line
     ]
     name = f"shards/{shard.name}{SUFFIX}"
-    written = write_rows(folder.path(name), name, rows, level=3)
+    written = write_rows(folder.path(name), name, rows, zstd_level=3)
     counts = {"rows": len(lines), "documents": len(rows), dropped_key("empty"): len(lines) - len(rows)}
     return Receipt([written], counts)
 

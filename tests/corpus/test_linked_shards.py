@@ -140,7 +140,7 @@ def test_a_shard_with_other_valid_text_is_read_and_not_sealed(settings: RunSetti
     recipe, root = notes(tmp_path, WITHOUT_LIMITS), tmp_path / "data"
     _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
     changed = shards(normalized)[1]
-    with open(changed, "rb") as sealed, JsonlZstWriter(changed.with_name("other"), level=3) as other:
+    with open(changed, "rb") as sealed, JsonlZstWriter(changed.with_name("other"), zstd_level=3) as other:
         text = zstandard.ZstdDecompressor().stream_reader(sealed).read()
         other.write_lines(text.replace(b"six", b"vix"), 1)
     assert other.path.stat().st_size == changed.stat().st_size  # else the size alone would tell

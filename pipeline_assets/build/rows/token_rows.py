@@ -148,7 +148,7 @@ class PackedRows(TokenRowStore):
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
 
     def find(self, row_id: str) -> list[int]:
-        return list(self.packed.rows_with(row_id))
+        return list(self.packed.rows_with_document(row_id))
 
     def draws(self, doc_id: str, source: str) -> list[DocumentDraw]:
         return [line for line in find_document_draws(self.artifact, [doc_id]) if line.source == source]

@@ -81,10 +81,10 @@ class BlocklistFilter(Filter):
 
     def apply(self, candidates: Sequence[Candidate]) -> None:
         """Drop documents that match a list; the reason names the first matching list."""
-        for reason, entries in self._find_entries(candidates):
-            for candidate, entry in zip(candidates, entries, strict=True):
-                if entry is not None:
-                    candidate.fail(Measurement(reason, entry, None, is_failed=True))
+        for reason, matches in self._find_matches(candidates):
+            for candidate, match in zip(candidates, matches, strict=True):
+                if match is not None:
+                    candidate.fail(Measurement(reason, match, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
         """Yield a measurement by each list.
@@ -93,10 +93,10 @@ class BlocklistFilter(Filter):
         most specific; of several phrases, the one that begins first in the text.
         """
         return (
-            Measurement(reason, entry, None, entry is not None) for reason, [entry] in self._find_entries([candidate])
+            Measurement(reason, match, None, match is not None) for reason, [match] in self._find_matches([candidate])
         )
 
-    def _find_entries(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
+    def _find_matches(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
         """Yield each list's reason code, with the match of each document or None.
 
         If the recipe has lists of domains or URLs, documents without a URL are counted as `WITHOUT_URL`.

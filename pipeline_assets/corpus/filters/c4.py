@@ -30,7 +30,7 @@ from pipeline_assets.corpus.filters.characters import (
     SPACE,
     TERMINAL,
     character_classes,
-    read_character,
+    read_class_bits,
     to_index,
     to_int64,
 )
@@ -107,7 +107,7 @@ def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, cla
     while position < document_end and text[to_index(position)] != LINE_FEED:
         was_space, bits, width = is_space, to_int64(classes[to_index(text[to_index(position)])]), 1
         if text[to_index(position)] >= 0x80:  # not ASCII: decode two to four bytes
-            bits, width = read_character(text, position, classes)
+            bits, width = read_class_bits(text, position, classes)
         is_space = bits & SPACE  # 0 or 1, because SPACE is the lowest bit
         start = position if words == 0 else start  # moves on until the first word, at whose first character it stops
         words += was_space & ~is_space  # 1 only where a 1 is followed by a 0: the first character of a word
@@ -133,7 +133,7 @@ def _removal_reason(text: NDArray[np.uint8], line: _Line, has_phrase: bool, rule
     may_be_long = line.text_end - line.text_start > rules.max_word_characters
     characters, at = 0, line.text_start if may_be_long else line.text_end
     while at < line.text_end:
-        bits, width = read_character(text, at, rules.classes)
+        bits, width = read_class_bits(text, at, rules.classes)
         characters = 0 if bits & SPACE else characters + 1
         if characters > rules.max_word_characters:
             return _LONG_WORD

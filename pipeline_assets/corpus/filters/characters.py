@@ -84,7 +84,7 @@ def decode_multibyte(text: NDArray[np.uint8], position: int) -> tuple[int, int]:
 
 
 @always_inline
-def read_character(text: NDArray[np.uint8], position: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
+def read_class_bits(text: NDArray[np.uint8], position: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
     """Return class bits and width in bytes of the character that begins at `position`."""
     first = text[to_index(position)]
     if first < 0x80:

@@ -36,11 +36,11 @@ def measure_rule(rule: ColumnRule, meta: Mapping[str, Any]) -> Measurement:
     if rule.column not in meta:
         row = _row_hint(meta)
         raise rule.missing_column_error(meta, f"correct the rule{row and f', or add the column{row}'}")
-    value, comparable = meta[rule.column], str if isinstance(rule.value, str) else (int, float)
+    value, comparable = meta[rule.column], str if isinstance(rule.constant, str) else (int, float)
     if value is not None and (not isinstance(value, comparable) or isinstance(value, bool)):
         raise rule.comparison_error(type(value).__name__, _row_hint(meta))
-    is_passed = value is not None and _OPERATORS[rule.operator](value, rule.value)
-    return Measurement(rule.text, value, rule.value, not is_passed)
+    is_passed = value is not None and _OPERATORS[rule.operator](value, rule.constant)
+    return Measurement(rule.text, value, rule.constant, not is_passed)
 
 
 def _row_hint(meta: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ class ColumnRule:
     text: str
     column: str
     operator: str
-    value: int | float | str
+    constant: int | float | str
 
     @classmethod
     def parse(cls, text: str) -> "ColumnRule":
@@ -60,14 +60,14 @@ class ColumnRule:
 
         if self.column not in batch.schema.names:
             raise self.missing_column_error(batch.schema.names)
-        if isinstance(self.value, str):
-            constant = string_column([self.value])
+        if isinstance(self.constant, str):
+            scalar = string_column([self.constant])
         else:
-            is_int64 = isinstance(self.value, int) and -(2**63) <= self.value < 2**63
-            constant = to_arrow(np.array([self.value], np.int64 if is_int64 else np.float64))
+            is_int64 = isinstance(self.constant, int) and -(2**63) <= self.constant < 2**63
+            scalar = to_arrow(np.array([self.constant], np.int64 if is_int64 else np.float64))
         column = batch.column(self.column)
         try:
-            return to_bools(pc.call_function(_ARROW_FUNCTIONS[self.operator], [column, constant[0]]))
+            return to_bools(pc.call_function(_ARROW_FUNCTIONS[self.operator], [column, scalar[0]]))
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
             raise self.comparison_error(column.type) from None
 
@@ -84,7 +84,7 @@ class ColumnRule:
         fix = "compare it with a value of that type"
         if column_type == "dict" or str(column_type).startswith(_INCOMPARABLE_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"
-        elif str(column_type) in _TEXT_TYPES and not isinstance(self.value, str):
+        elif str(column_type) in _TEXT_TYPES and not isinstance(self.constant, str):
             fix = 'write its values as numbers, or compare them in an own step; as texts, "10" is below "9"'
         # Snapshots store the first argument as the detail of a reject, so it must not change.
         return UsageError(f"column `{self.column}` is {column_type}", f"rule `{self.text}`", f"{fix}{row_hint}")

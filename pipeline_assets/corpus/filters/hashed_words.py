@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_assets.corpus.compiled import always_inline, compiled, compiled_inner
-from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_character
+from pipeline_assets.corpus.filters.characters import WORD, character_classes, read_class_bits
 
 FNV_OFFSET, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 _COMBINING_MARK, _SINGLE_WORD = 256, 512  # class bits, in addition to those of `characters`
@@ -84,14 +84,14 @@ def word_classes() -> NDArray[np.uint16]:
 @compiled_inner
 def _next_word(text: NDArray[np.uint8], position: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
     """Return start and end of the next word; they are equal after the last word."""
-    bits, width = read_character(text, position, classes)  # eight zeros follow the last text
+    bits, width = read_class_bits(text, position, classes)  # eight zeros follow the last text
     while position < end and not bits & WORD:
         position += width
-        bits, width = read_character(text, position, classes)
+        bits, width = read_class_bits(text, position, classes)
     start, is_alone = position, bits & _SINGLE_WORD
     while position < end:
         position += width
-        bits, width = read_character(text, position, classes)
+        bits, width = read_class_bits(text, position, classes)
         if not bits & WORD or bits & _SINGLE_WORD or (is_alone and not bits & _COMBINING_MARK):
             break
     return start, min(position, end)

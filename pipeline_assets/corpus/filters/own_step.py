@@ -101,16 +101,16 @@ def step_file_names(recipe: object) -> Iterator[str]:
         yield from step_file_names(value)
 
 
-def _parse(code: str, file: str) -> ast.Module:
+def _parse(code: str, file_name: str) -> ast.Module:
     try:
-        return ast.parse(code.removeprefix("\ufeff"), file)
+        return ast.parse(code.removeprefix("\ufeff"), file_name)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two if nested too deeply
-        location = f"{file}:{getattr(error, 'lineno', None) or 1}"
+        location = f"{file_name}:{getattr(error, 'lineno', None) or 1}"
         what = f"not valid Python ({getattr(error, 'msg', str(error) or 'nested too deeply')})"
         raise UsageError(what, location, "correct that line") from None
 
 
-def _find_pins(code: str, file: str) -> dict[str, str]:
+def _find_pins(code: str, file_name: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
     A package is pinned if the file imports it, or if a pinned package requires it and it is installed.
@@ -119,14 +119,14 @@ def _find_pins(code: str, file: str) -> dict[str, str]:
     an installed package, such as another file of the user.
     """
     python, needed = "{}.{}".format(*sys.version_info), list[str]()
-    pins = {file: hashlib.sha256(code.encode()).hexdigest(), "python": python}
-    for node in ast.walk(_parse(code, file)):
+    pins = {file_name: hashlib.sha256(code.encode()).hexdigest(), "python": python}
+    for node in ast.walk(_parse(code, file_name)):
         if isinstance(node, ast.ImportFrom):
             modules = ["." * node.level + (node.module or "")]
         else:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for root in {module.partition(".")[0] for module in modules} - sys.stdlib_module_names:
-            needed += _packages_providing(root, f"{file}:{getattr(node, 'lineno', 1)}")
+            needed += _packages_providing(root, f"{file_name}:{getattr(node, 'lineno', 1)}")
     while needed:
         package = _find_distribution(needed.pop())
         name = "" if package is None else package.metadata["Name"].lower().replace("_", "-")

@@ -73,15 +73,15 @@ class _PhraseGraph:
     def is_end(self, node: _Node) -> bool:
         return node.character == len(self._spellings[node.phrase])
 
-    def add_steps(self, nodes: Iterable[_Node], targets: dict[int, set[_Node]]) -> None:
-        """Add the successors of `nodes` to `targets`, by the byte that leads to each."""
+    def add_steps(self, nodes: Iterable[_Node], successors: dict[int, set[_Node]]) -> None:
+        """Add the nodes after `nodes` to `successors`, by the byte that leads to each."""
         for node in nodes:
             if self.is_end(node):
                 continue
             spelling = self._spellings[node.phrase][node.character][node.spelling]
             is_last = node.byte + 1 == len(spelling)
             after = self._nodes(node.phrase, node.character + 1) if is_last else [node._replace(byte=node.byte + 1)]
-            targets.setdefault(spelling[node.byte], set()).update(after)
+            successors.setdefault(spelling[node.byte], set()).update(after)
 
     def _nodes(self, phrase: int, character: int) -> list[_Node]:
         if character == len(self._spellings[phrase]):
@@ -197,25 +197,22 @@ def _is_in_scope(
     for _ in range(automaton.character_counts[phrase]):
         occurrence_start = characters.previous_character_start(text, occurrence_start)
     if scope == PhraseScope.WORDS:
-        joins_before = (
-            occurrence_start > document_start
-            and characters.read_character(text, characters.previous_character_start(text, occurrence_start), classes)[0]
-            & characters.WORD
-        )
-        joins_after = (
-            occurrence_end < document_end
-            and characters.read_character(text, occurrence_end, classes)[0] & characters.WORD
-        )
+        joins_before = joins_after = 0
+        if occurrence_start > document_start:
+            before = characters.previous_character_start(text, occurrence_start)
+            joins_before = characters.read_class_bits(text, before, classes)[0] & characters.WORD
+        if occurrence_end < document_end:
+            joins_after = characters.read_class_bits(text, occurrence_end, classes)[0] & characters.WORD
         return not joins_before and not joins_after
     # A whole line: only whitespace after the phrase, up to the line feed, and before it.
     while occurrence_end < document_end and text[occurrence_end] != characters.LINE_FEED:
-        bits, width = characters.read_character(text, occurrence_end, classes)
+        bits, width = characters.read_class_bits(text, occurrence_end, classes)
         if not bits & characters.SPACE:
             return False
         occurrence_end += width
     while occurrence_start > document_start and text[occurrence_start - 1] != characters.LINE_FEED:
         occurrence_start = characters.previous_character_start(text, occurrence_start)
-        if not characters.read_character(text, occurrence_start, classes)[0] & characters.SPACE:
+        if not characters.read_class_bits(text, occurrence_start, classes)[0] & characters.SPACE:
             return False
     return True
 

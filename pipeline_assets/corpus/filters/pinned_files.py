@@ -73,7 +73,7 @@ class FilterFiles:
                     return f"{path} changed: its sha256 is {actual}, the recipe pins {sha256}"
         return None
 
-    def resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
+    def check_and_resolve(self, content: Mapping[str, Any], root: Path) -> dict[str, Any]:
         """Check all files against their pins; add their paths to a recipe's `content`.
 
         `content` is the recipe content of filters. The result has an absolute `path` next to each `sha256`.
@@ -115,6 +115,9 @@ def _file_record(path: Path, sha256: str) -> list[str | int]:
     return [sha256, status.st_size, status.st_mtime_ns]
 
 
-def _with_paths(section: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    filled = {key: _with_paths(value, paths) if isinstance(value, Mapping) else value for key, value in section.items()}
-    return filled | {"path": paths[section["sha256"]]} if "sha256" in filled else filled
+def _with_paths(section: Mapping[str, Any], paths_by_hash: Mapping[str, str]) -> dict[str, Any]:
+    filled = {
+        key: _with_paths(value, paths_by_hash) if isinstance(value, Mapping) else value
+        for key, value in section.items()
+    }
+    return filled | {"path": paths_by_hash[section["sha256"]]} if "sha256" in filled else filled

@@ -342,7 +342,7 @@ def resolve_filters(content: Mapping[str, Any], files: FilterFiles | None, root:
 
     Raise InputError if a file cannot be read or differs from its pin.
     """
-    return FilterRecipe.from_content(content if files is None else files.resolve(content, root))
+    return FilterRecipe.from_content(content if files is None else files.check_and_resolve(content, root))
 
 
 def keeps_all(recipe: FilterRecipe, refused_licences: Collection[str]) -> bool:

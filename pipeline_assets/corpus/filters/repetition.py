@@ -107,13 +107,13 @@ def _mix_bits(key: np.uint64) -> np.uint64:
 
 
 @compiled_inner
-def _clear_slots(slots: NDArray[np.int32], entries: int) -> np.uint64:
-    """Clear the slots of a hash table for `entries` keys, and return its index mask.
+def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
+    """Clear the slots of a hash table for `entry_count` keys, and return its index mask.
 
-    The number of slots is the smallest power of two that is at least 8 and at least twice `entries`.
+    The number of slots is the smallest power of two that is at least 8 and at least twice `entry_count`.
     """
     size = 8
-    while size < 2 * entries:  # a power of two, so that `index & (size - 1)` is the index modulo the size
+    while size < 2 * entry_count:  # a power of two, so that `index & (size - 1)` is the index modulo the size
         size <<= 1
     for slot in range(size):
         slots[slot] = -1

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.filters.characters import (
     HASH,
     LINE_FEED,
     SPACE,
-    read_character,
+    read_class_bits,
     to_index,
     to_int64,
 )
@@ -114,7 +114,7 @@ def find_words(
         was_space, byte, width = is_space, text[to_index(offset + at)], 1
         bits = to_int64(classes[to_index(byte)])
         if byte >= 0x80:  # not ASCII: decode two to four bytes
-            bits, width = read_character(text, offset + at, classes)
+            bits, width = read_class_bits(text, offset + at, classes)
             non_ascii_bytes += width
             continuation_bytes += width - 1
         is_space, is_letter = bits & SPACE, bits >> 1 & 1  # both 0 or 1: SPACE is bit 0, LETTER bit 1
@@ -166,7 +166,7 @@ def find_words(
     )
     for item in range(lines):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[TextCount.BULLET_LINES] += read_character(text, offset + starts[first], classes)[0] >> 3 & 1  # BULLET
+        counts[TextCount.BULLET_LINES] += read_class_bits(text, offset + starts[first], classes)[0] >> 3 & 1  # BULLET
         if ends[last] - starts[last] >= 3:
             # The last three bytes of the line's last word as one number, the first byte highest as in `from_bytes`.
             end = offset + ends[last]

@@ -18,13 +18,13 @@ def read_line(path: Path, row: int, row_type: type[T]) -> T:
     return read_chosen_lines([(path, row)], row_type)[path, row]
 
 
-def read_chosen_lines(chosen: Iterable[tuple[Path, int]], row_type: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode the lines at `chosen` pairs of file and row; map each pair to its line.
+def read_chosen_lines(positions: Iterable[tuple[Path, int]], row_type: type[T]) -> dict[tuple[Path, int], T]:
+    """Decode the lines at `positions`, pairs of file and row; map pairs to lines.
 
     Rows are numbered from 0. Each file is read once. Raise InputError if a line is missing or invalid.
     """
     rows_by_path: dict[Path, set[int]] = {}
-    for path, row in chosen:
+    for path, row in positions:
         rows_by_path.setdefault(path, set()).add(row)
     lines = ((path, _chosen_lines(path, rows, row_type)) for path, rows in rows_by_path.items())
     return {(path, row): line for path, decoded in lines for row, line in decoded}

@@ -26,9 +26,9 @@ class JsonlZstWriter(DurableFile):
     The content hash is the sha256 of the uncompressed bytes, so zstd's version and level do not change it.
     """
 
-    def __init__(self, path: Path, level: int) -> None:
+    def __init__(self, path: Path, zstd_level: int) -> None:
         super().__init__(path)
-        self._stream = zstandard.ZstdCompressor(level=level, write_checksum=True).compressobj()
+        self._stream = zstandard.ZstdCompressor(level=zstd_level, write_checksum=True).compressobj()
         self._content = hashlib.sha256()
         self.rows = 0
         self.content_bytes = 0
@@ -49,9 +49,9 @@ class JsonlZstWriter(DurableFile):
         return OutputFile(name, self.rows, self.bytes_written, self.sha256, self._content.hexdigest())
 
 
-def write_rows(path: Path, name: str, rows: list[dict[str, object]], level: int) -> OutputFile:
+def write_rows(path: Path, name: str, rows: list[dict[str, object]], zstd_level: int) -> OutputFile:
     """Write a few rows as `.jsonl.zst`, in input order."""
-    with JsonlZstWriter(path, level) as writer:
+    with JsonlZstWriter(path, zstd_level) as writer:
         writer.write_lines(b"".join(msgspec.json.encode(row) + b"\n" for row in rows), len(rows))
     return writer.output(name)
 

@@ -133,7 +133,7 @@ class PackedSet:
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
         return _segments_decoder.decode(lines[place])
 
-    def rows_with(self, doc_id: str) -> Iterator[int]:
+    def rows_with_document(self, doc_id: str) -> Iterator[int]:
         """Yield the numbers of all rows with a segment of a document, ascending."""
         key = b'"doc_id":' + msgspec.json.encode(doc_id)
         for number, frame in enumerate(self.meta.index_frames):
@@ -239,14 +239,14 @@ def _map_index(pinned: PinnedFolder) -> bytes | mmap.mmap | None:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _map_array(pinned: PinnedFolder, name: str) -> NDArray[Any]:
+def _map_array(pinned: PinnedFolder, file_name: str) -> NDArray[Any]:
     """Map an .npy file of a pinned folder, which `np.load` would open by its path."""
-    with pinned.open(name) as file:
-        header = read_npy_header(file, pinned.path / name)
+    with pinned.open(file_name) as file:
+        header = read_npy_header(file, pinned.path / file_name)
         try:
             return np.memmap(file, header.dtype, "r", header.offset, header.shape, header.order)
         except ValueError as error:
-            raise InputError(f"not an array ({error})", pinned.path / name, _FIX) from None
+            raise InputError(f"not an array ({error})", pinned.path / file_name, _FIX) from None
 
 
 _meta_decoder = msgspec.json.Decoder(PackedSetMeta)

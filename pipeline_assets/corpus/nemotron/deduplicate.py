@@ -134,7 +134,7 @@ def _write_by_shard(
     group, paths = next(waiting, None), {}
     for name in shard_numbers.values():
         paths[name] = staging.path(f"{WORK_FOLDER}/{folder_name}/{name}{SUFFIX}")
-        with JsonlZstWriter(paths[name], level=1) as writer:
+        with JsonlZstWriter(paths[name], zstd_level=1) as writer:
             if group is not None and group[0] == name:
                 for _, row in group[1]:
                     writer.write_lines(_encoder.encode_lines([row]), 1)
@@ -153,7 +153,7 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
     with (
         StoredParquet(shard.file) as file,
         ParquetOutput(folder.path(shard.path), SCHEMA, file.metadata.num_rows or 1) as output,
-        JsonlZstWriter(folder.path(dropped_name), level=3) as dropped,
+        JsonlZstWriter(folder.path(dropped_name), zstd_level=3) as dropped,
     ):
         for group in range(file.num_row_groups):
             table = select_columns(file.read_row_group(group))

@@ -150,7 +150,7 @@ def take_census(shard: source_rows.RowShard, window: Window, folder: StagingView
             census.add_row(row.columns, to_json_row(row.columns, parquet[row.file]) if row.file in parquet else None)
     counts = {"in": census.rows + len(rejects), "rows": census.rows, **count_rejects(rejects)}
     name = f"{_REJECTS_FOLDER}/{shard.name}{SUFFIX}"
-    reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], level=3)
+    reject_file = write_rows(folder.path(name), name, [reject.to_json() for reject in rejects], zstd_level=3)
     return Receipt([reject_file], counts, {"tally": census.tally()})
 
 

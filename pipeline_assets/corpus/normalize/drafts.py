@@ -112,10 +112,11 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
 def _source_kind(file: SourceFile) -> str:
     if file.path.name.lower() == POSTS_FILE.lower() or file.path.suffix == ".7z" or is_archive(file.path):
         return "stackexchange"
-    return "wikipedia" if fnmatch.fnmatchcase(file.path.name, _PAGES_PATTERN) and _is_extraction(file) else "local"
+    is_named = fnmatch.fnmatchcase(file.path.name, _PAGES_PATTERN)
+    return "wikipedia" if is_named and _is_wikiextractor_output(file) else "local"
 
 
-def _is_extraction(file: SourceFile) -> bool:
+def _is_wikiextractor_output(file: SourceFile) -> bool:
     """Check whether wikiextractor wrote a file, by its name or its first page."""
     try:
         is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None

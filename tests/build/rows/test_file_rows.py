@@ -40,7 +40,7 @@ NESTED = [
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RowSchema, Path]:
     """The same rows in either form; of lines, values that are the default are left out."""
     if request.param == "lines":
-        write_rows(tmp_path / f"rows{SUFFIX}", "rows", NESTED, level=3)
+        write_rows(tmp_path / f"rows{SUFFIX}", "rows", NESTED, zstd_level=3)
         return LINES, tmp_path / f"rows{SUFFIX}"
     pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "rows.parquet", row_group_size=2)
     return TABLE, tmp_path / "rows.parquet"

@@ -47,7 +47,7 @@ def test_a_rule_keeps_the_rows_that_compare_so_and_null_and_nan_fail(rule: str, 
 def test_blanks_around_and_inside_a_rule_do_not_change_its_reason_code() -> None:
     rule = ColumnRule.parse("  int_score>=3 ")
 
-    assert rule == ColumnRule(text="int_score >= 3", column="int_score", operator=">=", value=3)
+    assert rule == ColumnRule(text="int_score >= 3", column="int_score", operator=">=", constant=3)
 
 
 def test_a_row_is_counted_for_the_first_rule_that_it_fails() -> None:
@@ -162,7 +162,7 @@ def test_what_is_no_comparison_with_a_constant_is_refused(text: str, what: str) 
 def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, value: object, is_failed: bool) -> None:
     seen = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
 
-    assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).value, is_failed)
+    assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).constant, is_failed)
     assert (
         value != value or bool(ColumnRule.parse(rule).passing_mask(pa.record_batch({"score": [value]}))[0]) != is_failed
     )

@@ -54,7 +54,7 @@ def test_the_output_says_how_the_file_is_stored_and_what_it_says(path: Path) -> 
 
 
 def test_rows_are_written_as_one_json_object_a_line(path: Path) -> None:
-    output = write_rows(path, "rows.jsonl.zst", [{"b": 1, "a": "é\n"}, {}], level=3)
+    output = write_rows(path, "rows.jsonl.zst", [{"b": 1, "a": "é\n"}, {}], zstd_level=3)
 
     assert read(path) == '{"b":1,"a":"é\\n"}\n{}\n'.encode()
     assert [json.loads(line) for line in read(path).splitlines()] == [{"b": 1, "a": "é\n"}, {}]
