@@ -174,7 +174,7 @@ def newest_versions(instance: dg.DagsterInstance, key: dg.AssetKey) -> dict[str 
 
 
 def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, Any]:
-    """Return the arguments of one Dagster check event for results by partition.
+    """Return arguments of a Dagster check event that sums up results by partition.
 
     The event passes if all results pass. The description lists failed results first.
     """

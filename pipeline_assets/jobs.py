@@ -94,7 +94,7 @@ def repin(
     """Build the version of a recipe for the run's date; the newest if no head moved.
 
     Yield events that the UI lacks. Failures are raised as in `build_all`, and errors of reading heads after the build.
-    If nothing failed and `keep_versions` is set, only so many of the newest versions keep their artifacts.
+    If nothing failed, artifacts of all but the newest `keep_versions` versions are deleted; None keeps all.
     """
     version = version_for(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period

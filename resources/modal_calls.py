@@ -90,10 +90,10 @@ class ModalLauncher:
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
         """Score all jobs on Modal, and yield their receipts in job order.
 
-        Each job has a thread that starts its call, waits for the result and commits the receipt; at most
-        `settings.places` jobs run at a time. Calls are canceled if the caller stops early or is interrupted, or if a
-        call rejects its input (InputError). Calls keep running for the next build if the process is killed, after an
-        unexpected exception, and after a RetryableError, for example because a job failed three times.
+        At most `settings.places` jobs run at a time, each in a thread that starts a call and commits its receipt. All
+        calls are canceled if the caller stops early or is interrupted, or if a call rejects its input (InputError).
+        They keep running for the next build if the process is killed, after an unexpected exception, and after a
+        RetryableError, for example because a job failed three times.
         """
         self._stopped.clear()
         pool, yielded, keep_calls = ThreadPoolExecutor(self.settings.places), 0, False

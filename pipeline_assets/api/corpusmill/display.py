@@ -66,9 +66,9 @@ def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column from its chunks, which are read once.
 
     Lists, such as tags, are replaced by their items. Booleans are counted by value. Texts are counted by value if none
-    is longer than 64 characters and at most 1,048,576 are different, otherwise by length. Of values, the 20 most common
-    have bars. Whole numbers have bins of powers of two, other numbers 20 bins of equal width between the 1st and the
-    99th percentile.
+    is longer than 64 characters and at most 1,048,576 are different, otherwise by length. If counted by value, the 20
+    most common values have bars. Integers have bins of powers of two, other numbers 20 bins of equal width between the
+    1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
