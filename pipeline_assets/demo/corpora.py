@@ -70,8 +70,7 @@ def _dataset_files(name: str, licence: str | list[str], config: str, **splits: M
 def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump: str = "made") -> Mapping[str, Rows]:
     """Map file paths to rows of pages, in the order of the pages.
 
-    `path_template` is a format string with fields of `_page_fields`. `columns` lists fields; `column=field` renames a
-    field.
+    `path_template` has fields of `_page_fields`. `columns` lists fields; `column=field` renames a field.
     """
     files: dict[str, list[Json]] = {}
     fields = [column.partition("=") for column in columns.split()]
@@ -83,7 +82,7 @@ def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump:
 
 
 def _page_fields(page: DemoPage, page_number: int, dump: str) -> Json:
-    """Return all fields of page `page_number`, from which each dataset takes its columns."""
+    """Return all fields of a page, from which each dataset takes its columns."""
     bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), page_number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
     # In the others, it is in (2.5, 5), which rounds to 3 or more. So `int_score >= 3` drops about 15 %.

@@ -105,7 +105,7 @@ class HubInterface(Protocol):
         """Check whether a request may change the hub."""
 
     def answer(self, origin: Origin, request: HubRequest) -> Response:
-        """Return the response to a request that an origin, hub or storage, received."""
+        """Return the response to a request to the hub or its storage."""
 
 
 class OriginServer(ThreadingHTTPServer):

@@ -27,7 +27,10 @@ def is_lfs(path: str, size: int) -> bool:
 
 @dataclass(frozen=True)
 class RepoFile:
-    """File of a repo; `oid` is git's blob id of it, or of its pointer if it is in LFS."""
+    """File of a repo.
+
+    `oid` is git's blob id of the file, or of its pointer if the file is in LFS.
+    """
 
     path: str
     source: FileInFolder

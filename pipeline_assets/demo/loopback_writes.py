@@ -33,7 +33,7 @@ _Change = tuple[str, bytes | str | None]
 
 
 class HubWriter:
-    """Writes of clients to a hub's folder; a single token permits them.
+    """Writer of clients' changes to a hub's folder, which a single token permits.
 
     `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise HubError
     for requests that they refuse.
@@ -181,7 +181,7 @@ class HubWriter:
         return None if state is None else state.st_size
 
     def commit(self, request: HubRequest, repo: Repo) -> Response:
-        """Commit changes to a repo; fail if the client names a parent other than its head."""
+        """Commit changes to a repo; fail if the request names a parent but not the head."""
         self._check_writer(request)
         if "create_pr" in request.query:
             raise HubError(400, "", "This hub has no pull requests.")
@@ -200,7 +200,7 @@ class HubWriter:
         return json_response({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 
     def _keep_files(self, head: Repo) -> None:
-        """Link a repo's files, which a commit is about to replace, into `.commits`."""
+        """Link all files of a repo into `.commits`, before a commit changes them."""
         place = [COMMITS_FOLDER, *head.name.split("/")]
         with open_folder(self._folder, *place, create=True) as commits:
             number = f"{max(map(int, os.listdir(commits)), default=0) + 1:08}"

@@ -67,12 +67,12 @@ class DemoPage:
         return hashlib.sha256(self.url.encode()).digest()
 
     def variant(self, mark: str, text: str) -> Self:
-        """Return a copy of the page with a new text, and `?mark` added to its URL."""
+        """Return a copy of the page with a new text, and `?<mark>` added to its URL."""
         return replace(self, url=f"{self.url}?{mark}", text=text)
 
 
 def pages(site: str, count: int, licences: Sequence[str | None] = (None,)) -> list[DemoPage]:
-    """Generate pages of 700 to 2,700 characters, every fortieth of 9,000 or more."""
+    """Generate pages of 700 to 2,700 characters; every fortieth has 8,000 or more."""
     result = []
     for number in range(count):
         rng = Chooser.from_name(f"{site} {number}")
@@ -127,13 +127,13 @@ def reword(text: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a text with two generated paragraphs before and after it."""
+    """Return a text with two generated paragraphs before it, and two after it."""
     rng = Chooser.from_name(text)
     return "\n\n".join([*paragraphs(rng, 2), text, *paragraphs(rng, 2)])
 
 
 def python_module(number: int) -> str:
-    """Generate a Python module of about 2,000 characters."""
+    """Generate a Python module of 1,000 to 3,000 characters."""
     rng, functions = Chooser.from_name(f"module {number}"), list[str]()
     for place in range(8 + rng.draw_below(8)):
         name, minimum = f"{rng.choice(_VERBS)}_{rng.choice(_NOUNS)}_{place}", rng.draw_below(1000)

@@ -24,8 +24,7 @@ def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()
 def check_filters(filters: Mapping[str, FilterRecipe], targets: Iterable[Target], kind_name: str, root: Path) -> None:
     """Load the filters of corpora that are still to be built, to find errors early.
 
-    `filters` maps the name of each source to its filters. Only targets whose kind has the name `kind_name` are
-    considered.
+    `filters` maps the name of each source to its filters. Only targets of the kind `kind_name` are considered.
 
     Raises:
         UsageError: A language detector is not installed or lacks a language, or a classifier lacks the label of

@@ -284,7 +284,7 @@ def _shard(job: Job) -> BuildResult:
 
 
 def _link_earlier_shards(job: Job, tokenizer: TokenizerFile) -> BuildResult | None:
-    """Link the previous recipe's token shards; None if a new build might differ."""
+    """Link the previous recipe version's token shards; None if they may be outdated."""
     from pipeline_assets.corpus.shards.adopted import adopt_shards
 
     find_folder, root = job.run.previous_folder, job.run.root

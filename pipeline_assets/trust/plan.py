@@ -166,8 +166,8 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    The estimate for the first corpus of a source also covers the later corpora of this source, for which 0 is returned.
-    Return 0 as well if the first corpus is already built. `bytes_by_folder` maps folders to stored bytes.
+    The estimate for the first corpus of a source covers its later corpora. Return 0 for all other artifacts, and for a
+    corpus that is already built. `bytes_by_folder` has stored bytes.
     """
     target = status.target
     is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
@@ -196,7 +196,7 @@ def _estimate_mixture(
 
 
 def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
-    """Set the disk bytes of a packed set without a requested number of rows."""
+    """Set the disk bytes of a packed set whose number of rows the recipe leaves open."""
     if mixture is None or "tokens" in plan.figures:
         return plan
     row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
@@ -204,7 +204,7 @@ def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> Ar
 
 
 def source_corpora(target: Target) -> Iterator[Target]:
-    """Yield the nearest corpora upstream of a target that have a single source each."""
+    """Yield the nearest upstream corpora that have a single source each."""
     for upstream in target.upstream:
         if upstream.partition is None:
             yield from source_corpora(upstream)
@@ -217,7 +217,7 @@ def _plan_target(
 ) -> ArtifactPlan:
     """Plan one artifact, after all artifacts upstream of it.
 
-    Add bytes to download to `missing_bytes`, by file name, and stored bytes of text to `bytes_by_folder`, by folder.
+    Add bytes to download to `missing_bytes`, by file name, and stored bytes of text to `bytes_by_folder`.
     """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
@@ -252,7 +252,7 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the bytes of `files`; without files, estimate those of the artifact.
+    """Return the bytes of `files`; without files, an estimate for the artifact.
 
     The estimate is the size of the text that the target reads, compressed at zstd level 3.
     """

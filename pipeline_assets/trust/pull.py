@@ -143,7 +143,7 @@ def _pull_artifact(
     is_present: Callable[[], bool],
     log_every_s: float,
 ) -> None:
-    """Pull one artifact; `manifest_sha256` is the sha256 of its manifest file in the store."""
+    """Pull one artifact; `manifest_sha256` is of its manifest file in the store."""
     manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, PULLED_KEY: store.url})
     if not manifest.storage:
         seal_in_place(folder, manifest, is_present)
@@ -167,7 +167,7 @@ def _pull_artifact(
 def _is_present(folder: Path, digest: str, hashes_files: bool) -> bool:
     """Check whether a folder has the artifact `digest`, with intact files.
 
-    The files are hashed if `hashes_files` is set; otherwise only their sizes are compared.
+    If `hashes_files`, the files are hashed; otherwise only their sizes are compared.
     """
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / MANIFEST_FILE).read_bytes()):

@@ -100,7 +100,7 @@ class PushResult:
 
 
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:
-    """Push a sealed artifact with its members; with `with_upstream`, its inputs too.
+    """Push a sealed artifact and its members, and if `with_upstream` its inputs too.
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.

@@ -44,7 +44,7 @@ class RebuildPlan:
 
         Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise only members, which
         are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed. Raise UsageError if this
-        program cannot build a kind or its stage version, and InputError if a manifest is missing.
+        program cannot build a kind or its stage version, and InputError if the manifest of a step is missing.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
@@ -117,7 +117,7 @@ class RebuildPlan:
         return self._add_target(manifest, sealed_folder, folder, partition)
 
     def _missing_input_target(self, entry: Mapping[str, Any], has_manifest: bool) -> Target:
-        """Return a placeholder for a missing artifact; only a build that reads it fails."""
+        """Return a placeholder for a missing input; only a build that reads it fails."""
         folder = self._lineage.root.absolute() / entry["digest"]
         what = f"the input {_describe_input(entry)} is not sealed below {self._lineage.root}"
         fix = OTHER_ROOT_HINT + (", or build it again too with --upstream" if has_manifest else "")

@@ -138,7 +138,7 @@ class Verification:
         """Verdict on everything that was checked.
 
         `intact` requires that every file was read. `incomplete`: nothing is damaged, but upstream artifacts are
-        missing. `source changed`: only files in local source folders changed.
+        missing. `source changed`: the only findings are changed files in local source folders.
         """
         changed = len(self.source_check.findings) if self.source_check is not None else 0
         if len(self.findings) > len(self.chain.missing) + changed:

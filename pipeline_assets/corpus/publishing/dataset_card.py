@@ -83,7 +83,7 @@ class CardContent:
 
 
 def file_pattern(path: str) -> str:
-    """Return the pattern of all numbered files of a split, given the path of one file."""
+    """Return a glob pattern of all numbered files of a split, from the path of one."""
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_FILE_NUMBER_GLOB}-of-", path)
 
 
@@ -139,7 +139,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count the rows of splits, and `other_row_licences`, by licence; None if not stated."""
+    """Count rows by licence, or by None if they state none: splits, then other rows."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
         rows[licence] += count

@@ -94,7 +94,7 @@ def dataset_fact(name: str, revision: str | None, origin: str, detail: str = "")
 
 
 def text_steps(chain: Chain) -> Iterator[Artifact]:
-    """Yield a chain's artifact, then its upstream artifacts of text, breadth first."""
+    """Yield a chain's artifact, then upstream artifacts with text, breadth first."""
     by_digest = {artifact.manifest.digest: artifact for artifact in chain.artifacts}
     waiting = [*by_digest][:1]
     while waiting:
@@ -159,10 +159,7 @@ def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
 
 
 def merge_sources(manifest_facts: Iterable[Fact], row_facts: Iterable[Fact]) -> list[Fact]:
-    """Return the facts in `manifest_facts`, then the facts in `row_facts` about other sources.
-
-    `manifest_facts` comes from manifests, `row_facts` from rows.
-    """
+    """Return the facts from manifests, then the facts from rows about other sources."""
     known = list(manifest_facts)
     return [*known, *(fact for fact in row_facts if fact.value not in {source.value for source in known})]
 

@@ -62,11 +62,12 @@ def hub_licence(licence: str | None) -> str:
 
 
 def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str | list[str]]:
-    """Return the licence keys of a card's YAML; `rows_by_licence` counts rows by licence.
+    """Return the licence keys of a card's YAML.
 
-    Rows without a licence are counted under None. `license` is an identifier, or a list sorted by descending rows. If
-    exactly one licence has no identifier on the hub, `license_name` names it, and `license_link` has its URL if the
-    table of licences has one. If several licences lack an identifier, `license_name` refers to the table on the card.
+    Rows without a licence are counted under None in `rows_by_licence`. `license` is an identifier, or a list sorted by
+    descending rows. If exactly one licence has no identifier on the hub, `license_name` names it, and `license_link`
+    has its URL if the table of licences has one. If several licences lack an identifier, `license_name` refers to the
+    table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in rows_by_licence.items():

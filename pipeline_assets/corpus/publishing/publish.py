@@ -72,8 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    Raise UsageError if the commits would overwrite an edited card, or files of another publication or program. With
-    `replaces`, these commits are planned.
+    Raise UsageError if the commits would overwrite an edited card, or files of another publication or program, unless
+    `replaces`.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])

@@ -142,7 +142,7 @@ def _lfs_sha256(file: HubFile) -> str | None:
 
 
 def read_row_keys(path: Path) -> Iterator[RowKeys]:
-    """Yield the `RowKeys` of each value in a Parquet, JSON or text file.
+    """Yield `RowKeys` (id, texts, URL) of each value in a Parquet, JSON or text file.
 
     JSON and text may be compressed. A loss mask has no values. Other binary files raise ValueError.
     """

@@ -76,12 +76,12 @@ def unpublish(
     applies: bool,
     keeps_history: bool,
 ) -> RemovalRecord:
-    """Search a repo for forgotten rows; with `applies` remove them from its history.
+    """Search a repo for forgotten rows; if `applies`, remove them from its history.
 
-    The repo is not changed while the head of a branch contains a forgotten row. With `keeps_history`, the repo is never
-    changed; if `applies` is also set, a certificate states which rows remain. `dates_by_hash` has the date at which
-    each entry was added to the list, by hash. The certificate is stored next to `record_file`, the path of the record.
-    Raise RetryableError if another process changes the repo.
+    The repo is not changed while the head of a branch contains a forgotten row. If `keeps_history`, the repo is never
+    changed; with `applies`, a certificate then states which rows remain. `dates_by_hash` has the date at which each
+    entry was added to the list. The certificate is stored next to `record_file`. Raise RetryableError if another
+    process changes the repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     record = _RECORD_FORMAT.read(record_file) if record_file.exists() else RemovalRecord(repo.url, started)

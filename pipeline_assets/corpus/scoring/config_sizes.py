@@ -37,7 +37,7 @@ def wrap_library_errors(what: str, folder: Path, fix: str) -> Iterator[None]:
 
 
 def check_config_sizes(folder: Path) -> None:
-    """Raise InputError for damaged files, or an impossible number in config.json.
+    """Raise InputError for an impossible number in config.json, or an unreadable file.
 
     Sizes must be at least 1. A number of layers must not exceed the number of tensors in the weights, and a layer may
     have up to 10,000 experts.

@@ -9,7 +9,7 @@ _LANES = 2048  # logits of a row that are read together
 
 
 def fold_logits(logits: Tensor, target_columns: Tensor, accumulators: Tensor) -> None:
-    """Update `accumulators` with a block of logits, without overwriting the block.
+    """Add a block of logits to `accumulators`; the block is not overwritten.
 
     `nll._fold_logits` explains the arguments.
     """

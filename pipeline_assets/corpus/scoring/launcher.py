@@ -42,7 +42,7 @@ class HubFileSet:
 
 @dataclass(frozen=True)
 class ScoreWork:
-    """Facts about a split that its score shards share, for scoring on other machines.
+    """Common inputs of a split's score shards, for scoring on other machines.
 
     Attributes:
         split: `dataset/split`.

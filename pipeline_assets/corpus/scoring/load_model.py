@@ -71,7 +71,7 @@ def load_model(folder: Path, recipe: ScoringRecipe) -> LanguageModel:
 def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
     """Check whether positions depend on a batch's longest row.
 
-    Raise InputError for dynamic RoPE, whose positions depend on earlier batches, too.
+    Raise InputError for dynamic RoPE, whose positions also depend on earlier batches.
     """
     values = [getattr(module, "rope_type", None) for module in network.modules()]
     types = {str(name) for value in values for name in (value.values() if isinstance(value, dict) else [value])}
@@ -84,7 +84,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
     """Raise InputError if `transformers` would expand, or fail on, quantised weights.
 
-    If `dequantises`, nothing is checked, because the recipe requests expanded weights. `config` is the model's config.
+    If `dequantises`, nothing is checked, because the recipe requests expanded weights.
     """
     quantization_config = getattr(config, "quantization_config", None)
     if quantization_config is None or dequantises:
@@ -237,7 +237,7 @@ def _are_close(means: Sequence[float], expected: Sequence[float], tolerance: flo
 def _fuse_norms(network: Any) -> None:
     """Replace each RMS norm of `transformers` (eight GPU kernels) with one kernel.
 
-    A norm is kept if its result for a sample differs.
+    A norm is kept if the kernel's result for a sample differs from the norm's.
     """
     for module in network.modules():
         weight: Any = getattr(module, "weight", None)

@@ -34,7 +34,7 @@ class ModalSettings(pydantic.BaseModel):
         timeout_s: Limit of a shard in seconds, loading of the model included.
         startup_s: Limit of a container's start in seconds, its image included.
         scaledown_s: Seconds that a container waits for another shard.
-        places: Maximum number of containers, one shard each.
+        places: Maximum number of containers at a time; each scores one shard.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
         gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
         region_factor: Factor of all prices if a region is set.
@@ -114,7 +114,7 @@ class ModalSettings(pydantic.BaseModel):
         return f"about {tokens:,} tokens in {shards:,} shards, {hours:,.2f} hours of {units}, {stated_cost}"
 
     def describe_rates(self) -> str:
-        """Describe the rates and settings that an estimate is based on."""
+        """Describe the rates and settings on which `describe_estimate` is based."""
         date_text = f", prices of {self.prices_read}" if self.prices_read else ""
         changed = self.model_dump(mode="json", exclude_defaults=True).items()
         rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"

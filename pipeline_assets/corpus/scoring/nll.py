@@ -158,7 +158,7 @@ class RowNll:
 
 @dataclass(frozen=True)
 class ScoringResult:
-    """NLL of each row, in row order; number of batches that were halved to fit memory."""
+    """NLL of each row, in row order, and number of batches halved to fit memory."""
 
     rows: list[RowNll]
     halved_batches: int
@@ -237,10 +237,11 @@ def _block_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead, block_
 
 
 def _fold_logits(logits: torch.Tensor, target_columns: torch.Tensor, accumulators: torch.Tensor) -> None:
-    """Update `accumulators` by a block of logits, shape (positions, ids); overwrite the block.
+    """Add a block of logits to `accumulators`; the block is overwritten.
 
-    `accumulators` has the shape (3, positions): the largest logit so far, Σ exp(logit - largest) and the target's
-    logit. `target_columns` has each target's column in the block, negative or too large for a target in another block.
+    `logits` has the shape (positions, ids). `accumulators` has the shape (3, positions): the largest logit so far, Σ
+    exp(logit - largest) and the target's logit. `target_columns` has each target's column in the block, negative or too
+    large for a target in another block.
     """
     # Copy the logit of each target in this block; the clamp keeps the other indices valid.
     valid = target_columns.clamp(0, logits.shape[1] - 1)

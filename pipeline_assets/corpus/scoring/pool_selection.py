@@ -38,7 +38,7 @@ class Selection:
         return sum(map(len, self.rows.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the bytes of the rows' texts from the footers of `files` (by name)."""
+        """Estimate the bytes of the selected texts from the footers of the pool files."""
         total = 0.0
         for name, rows in self.rows.items():
             with StoredParquet(files[name]) as file:

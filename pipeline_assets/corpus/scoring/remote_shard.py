@@ -81,7 +81,7 @@ def _fetch_file_set(file_set: Mapping[str, Any], hub: HubFiles) -> None:
 
 
 def is_fetched(request: Request, files_folder: Path) -> bool:
-    """Check whether `fetch_files` fetched all files of a shard's request into `files_folder`."""
+    """Check whether `fetch_files` fetched all files of a shard's request."""
     pools, [entry] = request["pools"], request["pools"]["files"]
     missing = HubFiles(files_folder).count_missing_bytes(pools["name"], HubFile(*entry), 0, entry[1])
     return not missing and _listing_path(request["model"], files_folder).exists()
@@ -133,8 +133,8 @@ def load_or_score(
 ) -> Receipt:
     """Return the receipt of stored scores, or call `score` and store its scores.
 
-    Scores are stored by a digest of request and `environment`. The digest covers the hash of the pool file, but not its
-    path or commit, so equal files are scored once. If three earlier attempts ended before they finished, raise
+    Scores are stored by a digest of request and `environment`. The digest covers the name and hash of the pool file,
+    but not its commit, so an unchanged file is scored once. If three earlier attempts ended before they finished, raise
     RetryableError; the next call tries again.
     """
     [[_, _, pool]] = request["pools"]["files"]  # a file's hash without its commit: equal files are scored once
@@ -164,7 +164,7 @@ def load_or_score(
 
 
 def _read_finished(scores_file: Path, receipt_file: Path) -> Receipt | None:
-    """Return the receipt if the scores match it; else delete both files, return None."""
+    """Return the receipt of finished scores; delete both files if they do not match."""
     receipt = Receipt.from_bytes(receipt_file.read_bytes()) if receipt_file.exists() else None
     if receipt is not None and scores_file.exists() and file_sha256(scores_file) == receipt.files[0].sha256:
         return receipt

@@ -37,8 +37,8 @@ def attend_by_rows(
     per row.
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
-    a token attends to, including itself. `s_aux` has the sinks of gpt-oss, shape (heads,): logits that enlarge the
-    softmax's divisor but have no value vector. Capped logits and masks raise ValueError.
+    a token attends to, including itself; None for all. `s_aux` has the sinks of gpt-oss, shape (heads,): logits that
+    enlarge the softmax's divisor but have no value vector. Capped logits and masks raise ValueError.
     """
     if softcap is not None or attention_mask is not None:
         raise ValueError("capped logits and attention masks are not supported")

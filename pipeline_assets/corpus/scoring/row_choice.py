@@ -64,11 +64,11 @@ def choose_rows(
     *,
     disjoint: bool,
 ) -> NDArray[np.bool_]:
-    """Let each rule in order select rows; return a mask, shape (rows, rules).
+    """Return a mask of the rows that each rule selects, shape (rows, rules).
 
-    `candidates` marks the rows that a rule may select, and `ranks` has their `selection_ranks`; both have the shape
-    (rows, rules). `strata` has the number of each row's stratum, shape (rows, rules), or (rows,) for all rules. If
-    `disjoint`, a rule cannot select rows that an earlier rule selected.
+    Rules select in the order of `rules`. `candidates` marks the rows that a rule may select, and `ranks` has their
+    `selection_ranks`; both have the shape (rows, rules). `strata` has the number of each row's stratum, shape (rows,
+    rules), or (rows,) for all rules. If `disjoint`, a rule cannot select rows that an earlier rule selected.
     """
     chosen, by_rule = np.zeros_like(candidates), np.broadcast_to(strata.T, candidates.T.shape)
     for column, rule in enumerate(rules):

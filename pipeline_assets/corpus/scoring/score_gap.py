@@ -91,7 +91,7 @@ class ScoreGap:
 
 
 def compare_scores(first_splits: Sequence[ScoredSplit], second_splits: Sequence[ScoredSplit]) -> ScoreGap:
-    """Compare two models on their common rows, joined by split, id and byte count.
+    """Compare two models on the rows with equal split, id and byte count in both.
 
     One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
     """

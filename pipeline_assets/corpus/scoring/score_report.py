@@ -6,8 +6,8 @@ reason. `highest` and `lowest` list the rows with the highest and lowest `nll_me
 all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have them by group:
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats
-    nll, bits_per_byte, perplexity                       of all completion tokens together; null without tokens (or
-                                                         bytes), or if the perplexity exceeds exp(700)
+    nll, bits_per_byte, perplexity                       of all completion tokens together; null without tokens or
+                                                         bytes; `perplexity` is also null above exp(700)
     quantiles                                            `QUANTILES` of `nll_mean`, exact; empty without rows
     bins                                                 rows by `nll_mean`: bin k starts at `BIN_EDGES[k]`, the last
                                                          has no upper end; trailing empty bins are omitted
@@ -98,7 +98,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _ScoreSums:
-    """Each `nll_mean` of scored rows, and sums of the other `_NUMBER_COLUMNS`."""
+    """All `nll_mean` of some scored rows, and sums of the other `_NUMBER_COLUMNS`."""
 
     nll_means: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))

@@ -37,7 +37,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 
 
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
-    """Return a runner that scores on this machine; UsageError if a GPU is missing."""
+    """Return a runner that scores on this machine; UsageError if the GPU is missing."""
     workers = _count_parallel_shards(scorer.recipe, settings)
     local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
@@ -104,7 +104,7 @@ def score_split(
 def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
     """Count the shards that are scored in parallel: CPU workers, or models on GPUs.
 
-    Raise UsageError if the recipe requires a GPU and there is none.
+    Raise UsageError if the recipe requires a GPU and PyTorch finds none.
     """
     if recipe.device == "cpu":
         return max(settings.workers, 1)
@@ -117,7 +117,7 @@ def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
 
 
 def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
-    """Yield receipts; raise InputError once over 1 % of `total_rows` have no finite logits."""
+    """Yield receipts; raise InputError once over 1 % of rows have no finite logits."""
     not_finite = 0
     for receipt in receipts:
         not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)
@@ -129,7 +129,7 @@ def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_loca
 
 
 def _read_shared_note(receipts: Sequence[Receipt], key: str, staging: StagingDir) -> Any:
-    """Return the value that a note has in all receipts; InputError if values differ."""
+    """Return the value of the note `key` in all receipts; InputError if they differ."""
     values = {json.dumps(receipt.notes[key], sort_keys=True): receipt.notes[key] for receipt in receipts}
     if len(values) > 1:  # libraries were upgraded between an interrupted build and the next one
         what = f"shards were scored in different environments: {'; '.join(sorted(values))}"
@@ -164,8 +164,8 @@ def _plan_rescoring(
 def _measure_stability(sample: Mapping[tuple[str, int], float], rescored_files: Sequence[Path]) -> dict[str, Any]:
     """Measure how much rescoring changes the `nll_mean` of sampled rows.
 
-    Keys: `rescored`, the number of rows; `error_bar`, the maximum difference for 95 % of the rows; `largest`, the
-    maximum for all rows. Differences are nats per token, as decimal strings; None if no row was scored again.
+    Keys: `rescored`, the number of rows; `error_bar`, the difference that 95 % of the rows do not exceed; `largest`,
+    the largest difference. Differences are nats per token, as decimal strings; None if no row was scored again.
     """
     differences: dict[tuple[str, int], float] = {}
     for path in rescored_files:

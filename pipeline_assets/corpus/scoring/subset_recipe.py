@@ -99,8 +99,8 @@ class SubsetsRecipe(RecipeSection):
       if fewer attempts are correct, a high NLL indicates wrong answers rather than hard questions.
     - `learning`: high NLL, mostly correct. Rows that the model can gain most from. `challenge` selects
       before `learning`, so `learning` mostly gets rows below the highest NLL.
-    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same bands, for rows whose correctness is
-      unknown and whose quality flags report no fault. A null flag reports no fault.
+    - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same percentiles, for rows whose
+      correctness is unknown and whose quality flags report no fault. A null flag reports no fault.
 
     Attributes:
         rules: Rules by subset name.
@@ -108,7 +108,7 @@ class SubsetsRecipe(RecipeSection):
             manifests sort keys.
         disjoint: Whether a row belongs only to the first rule that selects it. If `max_rows` prevents a rule from
             selecting a row, a later rule may select the row.
-        seed: Seed of the choice of a rule that selects only some of its candidates.
+        seed: Seed of the random choice if a rule selects only some of its candidates.
         tokens: Whether token files are written; see `subset_tokens`.
         terminators: Whether terminators count in loss masks; see `CountedControlTokens`.
         headers: Whether headers count in loss masks; see `CountedControlTokens`.

@@ -64,7 +64,7 @@ class CountedControlTokens(NamedTuple):
 
 @dataclass(frozen=True)
 class _Shard:
-    """File of a subset, which has rows of one split.
+    """File of a subset, with rows of one split.
 
     `rows` is always 0, so that the engine does not search the shard for poison rows.
     """
@@ -209,7 +209,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the index after the tokens from `start` that decode to `text`, or `stop`."""
+    """Return the end of the tokens from `start` that decode to `text`; else `stop`."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

@@ -240,11 +240,12 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
 
     `error_bar` maps each split to the error bar of its NLL, null if unknown. `rules` maps each rule to:
 
-    - `candidates`: number of rows that are in the band and meet all conditions; `taken`: number of chosen rows;
+    - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
+    - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: counts over the splits with an error bar; null without such a split. `rows` is the number of rows
-      that meet the conditions and are near a boundary (`are_near_boundary`); `share` is `rows` divided by the
-      number of rows that are among these rows, among the candidates, or both;
+    - `could_flip`: rows that an error of their NLL could add or remove, in splits with an error bar; null without such
+      a split. `rows` counts the rows that meet the conditions and are near a boundary (`are_near_boundary`). `share` is
+      `rows` divided by the number of rows that are near a boundary or are candidates;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.split_ranges()}

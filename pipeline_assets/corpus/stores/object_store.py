@@ -195,7 +195,7 @@ class ObjectStore:
                     output.write(block)
 
     def read_pointer(self, key: str) -> Pointer | None:
-        """Read a pointer with its version; None if it does not exist."""
+        """Read a pointer with its version; None if the object is missing."""
         import obstore
 
         with self._convert_errors(key), contextlib.suppress(FileNotFoundError):

@@ -36,9 +36,9 @@ TOO_LONG_COUNT_KEY = dropped_key("longer_than_a_row")
 def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: int, pad_id: int) -> Receipt:
     """Pack a subset into a file with rows of `seq_len` tokens.
 
-    Longer conversations are left out; if none fits, no file is written. `tokens_folder` is the subset's folder of token
-    files (`subset_tokens`), `path` the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows`
-    (all), `documents` and `tokens_folder` (packed), `TOO_LONG_COUNT_KEY`.
+    Longer conversations are dropped; if none fits, no file is written. `tokens_folder` has the subset's token files
+    (`subset_tokens`), `path` is the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows` (all),
+    `documents` and `tokens` (packed), and `TOO_LONG_COUNT_KEY` unless 0.
     """
     rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
