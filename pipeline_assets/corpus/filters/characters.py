@@ -70,7 +70,7 @@ def to_index(number: int | np.integer) -> int:
 
 @always_inline
 def decode_multibyte(text: NDArray[np.uint8], position: int) -> tuple[int, int]:
-    """Return code point and width of the character of two to four bytes at `position`."""
+    """Return code point and width in bytes of the multibyte character at `position`."""
     # The first byte has the width in its leading ones: 110xxxxx, 1110xxxx or 11110xxx. Every other byte is 10xxxxxx.
     # The x bits, joined from left to right, are the code point: each later byte has six of them (mask 0x3F).
     first, second = to_int64(text[position]), to_int64(text[position + 1] & 0x3F)

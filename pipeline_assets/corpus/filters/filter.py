@@ -14,8 +14,8 @@ class Measurement:
 
     Attributes:
         reason: Reason code of documents that fail the rule.
-        value: Measured number, value of a column, language and score, license tag, file of a custom step, or the part
-            of the document that matches a list; None if the column is null or nothing matches.
+        value: Measured number, value of a column, language and score, license tag, file of a custom step, or the
+            phrase, domain or URL that matches a list; None if the column is null or nothing matches.
         limit: Limit on the value; for a language, the languages to keep and their minimum score; None for a rule
             without a limit, such as one that drops every document with a phrase.
         is_failed: Whether the document fails the rule and so is dropped.

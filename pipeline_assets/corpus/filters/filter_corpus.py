@@ -52,8 +52,8 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Before any filter runs, documents with a license tag in `refused_licences` are dropped and, if the recipe has
-    `windows`, the rows in `repeated_shares`. Their values are the shares of a row's windows that earlier kept documents
+    Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
+    so are the rows in `repeated_shares`, which has, by row, the share of its windows that earlier kept documents
     contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that

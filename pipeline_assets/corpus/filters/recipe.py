@@ -247,7 +247,7 @@ class FineWebQualityRecipe(_LimitSection):
 
 
 class ScoreRecipe(RecipeSection):
-    """Score of a fastText classifier, which is added to each document as a column.
+    """Score by a fastText classifier, added to each document as a column.
 
     Attributes:
         model: File of the classifier, `.bin`; see `classifier`.

@@ -202,7 +202,7 @@ def _count_copies(
 ) -> tuple[int, int]:
     """Count the lines, or the paragraphs, that are copies, and their characters.
 
-    `first_words` has the first word of each such item, then the number of words in the document.
+    `first_words` has the first word of each line or paragraph, then the number of words in the document.
     """
     gram_ids, keys, slots, before = scratch.gram_ids, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
@@ -231,7 +231,7 @@ def _count_copies(
             slots[slot] = item
         else:
             copies += 1
-            characters += words.characters[stop] - words.characters[start]
+            characters += words.characters_before[stop] - words.characters_before[start]
     return copies, characters
 
 
@@ -241,7 +241,7 @@ def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts
 
     `repeated_count` is the number of words in `scratch.repeat_starts`.
     """
-    characters = words.characters
+    characters = words.characters_before
     for n in range(2, _MAX_GRAM_WORDS + 1):
         repeated_count = _compute_gram_keys(repeated_count, scratch)
         copied = _assign_gram_ids(n, repeated_count, words, scratch)
@@ -281,7 +281,7 @@ def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
 @compiled_inner
 def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
     """Set the ids and counts of n-grams by key; count the characters in copies."""
-    characters, counts = words.characters, scratch.counts
+    characters, counts = words.characters_before, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
     for index in range(to_index(repeated_count)):

@@ -130,14 +130,14 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
 
 
 def _describe_error(error: BaseException, file: str) -> str:
-    """Describe an exception by line, type and message, equally in every process."""
+    """Describe an exception by its line in `file`, its type and its message."""
     lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
     place = f"{file}:{lines[-1]}: " if lines else ""
     return f"{place}{type(error).__name__}: {_error_message(error)}"
 
 
 def _error_message(error: BaseException) -> str:
-    """Return the message of an exception without what differs between processes."""
+    """Return an exception's message in one line, without memory addresses."""
     try:
         return _MEMORY_ADDRESS.sub("0x…", one_line(error, _MAX_MESSAGE_CHARACTERS))
     except BaseException as failure:  # raised by the exception's own `__str__`

@@ -65,14 +65,14 @@ class WordSpans(NamedTuple):
     Attributes:
         starts: Position in the document of the first byte of each word.
         ends: Position in the document after the last byte of each word.
-        characters: Number of characters in the words before each word; then the total.
+        characters_before: Number of characters in the words before each word; then the total.
         lines: Index of the first word of each line; then the number of words.
         paragraphs: Index of the first word of each paragraph; then the number of words.
     """
 
     starts: NDArray[np.int32]
     ends: NDArray[np.int32]
-    characters: NDArray[np.int32]
+    characters_before: NDArray[np.int32]
     lines: NDArray[np.int32]
     paragraphs: NDArray[np.int32]
 
@@ -101,7 +101,7 @@ def find_words(
     starts or ends. So no branch depends on the lengths of words. Processors would often mispredict it, which costs more
     than a write.
     """
-    starts, ends, characters = words.starts, words.ends, words.characters
+    starts, ends, characters_before = words.starts, words.ends, words.characters_before
     at = started = ended = 0  # byte in the document, words that started, words that ended
     non_ascii_bytes = continuation_bytes = symbols = alphabetic = has_letter = word_characters = 0
     line = dots = 0  # first word of the current line, dots in a row
@@ -121,7 +121,7 @@ def find_words(
         # Entry `started` is overwritten until a word starts, and then keeps the values of this character. Entry `ended`
         # is overwritten until the word ends.
         starts[to_index(started)], ends[to_index(ended)] = at, at
-        characters[to_index(started)] = word_characters
+        characters_before[to_index(started)] = word_characters
         # Both flags are 0 or 1, so `a & ~b` is 1 exactly if a is 1 and b is 0.
         started += was_space & ~is_space
         ended += is_space & ~was_space
@@ -147,7 +147,7 @@ def find_words(
                 counts[TextCount.HASHES if byte == HASH else TextCount.ELLIPSES] += 1
         at += width
     ends[ended] = byte_count  # the end of the last word, if no whitespace follows it
-    characters[started] = word_characters
+    characters_before[started] = word_characters
     # Drop the current line and paragraph if they have no word: they would begin after the last one.
     lines -= words.lines[lines - 1] == started
     paragraphs -= words.paragraphs[paragraphs - 1] == started
