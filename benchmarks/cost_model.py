@@ -77,11 +77,11 @@ def build(recipe: Recipe, run: Run, out: Path) -> None:
     before = stage_a.cpu_s()
     for outcome in run_targets(recipe.targets(), run):
         assert outcome.manifest is not None
-        manifest, own = outcome.manifest, figures[outcome.target.kind.step]
+        manifest, own = outcome.manifest, figures[outcome.target.kind.short_name]
         own["cpu_s"] += stage_a.cpu_s() - before  # with checks and copies
         own["sealed_bytes"] += sum(file.bytes for file in manifest.storage)
         own["peak_bytes"] += manifest.provenance.get("peak_disk_bytes", 0)
-        if outcome.target.kind.step in ("packed", "megatron_split"):
+        if outcome.target.kind.short_name in ("packed", "megatron_split"):
             for name in counts:
                 counts[name] += total_count(manifest.identity.counts[name]) or 0
         print(outcome.target.role, manifest.digest)

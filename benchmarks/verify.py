@@ -60,7 +60,7 @@ def by_verify(folder: Path, threads: int) -> None:
     verification = scan_chain(folder, VerificationScope(threads=threads), SYSTEMS.label_names)
     read_and_check(verification)
     assert verification.verdict == "intact"
-    print_hashes([task.expected for task in verification.tasks])  # an intact file has the expected hash
+    print_hashes([task.expected_hash for task in verification.tasks])  # an intact file has the expected hash
 
 
 def print_hashes(hashes: list[str]) -> None:

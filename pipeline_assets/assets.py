@@ -21,7 +21,7 @@ from pipeline_assets.code_references import code_references
 from pipeline_assets.compat import is_reserved_name
 from pipeline_assets.external import external_assets
 from pipeline_assets.spine.artifact import CheckResult
-from pipeline_assets.spine.disk_errors import os_errors_explained
+from pipeline_assets.spine.disk_errors import convert_os_errors
 from pipeline_assets.spine.errors import InputError, TransientError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.versions import asset_key
@@ -224,7 +224,7 @@ def raise_dagster_failures(root: Path, retry_number: int) -> Iterator[None]:
     `retry_number` is the number of the step's earlier retries; messages about full disks name `root`.
     """
     try:
-        with os_errors_explained(root):
+        with convert_os_errors(root):
             yield
     except InputError as error:
         error.replace_text(REPLACE_OPTION, "`replace: true` of the resource `store`, in the launchpad")

@@ -18,7 +18,7 @@ import sqlalchemy.exc
 
 from pipeline_assets.compat import open_instance_with_overrides
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.recipe_yaml import inline_yaml
@@ -136,7 +136,7 @@ def _create_instance(home: Path) -> None:
                     with _load_instance(home) as instance:
                         instance.get_runs_count()
                 return
-        except BuilderBusy:
+        except BuilderBusyError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_S)

@@ -14,7 +14,7 @@ from pipeline_assets.assets import dagster_name, raise_dagster_failures
 from pipeline_assets.build.checks import FILES_CHECK
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_names_by_folder, recipe_path
-from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, list_versions, version_for
+from pipeline_assets.build.recipe_versions import Period, delete_old_artifacts, find_or_write_version, list_versions
 from pipeline_assets.build.run import FolderByRole, Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Kind, Target
@@ -96,7 +96,7 @@ def repin(
     Yield events that the UI lacks. Failures are raised as in `build_all`, and errors of reading heads after the build.
     If nothing failed, artifacts of all but the newest `keep_versions` versions are deleted; None keeps all.
     """
-    version = version_for(
+    version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
     context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")

@@ -127,11 +127,11 @@ def _list_sealed_assets(
     dated recipe versions are omitted, because retention removes them.
     """
     lineage = Lineage(root)
-    manifests = lineage.sealed.values()
+    manifests = lineage.manifests.values()
     upstream = {item.digest: [entry["digest"] for entry in item.identity.upstream] for item in manifests}
     ranks = {digest: rank for rank, digest in enumerate(graphlib.TopologicalSorter(upstream).static_order())}
     artifacts = []
-    for folder, manifest in sorted(lineage.sealed.items(), key=lambda item: ranks[item[1].digest]):
+    for folder, manifest in sorted(lineage.manifests.items(), key=lambda item: ranks[item[1].digest]):
         kind, digest = manifest.kind, manifest.digest
         is_damaged = any(size_error(folder, file) for file in manifest.storage)
         for target, view in requested_targets.get((folder, kind), ()):
@@ -143,7 +143,7 @@ def _list_sealed_assets(
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
     for (folder, kind), targets in requested_targets.items():
-        if folder not in lineage.sealed:
+        if folder not in lineage.manifests:
             # Retention removes the artifacts of old versions, and no run is to build them again.
             artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
     return artifacts

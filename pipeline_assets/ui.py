@@ -23,11 +23,11 @@ from pipeline_assets.commands.terminal import Root, echo, print_lines
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.shipped import shipped_path
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.webhook import webhook_address
 
@@ -132,7 +132,7 @@ def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
     with contextlib.ExitStack() as lock:
         try:
             lock.enter_context(locked(home / "ui"))
-        except BuilderBusy:
+        except BuilderBusyError:
             other = address_file.read_text(encoding="utf-8") if address_file.is_file() else "its address"
             raise InputError("another UI serves this data root", root, f"open {other}, or stop it first") from None
         durable.write_durably(address_file, address.encode())
@@ -194,6 +194,6 @@ def _read_report(root: Path, url_path: str) -> bytes | None:
         return None
     try:
         text = open_artifact(root / folder).path(REPORT_HTML).read_bytes().decode(errors="replace")
-        return text.translate(VISIBLE).encode()
+        return text.translate(VISIBLE_TABLE).encode()
     except (InputError, OSError, ValueError):  # ValueError: the path contains NUL
         return None

@@ -111,7 +111,7 @@ class ModalLauncher:
             self._stopped.set()
             pool.shutdown(cancel_futures=True)
             for job in () if keep_calls else jobs:
-                if (call := folder.receipt(f"{stage}.calls", job.name)) is not None:
+                if (call := folder.read_receipt(f"{stage}.calls", job.name)) is not None:
                     _cancel(str(call.notes["ref"]))
                     folder.remove_receipt(f"{stage}.calls", job.name)
 
@@ -144,7 +144,7 @@ class ModalLauncher:
         """
         digest = canonical_sha256(request)
         while True:
-            call = folder.receipt(f"{stage}.calls", receipt_name)
+            call = folder.read_receipt(f"{stage}.calls", receipt_name)
             if call is None or call.notes.get("asked") != digest:  # no call yet, or one of another request
                 with self._lock:
                     call = Receipt([], {}, {"ref": self._spawn(function_name, request), "asked": digest})

@@ -101,7 +101,7 @@ def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
 
 @pytest.mark.parametrize(("system", "kind"), [("stage_a", "stage_a/filtered"), ("nemotron", "nemotron/deduplicated")])
 def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, copy_root: Callable[[str], Path]) -> None:
-    sealed = Lineage(copy_root(system)).sealed
+    sealed = Lineage(copy_root(system)).manifests
     folder = next(folder for folder, manifest in sealed.items() if manifest.kind == kind)
     artifact = open_folder(folder)
     stored = next(file for file in artifact.manifest.storage if file.path.startswith(("data/", "shards/")))
@@ -114,7 +114,7 @@ def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, cop
 
 
 def test_an_artifact_that_another_one_replaced_is_not_read(copy_root: Callable[[str], Path]) -> None:
-    sealed = Lineage(copy_root("stage_a")).sealed
+    sealed = Lineage(copy_root("stage_a")).manifests
     folder, other = [folder for folder, manifest in sealed.items() if manifest.kind == "stage_a/filtered"][:2]
     artifact, unread = open_folder(folder), open_folder(folder)
     documents = artifact.documents()

@@ -79,7 +79,7 @@ def system_demo(
 
 def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo: tuple[str, Path, Typed]) -> None:
     _, root, _ = system_demo
-    first = {manifest.kind: folder for folder, manifest in reversed(Lineage(root).sealed.items())}
+    first = {manifest.kind: folder for folder, manifest in reversed(Lineage(root).manifests.items())}
 
     assert len(first) >= 3
     for kind, folder in first.items():

@@ -376,7 +376,7 @@ def test_an_artifact_of_one_source_has_no_steps_of_others() -> None:
 
 def test_the_domains_of_rows_without_addresses_are_not_counted(intact_roots: Path) -> None:
     root = intact_roots / "nemotron"
-    folder = next(path for path, sealed in Lineage(root).sealed.items() if sealed.kind == "nemotron/candidate_pools")
+    folder = next(path for path, sealed in Lineage(root).manifests.items() if sealed.kind == "nemotron/candidate_pools")
 
     facts = describe_artifact(folder, root).facts
 

@@ -104,7 +104,7 @@ def staleness(root: Path, instance: dg.DagsterInstance, recipe: str = "mixed") -
 
 
 def states(root: Path, recipe: str = "mixed") -> dict[str, str]:
-    return {one.target.role: one.sealed for one in artifact_statuses(root, targets(root, recipe))}
+    return {one.target.role: one.sealed_state for one in artifact_statuses(root, targets(root, recipe))}
 
 
 def targets(root: Path, recipe: str = "mixed") -> Sequence[Target]:

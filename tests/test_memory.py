@@ -25,7 +25,7 @@ from stage2 import prepare
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
 # However little there is: else the smaller build would be worked on in one process, the larger one in three.
-BY_WORKERS = "from pipeline_assets.build import run; run._INLINE_BYTES = 0; "
+BY_WORKERS = "from pipeline_assets.build import run; run._MIN_PARALLEL_BYTES = 0; "
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
                 check=True,
             )
         peaks[scale] = json.loads((root / "peaks.json").read_text())
-        told[scale] = [real_figures(open_artifact(folder).manifest) for folder in Lineage(root).sealed]
+        told[scale] = [real_figures(open_artifact(folder).manifest) for folder in Lineage(root).manifests]
 
     (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks[1], peaks[4]
     if workers:

@@ -15,7 +15,7 @@ from forgery import flip
 from materialized import NOWHERE, run_job
 
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_versions import delete_old_artifacts, version_for
+from pipeline_assets.build.recipe_versions import delete_old_artifacts, find_or_write_version
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.code_location import build_definitions
@@ -345,7 +345,7 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
 
 
 def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
-    version = version_for("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
+    version = find_or_write_version("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
     assert (version.path.stem, version.head_changes) == ("mixed", [])
 
 
@@ -369,7 +369,7 @@ def test_a_version_has_its_own_name_in_whichever_form_the_recipe_writes_it(
     path.write_text(f"{head}\n{rest}")
     hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
 
-    version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+    version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
 
     written = version.path.read_text()
     assert written == f"{expected}\n{rest.replace('0a' * 20, revision)}"
@@ -387,7 +387,7 @@ def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
     (tmp_path / "recipes" / f"{name}.yaml").write_text(base)
     hub = HubFiles(tmp_path / "cache", endpoint=demo_hub.endpoint)
 
-    version = version_for(name, tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+    version = find_or_write_version(name, tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
 
     assert SYSTEMS.read_recipe(version.path).name == f"{name}_20261102"
 
@@ -410,7 +410,7 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
         path.write_text("\n".join(["system: stage_a", "name: weekly", "sources:", *rows, ""]))
         with LoopbackHub(tmp_path / "hub") as server:
             hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
-            version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC))
+            version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC))
         return SYSTEMS.read_recipe(version.path).revisions(), list(map(str, version.head_errors))
 
     with LoopbackHub(tmp_path / "hub") as server:
@@ -442,7 +442,7 @@ def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_w
     with LoopbackHub(tmp_path / "hub") as server:
         hub = HubFiles(tmp_path / "cache", endpoint=server.endpoint)
         with pytest.raises(UsageError) as refused:
-            version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+            find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
 
         assert str(refused.value) == (
             f"{path}: each version would replace the artifact of the earlier one in stage_a/raw/news; "
@@ -450,7 +450,7 @@ def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_w
         )
         assert list(path.parent.iterdir()) == [path]
         path.write_text(text)
-        version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
+        version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, 2, tzinfo=UTC))
     assert version.path.name == "weekly_20261102.yaml"
 
 
@@ -481,7 +481,7 @@ def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_wit
         (tmp_path / "recipes" / f"{name}.yaml").write_text(content)
 
     def written(day: int) -> list[str]:
-        version = version_for("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
+        version = find_or_write_version("weekly", tmp_path, SYSTEMS, hub, datetime(2026, 11, day, tzinfo=UTC), "week")
         return [version.path.stem, *version.head_changes]
 
     assert written(2) == ["weekly_20261109"]

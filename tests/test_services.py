@@ -59,8 +59,8 @@ def digests(root: Path, names: list[str]) -> dict[str, str]:
     """Map the folders of a root's sealed artifacts to digests, without those that name the moment of publishing."""
     targets = [target for name in names for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()]
     statuses = artifact_statuses(root, targets)
-    assert {status.sealed for status in statuses} == {"current"}, [
-        (status.target.role, status.sealed) for status in statuses if status.sealed != "current"
+    assert {status.sealed_state for status in statuses} == {"current"}, [
+        (status.target.role, status.sealed_state) for status in statuses if status.sealed_state != "current"
     ]
     return {
         str(status.target.folder): open_artifact(root / status.target.folder).manifest.digest
@@ -84,7 +84,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def is_current(root: Path, name: str) -> bool:
     targets = SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()
-    return {status.sealed for status in artifact_statuses(root, targets)} == {"current"}
+    return {status.sealed_state for status in artifact_statuses(root, targets)} == {"current"}
 
 
 @pytest.mark.proof

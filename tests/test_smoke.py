@@ -56,8 +56,8 @@ def lines(path: Path) -> list[Any]:
 
 def digests(root: Path) -> dict[str, str]:
     lineage = Lineage(root)
-    assert not lineage.unreadable
-    return {folder.relative_to(root).as_posix(): one.digest for folder, one in lineage.sealed.items()}
+    assert not lineage.manifest_errors
+    return {folder.relative_to(root).as_posix(): one.digest for folder, one in lineage.manifests.items()}
 
 
 def bytes_of(root: Path) -> dict[str, str]:

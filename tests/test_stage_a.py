@@ -65,14 +65,14 @@ def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, A
 def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
     targets = recipe_in(root).targets()
-    of_all = [target.kind.step for target in targets if target.partition is None]
+    of_all = [target.kind.short_name for target in targets if target.partition is None]
 
     def needs_all(target: Target) -> bool:
         return any(one.partition is None or needs_all(one) for one in target.upstream)
 
     def steps(source: str, *, late: bool) -> list[str]:
         own = (target for target in targets if target.partition == source)
-        return [target.kind.step for target in own if needs_all(target) is late]
+        return [target.kind.short_name for target in own if needs_all(target) is late]
 
     too_early = run("mixed", *of_all)
     quiz = run("mixed", "evaluation", partition="quiz")

@@ -52,7 +52,7 @@ def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", shown)
     logger = logging.getLogger("corpusmill")
     log_to_stderr()
-    Progress("fetch", 2, "files", every_s=0).add(1)
+    Progress("fetch", 2, "files", log_every_s=0).add(1)
 
     logger.info("rate limited")
     end_bars()

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.readers.column_recipe import column_fix
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 
 NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
@@ -264,7 +264,7 @@ def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, dem
     ("error", "is_told"),
     [
         (RetryableError("rate limited", "hub", "run the same command later"), True),
-        (BuilderBusy("process 1 is building this", "folder", "wait for it"), True),
+        (BuilderBusyError("process 1 is building this", "folder", "wait for it"), True),
         (OSError(28, "No space left on device"), True),
         (InputError("its last line is cut off", Path("notes.jsonl"), "write the file again"), False),
         (UsageError("unknown key `fils`", Path("notes.yaml"), "did you mean `files`?"), False),

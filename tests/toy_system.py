@@ -93,7 +93,9 @@ RAW = Kind(
     external_inputs=input_folder,
 )
 LOUD_STAGE, CHECKS = StageVersion("loud", 1), (FILES_CHECK, LEDGER_CHECK)
-LOUD = Kind("toy/loud", LOUD_STAGE, file_builder(_build_loud), "Lines in capitals.", rows=LoudRows, checks=CHECKS)
+LOUD = Kind(
+    "toy/loud", LOUD_STAGE, file_builder(_build_loud), "Lines in capitals.", row_store_class=LoudRows, checks=CHECKS
+)
 
 # 6. The names that a system's page must have.
 RECIPE, KINDS = ToyRecipe, (RAW, LOUD)

@@ -51,7 +51,7 @@ def build_target(
         adopted = staging.count_finished_shards()
         try:
             with verify_reads(), verify_work(staging.folder):
-                content = write_files(staging)
+                result = write_files(staging)
         except InputError:
             staging.discard_if_unstarted()
             raise
@@ -64,43 +64,47 @@ def build_target(
             "peak_disk_bytes": freed_bytes((staging.folder,)),
             "peak_memory_bytes": peak_memory_bytes(),
             "adopted_shards": adopted,
-            **content.provenance,
+            **result.provenance,
             **({} if target.intended_use is None else {"made_for": target.intended_use}),
             **_replacement_entry(try_read_manifest(folder), root),
         }
-        identity = _build_identity(target, content, plan["inputs"])
+        identity = _build_identity(target, result, plan["inputs"])
         manifest = Manifest(target.kind.name, target.name, identity, [], provenance)
-        page = () if content.page is None else (content.page(staging, manifest),)
-        stored = [file.stored for file in (*content.files, *content.labels, *page)]
+        page = () if result.write_page is None else (result.write_page(staging, manifest),)
+        stored = [file.stored for file in (*result.files, *result.labels, *page)]
         return staging.seal(dataclasses.replace(manifest, storage=stored))
 
 
 def seal_manifest(
-    target: Target, root: Path, describe: Callable[[], BuildResult], replace: bool, run_settings: Mapping[str, Any]
+    target: Target,
+    root: Path,
+    describe_inputs: Callable[[], BuildResult],
+    replace: bool,
+    run_settings: Mapping[str, Any],
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
-    with different content, from which artifacts were built, is replaced only if `replace` is set, because these
-    artifacts would lose their input.
+    `describe_inputs` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If artifacts
+    were built from a sealed manifest, and its content differs, it is replaced only if `replace` is set: these artifacts
+    would lose their input.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
     recorder = ProvenanceRecorder()
     with verify_reads():
-        content = describe()
+        result = describe_inputs()
     inputs = [
         entry | {"member": upstream.folder.name} if upstream in target.members else entry
         for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)
     ]
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
-    identity = _build_identity(target, content, inputs)
+    identity = _build_identity(target, result, inputs)
     sealed = try_read_manifest(root / target.folder)
     if sealed is None or sealed.digest != identity.digest:
         is_replaceable = replace or (sealed is not None and not Lineage(root).downstream(sealed.digest))
         raise_if_occupied(target, root, is_replaceable)
-    provenance = {**recorder.provenance(run_settings), **content.provenance, **_replacement_entry(sealed, root)}
+    provenance = {**recorder.provenance(run_settings), **result.provenance, **_replacement_entry(sealed, root)}
     manifest = Manifest(target.kind.name, target.name, identity, [], provenance)
     return seal_in_place(root / target.folder, manifest, functools.partial(target.matches_recipe, root))
 
@@ -134,13 +138,13 @@ def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 
 
-def _build_identity(target: Target, content: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
+def _build_identity(target: Target, result: BuildResult, inputs: Sequence[Mapping[str, Any]]) -> Identity:
     return Identity(
         stage=target.stage,
         recipe=target.recipe,
-        inputs=[*inputs, *content.external_inputs],
+        inputs=[*inputs, *result.external_inputs],
         tokenizer=target.tokenizer,
-        decisions=content.decisions,
-        counts=content.counts,
-        files=[file.content for file in content.files],
+        decisions=result.decisions,
+        counts=result.counts,
+        files=[file.content for file in result.files],
     )

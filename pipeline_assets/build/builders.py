@@ -78,9 +78,9 @@ def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Buil
     return functools.update_wrapper(build, describe_inputs)
 
 
-def add_plan(content: BuildResult, target: Target) -> BuildResult:
+def add_plan(result: BuildResult, target: Target) -> BuildResult:
     """Return a build result with the target's planned numbers in its provenance."""
-    figures = target.kind.planner.figures(target, content.external_inputs)
+    figures = target.kind.planner.figures(target, result.external_inputs)
     planned = {name: vars(figure) for name, figure in figures.items()}
-    provenance = {**content.provenance, "planned": planned | content.provenance.get("planned", {})}
-    return replace(content, provenance=provenance)
+    provenance = {**result.provenance, "planned": planned | result.provenance.get("planned", {})}
+    return replace(result, provenance=provenance)

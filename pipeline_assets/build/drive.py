@@ -14,7 +14,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER, read_sealed_manifest
 from pipeline_assets.spine.artifact import Artifact, CheckResult, copy_manifest
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.json_log import JsonFormatter
 from pipeline_assets.spine.manifest import Manifest
@@ -78,7 +78,7 @@ def _copy_path(path: Path, manifest: Manifest) -> Path:
 def build_without_checks(target: Target, run: Run) -> Artifact:
     """Build an artifact unless it matches its recipe, without checks.
 
-    If another process builds the artifact, wait for it; raise BuilderBusy after `run.wait_s` seconds.
+    If another process builds the artifact, wait for it; raise BuilderBusyError after `run.wait_s` seconds.
     """
     if run.settings.engine == "ray" and run.settings.workers > 0:  # now, not when a stage is large enough for Ray
         check_address(os.environ.get("RAY_ADDRESS", ""))
@@ -87,7 +87,7 @@ def build_without_checks(target: Target, run: Run) -> Artifact:
     while True:
         try:
             return target.kind.build(target, run)
-        except BuilderBusy as busy:
+        except BuilderBusyError as busy:
             if time.monotonic() >= deadline:
                 raise
             if not has_logged:

@@ -36,12 +36,12 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row that matches a request; `values` are further entries for the removal list."""
+    """Row that matches a request; `entries` are further entries for the removal list."""
 
     folder: Path
     file: str
     id: str
-    values: Sequence[SelectorValue] = ()
+    entries: Sequence[SelectorValue] = ()
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
@@ -67,19 +67,19 @@ def _matching_hashes(removals: Removals, store: RowStore, row: RowKeys) -> set[s
     return hashes
 
 
-def find_rows(
-    stores: RowStores, values: Collection[SelectorValue], patterns: Sequence[str], listed: Removals
+def find_rows_to_forget(
+    stores: RowStores, requests: Collection[SelectorValue], patterns: Sequence[str], removals: Removals
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
-    """Return the rows that match `values` or `patterns`, and the unmatched requests.
+    """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
-    Unmatched requests are (selector, text) pairs; for a pattern, the selector is `url`. In `patterns`, which match
-    URLs, `*` stands for any text. `RowToForget.values` has the URL of a row that a pattern matched, and the texts of a
-    row that was requested by an id such as `x#2`, since another build may give that id to another row. Values on the
-    removal list `listed` never count as unmatched, since builds have left out their rows.
+    `patterns` match URLs; `*` stands for any text. An unmatched request is a pair (selector, text); for a pattern, the
+    selector is `url`. `RowToForget.entries` has the URL of a row that a pattern matched. It has the texts of a row that
+    was requested by an id such as `x#2`, since another build may give that id to another row. Requests on the removal
+    list `removals` never count as unmatched, since builds have left out their rows.
     """
-    keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in values}
+    keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
-    found, matched, ids = list[RowToForget](), set[str](), {value for name, value in values if name == "id"}
+    found, matched, ids = list[RowToForget](), set[str](), {value for name, value in requests if name == "id"}
     compiled = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
     for store in stores.source_row_stores():
         for file, row in _read_rows(store):
@@ -92,42 +92,42 @@ def find_rows(
                     more += [("text", text) for text in row.texts]
                 found.append(RowToForget(store.artifact.folder, file, row.id, more))
     unmatched: list[SelectorValue] = [
-        value for value, key in keys.items() if key not in matched and not listed.matches_value(*value)
+        value for value, key in keys.items() if key not in matched and not removals.matches_value(*value)
     ]
     return found, [*unmatched, *(("url", pattern) for pattern in patterns if pattern not in matched)]
 
 
 def find_recorded_duplicates(
-    lineage: Lineage, rows: Collection[RowToForget], values: Collection[SelectorValue]
+    lineage: Lineage, rows: Collection[RowToForget], requests: Collection[SelectorValue]
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates that are not among `rows` are listed, sorted by id; if a row copies the words of another
-    document, also the duplicates of that document. The documents of a pair may have equal ids if one is in an earlier
-    corpus. Such a pair is listed if only one of `rows` has the id and `values` lacks it, because an id in `values`
-    selects both documents.
+    Exact and near duplicates count if they are not among `rows`. If a row copies the words of another document, the
+    duplicates of that document count, too. The list is sorted by id. A pair of documents may have one id if one of them
+    is in an earlier corpus. Such a pair is listed if only one of `rows` has the id and `requests` lacks it, because an
+    id in `requests` selects both documents.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
-    for folder, manifest in lineage.sealed.items() if found else ():
+    for folder, manifest in lineage.manifests.items() if found else ():
         artifact = Artifact(folder, manifest)
         same_words = {entry.copy_of for entry in _read_decisions(artifact) if entry.doc_id in found}
         for *pair, similarity in _read_duplicates(artifact):
             # The last part of a prompt's id is the id of its row.
             known = [doc_id in found or doc_id.rpartition("/")[2] in found for doc_id in pair]
             known = known if any(known) else [doc_id in same_words for doc_id in pair]
-            is_repeated = pair[0] == pair[1] and found[pair[0]] == 1 and ("id", pair[0]) not in values
+            is_repeated = pair[0] == pair[1] and found[pair[0]] == 1 and ("id", pair[0]) not in requests
             if sum(known) == 1 or is_repeated:
                 copies[pair[known.index(min(known))], pair[known.index(True)]] = similarity
     return sorted((*pair, similarity) for pair, similarity in copies.items())
 
 
-def _files(artifact: Artifact) -> set[str]:
+def _file_paths(artifact: Artifact) -> set[str]:
     return {file.path for file in artifact.manifest.identity.files}
 
 
 def _read_decisions(artifact: Artifact) -> Iterator[Decision]:
     """Yield the decisions of a deduplicated corpus; nothing for other artifacts."""
-    yield from read_decisions(artifact) if DECISIONS_FILE in _files(artifact) else ()
+    yield from read_decisions(artifact) if DECISIONS_FILE in _file_paths(artifact) else ()
 
 
 def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
@@ -137,7 +137,7 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
             yield entry.doc_id, entry.duplicate_of, entry.similarity or 1.0
         if entry.copy_of not in (None, entry.duplicate_of):
             yield entry.doc_id, entry.copy_of, 1.0
-    if EDGES_FILE in _files(artifact):
+    if EDGES_FILE in _file_paths(artifact):
         with StoredParquet(artifact.path(EDGES_FILE)) as edges:
             for batch in edges.iter_batches(columns=["doc_id", "other_doc_id", "similarity"]):
                 yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
@@ -154,14 +154,14 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
     folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries
         comparisons = _update_comparisons(stores)
-    found = ((folder, comparisons.get(item.digest)) for folder, item in stores.lineage.sealed.items())
+    found = ((folder, comparisons.get(item.digest)) for folder, item in stores.lineage.manifests.items())
     return {folder: comparison for folder, comparison in found if comparison is not None and comparison.contains_rows}
 
 
 def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
     """Compare artifacts with new entries, and store and return all results, by digest."""
     lineage, root = stores.lineage, stores.lineage.root
-    listed = read_removals(root, applied_positions(lineage.sealed.values()))
+    listed = read_removals(root, applied_positions(lineage.manifests.values()))
     comparisons = read_comparisons(root)
     for store in stores.source_row_stores() if listed.entries else ():
         manifest = store.artifact.manifest

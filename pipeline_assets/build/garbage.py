@@ -8,13 +8,13 @@ An artifact is needed in each of these cases:
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If the input
   exists in several copies, and another rule keeps one of them, this rule keeps no further copy.
 
-Cached hub files are needed if a needed artifact, or the listing of a commit in a recipe, names them; copied objects are
+A cached hub file is needed if a needed artifact names it, or the listing of a commit in a recipe. Copied objects are
 needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be
 read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
 
-Garbage artifacts are not removed at once. Each is first hidden, downstream ones before upstream ones: its folder gets
-the name of a leftover, `.NAME.building.N`. Then the root is surveyed again: hidden artifacts that a new build needs are
-restored, the others are removed. After a crash, the next removal restores or removes the hidden artifacts.
+Garbage artifacts are removed in two steps. First they are hidden, downstream ones before upstream ones: each folder
+gets the name of a leftover, `.NAME.building.N`. Then the root is surveyed again: hidden artifacts that a new build
+needs are restored, the others are removed. After a crash, the next removal restores or removes the hidden artifacts.
 """
 
 import contextlib
@@ -62,19 +62,19 @@ from pipeline_assets.spine.staging import (
 # of nemotron build next to the input that the user names.
 _RECIPE_COMMANDS = {"run", "demo", "smoke", "stage2", "nemotron", "parallel"}
 _INPUT_COMMANDS = (["nemotron", "percentiles"], ["nemotron", "pools"], ["nemotron", "subsets"])
-_CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its artifact
+_MIN_CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks its artifact
 
 
 @dataclass(frozen=True)
 class Garbage:
     """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache.
 
-    `artifact` is the folder of the artifact that `folder` is or belongs to, which may not exist; None for a cache.
+    `artifact_folder` is the folder of the artifact that `folder` is or belongs to. It may not exist; None for a cache.
     """
 
     folder: Path
     reason: str
-    artifact: Path | None = None
+    artifact_folder: Path | None = None
 
 
 class Survey:
@@ -122,18 +122,20 @@ class Survey:
             is_resumable = folder in requested and not requested[folder].matches_recipe(root)
             sealed |= self._classify_leftover(leftover, folder, is_resumable)
         lineage = Lineage(root)  # after the leftovers, so that a builder which seals in between is seen
-        sealed |= lineage.sealed
+        sealed |= lineage.manifests
         self.garbage += [
             Garbage(kept, "kept work of a missing artifact", folder)
             for kept, folder in kept_folders
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
-        self.errors: list[InputError] = [*errors, *lineage.unreadable.values(), *_unreadable_folders(root), *links]
-        self.named = [path for path in lineage.sealed if path not in self._folders and _is_named(path, sealed[path])]
-        self._folders.update(folder for folder in lineage.sealed if not self._is_old(folder / MANIFEST_FILE))
+        self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
+        self.named = [
+            path for path in lineage.manifests if path not in self._folders and _is_named_by_user(path, sealed[path])
+        ]
+        self._folders.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
         self._folders.update(self.named)
         self._artifacts = _group_members(sealed)
-        self._needed = self._artifacts.keys() if self.errors else self._find_needed()
+        self._needed = self._artifacts.keys() if self.errors else self._find_needed_artifacts()
         for path in self._downstream_first(self._artifacts.keys() - self._needed):
             reason = f"nothing needs {self._artifacts[path][0].name}"
             self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
@@ -147,59 +149,66 @@ class Survey:
         Raise InputError, and restore all artifacts, if something became unreadable since this survey.
         """
         for entry in garbage:
-            if entry.artifact is None:
+            if entry.artifact_folder is None:
                 with lock_folder(entry.folder):
                     for path in entry.folder.iterdir() if self._is_untouched(entry.folder) else ():
                         durable.remove(path)
-            elif entry.folder == entry.artifact:
+            elif entry.folder == entry.artifact_folder:
                 with contextlib.suppress(InputError), locked(entry.folder, highest_fence(entry.folder)) as lock:
                     if entry.folder.exists() and not any(map(_is_locked, entry.folder.rglob(".*.lock"))):
                         durable.rename(entry.folder, leftover_path(entry.folder, "building", lock.fence))
         now = self._survey_again()
         now._folders |= now._artifacts.keys() - now._hidden.keys()  # what could not be hidden keeps its inputs
-        restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed())
+        restored = now._hidden.keys() & (now._needed if now.errors else now._find_needed_artifacts())
         for folder in reversed(now._downstream_first(restored)):
             with contextlib.suppress(InputError), locked(folder, highest_fence(folder)):
                 if now._hidden[folder].exists() and not folder.exists():
                     durable.rename(now._hidden[folder], folder)
-        removed = {entry.artifact for entry in garbage}
+        removed = {entry.artifact_folder for entry in garbage}
         for entry in now.garbage:
-            is_restored = entry.artifact in restored and now._hidden[entry.artifact] == entry.folder
-            if entry.artifact in removed and entry.artifact not in (None, entry.folder) and not is_restored:
-                with contextlib.suppress(InputError), locked(entry.artifact, highest_fence(entry.artifact)):
-                    remove_hidden(entry.artifact, entry.folder)
+            is_restored = entry.artifact_folder in restored and now._hidden[entry.artifact_folder] == entry.folder
+            if (
+                entry.artifact_folder in removed
+                and entry.artifact_folder not in (None, entry.folder)
+                and not is_restored
+            ):
+                with (
+                    contextlib.suppress(InputError),
+                    locked(entry.artifact_folder, highest_fence(entry.artifact_folder)),
+                ):
+                    remove_hidden(entry.artifact_folder, entry.folder)
         if now.errors and not self.errors:
             raise now.errors[0]
 
-    def _classify_leftover(self, leftover: Path, folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
-        """Add a leftover of `folder` to `garbage`, `unfinished` or the hidden artifacts.
+    def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
+        """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
         For a hidden artifact, return the manifests of it and of artifacts inside it, each by its folder before the
         renaming. For any other leftover, return an empty dict.
         """
-        found = {folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
+        found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
-        whole = None if folder.exists() else manifests.get(folder)
+        whole = None if artifact_folder.exists() else manifests.get(artifact_folder)
         dated = next((path for path in (leftover / MANIFEST_FILE, leftover / PLAN_FILE) if path.exists()), leftover)
-        is_locked, is_old = lock_owner(folder) is not None, self._is_old(dated)
+        is_locked, is_old = lock_owner(artifact_folder) is not None, self._is_old(dated)
         is_replaced = whole is not None and ".old." in leftover.name  # by a seal that was cut off
         has_other_builder = whole is not None and whole.provenance.get(BUILDER_KEY) != fencing_number(leftover)
-        if has_other_builder and not is_locked and staging_folders(folder)[-1:] == [leftover]:
-            self._hidden[folder] = leftover
-            self._folders |= set() if is_old else {folder}
+        if has_other_builder and not is_locked and staging_folders(artifact_folder)[-1:] == [leftover]:
+            self._hidden[artifact_folder] = leftover
+            self._folders |= set() if is_old else {artifact_folder}
             return manifests
         if is_locked or is_resumable or is_replaced or not is_old:
             plan = read_plan(leftover)
             self._building_digests |= _entry_digests(plan.get("inputs", ()), plan.get("tokenizer"))
             self._building_digests.update(*map(_input_digests, manifests.values()))
-            self._folders.add(folder)
+            self._folders.add(artifact_folder)
             self._is_building |= is_locked
             self.unfinished.append(leftover)
         else:
-            self.garbage.append(Garbage(leftover, "left by a build that ended", folder))
+            self.garbage.append(Garbage(leftover, "left by a build that ended", artifact_folder))
         return {}
 
-    def _find_needed(self) -> Set[Path]:
+    def _find_needed_artifacts(self) -> Set[Path]:
         """Return the folders of needed artifacts; store all digests that are needed."""
         copies = defaultdict[str, list[Path]](list)
         self._needed_digests = {*self._building_digests}
@@ -228,28 +237,30 @@ class Survey:
                 users[used] |= {folder} - {used}
         return [*graphlib.TopologicalSorter(users).static_order()]
 
-    def _unneeded_cache(self, cache: Path, recipes: Collection[str]) -> Iterator[Garbage]:
+    def _unneeded_cache(self, cache: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of cached hub files that nothing needs."""
-        listings = (path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipes))
+        listings = (
+            path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipe_texts)
+        )
         needed = self._needed_digests | {file.digest for path in listings for file in read_cached_listing(path) or ()}
         for digest, folder in cached_folders(cache):
             if digest not in needed and self._is_untouched(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
 
-    def _unneeded_copies(self, root: Path, recipes: Collection[str]) -> Iterator[Garbage]:
+    def _unneeded_copies(self, root: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of copied objects that nothing needs."""
         pins = (item.provenance.get("folder") for folder in self._needed for item in self._artifacts[folder])
         pinned = [root / pin for pin in pins if pin is not None]
         for receipts in sorted((root / object_source.CACHE_FOLDER).glob(f"**/{RECEIPTS_FOLDER}")):
             folder, url = receipts.parent, str(object_source.source_url(receipts.parent))
-            is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipes)
+            is_named = any(pin.is_relative_to(folder) for pin in pinned) or any(url in text for text in recipe_texts)
             if not is_named and self._is_untouched(folder):
                 yield Garbage(folder, "copies of objects that no artifact and no recipe names")
 
     def _is_untouched(self, folder: Path) -> bool:
         """Check whether a folder has files, all older than a day and the minimum age."""
         paths = [*folder.iterdir()]
-        return bool(paths) and all(self._is_old(path, self._now_s - _CACHE_AGE_S) for path in paths)
+        return bool(paths) and all(self._is_old(path, self._now_s - _MIN_CACHE_AGE_S) for path in paths)
 
     def _is_old(self, path: Path, max_mtime_s: float = float("inf")) -> bool:
         try:
@@ -258,16 +269,17 @@ class Survey:
             return False
 
 
-def remove_hidden(artifact: Path, hidden: Path) -> None:
-    """Remove `hidden`: a renamed artifact, or a leftover or kept work of `artifact`.
+def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
+    """Remove a renamed artifact, or a leftover or the kept work of an artifact.
 
-    The caller has the lock. If the folder `artifact` does not exist, its check record and kept work are removed, too.
+    The caller has the artifact's lock. If `artifact_folder` does not exist, the artifact's check record and kept work
+    are removed, too.
     """
-    if not artifact.exists():
-        durable.remove(check_record_path(artifact))
-        durable.remove(kept_folder(artifact))
-    durable.remove(hidden / MANIFEST_FILE)  # first, so that no part of an artifact is restored after a crash
-    durable.remove(hidden)
+    if not artifact_folder.exists():
+        durable.remove(check_record_path(artifact_folder))
+        durable.remove(kept_folder(artifact_folder))
+    durable.remove(hidden_folder / MANIFEST_FILE)  # first, so that no part of an artifact is restored after a crash
+    durable.remove(hidden_folder)
 
 
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
@@ -309,7 +321,7 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
     return groups
 
 
-def _is_named(folder: Path, manifest: Manifest) -> bool:
+def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
     """Check if a user named the folder, recipe file or input, or pulled or copied it.
 
     Names are read from the build command that the manifest records.

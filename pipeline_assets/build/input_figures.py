@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-Inputs = Iterable[Mapping[str, Any]]
+InputEntries = Iterable[Mapping[str, Any]]
 
 
-def input_figures(inputs: Inputs) -> dict[str, int]:
+def input_figures(inputs: InputEntries) -> dict[str, int]:
     """Return `bytes_read` and `rows` of a build's input files; artifacts do not count.
 
     If an entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and

@@ -69,26 +69,26 @@ class ArtifactStatus:
 
     Attributes:
         condition: `building` if a process builds the artifact; `interrupted` if a build left folders, and the sealed
-            artifact does not match its recipe; otherwise equal to `sealed`.
-        sealed: State of the sealed artifact, even while it is being rebuilt.
-        reason: Why `sealed` is failed, stale, damaged or missing; None if it is current.
+            artifact does not match its recipe; otherwise equal to `sealed_state`.
+        sealed_state: State of the sealed artifact, even while it is being rebuilt.
+        reason: Why `sealed_state` is failed, stale, damaged or missing; None if it is current.
         manifest: Manifest of the sealed artifact; None if it is missing or unreadable.
     """
 
     target: Target
     condition: Condition
-    sealed: State
+    sealed_state: State
     reason: str | None
     manifest: Manifest | None
     size: ArtifactSize
     sealed_at: datetime.datetime | None
-    unfinished: PartialBuild | None
+    partial_build: PartialBuild | None
     checks: tuple[CheckResult, ...] = ()
 
     @property
     def matches_recipe(self) -> bool:
         """True if the sealed artifact matches its recipe, so that no build replaces it."""
-        return self.sealed in ("current", "failed")
+        return self.sealed_state in ("current", "failed")
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
     }
     for target in targets:
         status = _artifact_status(root, target, states, target.folder in leftovers)
-        states[target.role] = status.sealed
+        states[target.role] = status.sealed_state
         statuses.append(status)
     return statuses
 
@@ -125,9 +125,9 @@ def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactSta
 def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
     """List the artifacts of a data root that are not in `targets`, sorted by folder."""
     requested = {lineage.root / target.folder for target in targets}
-    unreadable = ((folder, error) for folder, error in lineage.unreadable.items() if folder not in requested)
+    unreadable = ((folder, error) for folder, error in lineage.manifest_errors.items() if folder not in requested)
     orphaned = [Orphan(folder, damage=error.what) for folder, error in unreadable]
-    for folder, manifest in lineage.sealed.items():
+    for folder, manifest in lineage.manifests.items():
         if folder not in requested:
             at, size = sealed_at(manifest.provenance), _sealed_size(folder, manifest)
             wrong = ((file.path, problem) for file in manifest.storage if (problem := size_error(folder, file)))
@@ -153,12 +153,12 @@ def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], 
     return ArtifactStatus(
         target=target,
         condition=condition,
-        sealed=sealed,
+        sealed_state=sealed,
         reason=reason,
         manifest=manifest,
         size=_sealed_size(folder, manifest),
         sealed_at=sealed_at(manifest.provenance) if manifest is not None else None,
-        unfinished=unfinished,
+        partial_build=unfinished,
         checks=target.check_results(root, manifest) if manifest is not None else (),
     )
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import TargetOutcome, build_and_check
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
@@ -48,7 +48,7 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
             try:
                 with _locked_unless_done(target, run):
                     outcome = build_and_check(target, targets, run, len(targets) - len(pending) + 1)
-            except BuilderBusy as error:
+            except BuilderBusyError as error:
                 busy.append(f"{target.role} ({error.what})")
             else:
                 del pending[target.folder]

@@ -11,7 +11,7 @@ import pydantic
 from pipeline_assets.build.target import Target
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Name
-from pipeline_assets.spine.recipe_validation import RecipeError, validate_section
+from pipeline_assets.spine.recipe_validation import RecipeProblem, validate_section
 from pipeline_assets.spine.recipe_yaml import locate_key, read_yaml
 from pipeline_assets.spine.section import RecipeSection
 
@@ -22,7 +22,7 @@ class Recipe(RecipeSection):
     system: str
     name: Name
     _targets: tuple[Target, ...] | None = pydantic.PrivateAttr(None)
-    _written_name: str | None = pydantic.PrivateAttr(None)  # in the file, before it was folded to lower case
+    _name_in_file: str | None = pydantic.PrivateAttr(None)  # in the file, before it was folded to lower case
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
@@ -52,7 +52,7 @@ class Recipe(RecipeSection):
         return self.target(role).folder
 
     @classmethod
-    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         """Yield contradictions between sections and, if `root` is set, missing inputs.
 
         The types of `values` are not validated yet: values of the wrong type are skipped.
@@ -61,8 +61,8 @@ class Recipe(RecipeSection):
 
     def warnings(self) -> Iterable[str]:
         """Yield warnings, one line each, about values that may be mistakes."""
-        if self._written_name not in (None, self.name):
-            yield f"`name` is folded to lower case: {self._written_name} becomes {self.name}"
+        if self._name_in_file not in (None, self.name):
+            yield f"`name` is folded to lower case: {self._name_in_file} becomes {self.name}"
         for name in sorted(self.model_fields_set):
             if getattr(self, name) is type(self).model_fields[name].default is None:
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
@@ -101,7 +101,7 @@ class Recipe(RecipeSection):
         written = {**values, "name": name.lower()} if isinstance(name, str) else values
         locate, problems = functools.partial(locate_key, path), cls.cross_checks(written, root)
         recipe = validate_section(cls, written, locate, problems, path.parent)
-        recipe._written_name = str(name)
+        recipe._name_in_file = str(name)
         return recipe
 
 
@@ -126,13 +126,14 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    `targets` are upstream first. A corpus that the recipe names as an output is never marked. A corpus that only
-    links to the files of its input causes a mark only if it is marked itself, because both share these files.
+    `targets` are upstream first. A corpus that the recipe names as an output is never marked. If a corpus only links
+    to the files of its input, it shares these files; the input is then marked only if the corpus is, or if yet another
+    corpus has this input.
     """
     intermediate = set[Path]()
     for target in reversed(targets):
-        is_linked = target.kind.keeps_all(target.recipe) and target.folder not in intermediate
-        if target.kind.rows is not None and target.kind.formats & {"jsonl", "parquet"} and not is_linked:
+        is_linked = target.kind.keeps_all_documents(target.recipe) and target.folder not in intermediate
+        if target.kind.row_store_class is not None and target.kind.formats & {"jsonl", "parquet"} and not is_linked:
             inputs = (other for other in target.upstream if "jsonl" in other.kind.formats and not other.is_output)
             intermediate.update(other.folder for other in inputs)
     return tuple(replace(target, is_intermediate=target.folder in intermediate) for target in targets)

@@ -18,22 +18,24 @@ def recipe_paths(root: Path) -> dict[str, Path]:
     return dict(sorted({path.stem: path for folder in folders for path in folder.glob("*.yaml")}.items()))
 
 
-def recipe_path(name: str, root: Path) -> Path:
+def recipe_path(name_or_path: str, root: Path) -> Path:
     """Return the path of a recipe file by path or name; UsageError for unknown names."""
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        path = Path(name)
+    if name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path:
+        path = Path(name_or_path)
         if not path.exists() and (named := recipe_paths(root).get(path.stem)) is not None:
-            raise UsageError("recipe not found", name, f"did you mean {path.stem}, which is {named}?")
+            raise UsageError("recipe not found", name_or_path, f"did you mean {path.stem}, which is {named}?")
         return path
     known = recipe_paths(root)
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose another folder, or move the file away")
-    if name not in known:
-        nearest = difflib.get_close_matches(name, known, n=1)
+    if name_or_path not in known:
+        nearest = difflib.get_close_matches(name_or_path, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
-        raise UsageError("recipe not found", name, f"{fix} a recipe of a data root other than {root}, pass --data")
-    read_named_recipe(known[name])
-    return known[name]
+        raise UsageError(
+            "recipe not found", name_or_path, f"{fix} a recipe of a data root other than {root}, pass --data"
+        )
+    read_named_recipe(known[name_or_path])
+    return known[name_or_path]
 
 
 def read_named_recipe(path: Path) -> dict[str, object]:

@@ -26,7 +26,7 @@ def is_commit(revision: str) -> bool:
     return re.fullmatch(COMMIT_PATTERN, revision) is not None
 
 
-def revision_in(path: Path, dataset: str, systems: Systems) -> str:
+def read_revision(path: Path, dataset: str, systems: Systems) -> str:
     """Return the recipe's revision of a dataset; an empty string if it is missing.
 
     Raises:
@@ -53,7 +53,7 @@ def pin_recipe(path: Path, dataset: str, commit: str, systems: Systems) -> str:
     returned as an empty string. Raise UsageError if writing the YAML would change any other value.
     """
     with lock_folder(path.parent):  # another process may pin another dataset of the recipe
-        before = revision_in(path, dataset, systems)
+        before = read_revision(path, dataset, systems)
         if before == commit:
             return before
         text = RECIPE_FORMAT.read_raw(path).decode()  # with its line ends

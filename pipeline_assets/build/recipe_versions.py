@@ -15,7 +15,7 @@ from typing import Literal
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.recipe_paths import recipe_path
-from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
+from pipeline_assets.build.recipe_pins import pin_recipe, read_revision
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.filters.own_step import step_file_names
@@ -32,7 +32,7 @@ logger = logging.getLogger("corpusmill")
 
 @dataclass(frozen=True)
 class RecipeVersion:
-    """Recipe file that `version_for` found or wrote for a period.
+    """Recipe file that `find_or_write_version` found or wrote for a period.
 
     Attributes:
         path: Recipe file of the period's version. If the period has no version, file of the newest version; if no
@@ -55,7 +55,7 @@ def period_start(moment: datetime, period: Period) -> str:
     return f"{moment - timedelta(days=moment.weekday() if period == 'week' else 0):%Y%m%d}"
 
 
-def version_for(
+def find_or_write_version(
     name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
@@ -81,7 +81,7 @@ def version_for(
     commits: dict[str, str] = {}  # of the base recipe's datasets, except those that it reads at several commits
     for dataset in dict.fromkeys(dataset for dataset, _ in systems.read_recipe(base).revisions()):
         try:
-            commits[dataset] = pinned.get(dataset, revision_in(base, dataset, systems))
+            commits[dataset] = pinned.get(dataset, read_revision(base, dataset, systems))
             commits[dataset] = heads[dataset] = hub.resolve(dataset, "main")
         except TransientError:
             raise
@@ -109,13 +109,15 @@ def version_for(
     return RecipeVersion(path, newest, moved, head_errors)
 
 
-def _check_folders(version: Recipe, earlier: Recipe, base: Path) -> None:
-    """Raise UsageError if a version and an earlier recipe share a folder of different artifacts."""
+def _check_folders(version: Recipe, earlier: Recipe, base_path: Path) -> None:
+    """Raise UsageError if a version would replace artifacts of an earlier recipe."""
     earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
     for target in version.targets():
         if earlier_contents.get(target.folder, target.recipe) != target.recipe:
             what = f"each version would replace the artifact of the earlier one in {target.folder}"
-            raise UsageError(what, base, "remove `outputs.normalized_dir`, so that each version has its own folders")
+            raise UsageError(
+                what, base_path, "remove `outputs.normalized_dir`, so that each version has its own folders"
+            )
 
 
 def list_versions(name: str, root: Path) -> list[Path]:
@@ -129,26 +131,26 @@ def earlier_version(name: str, date: str, root: Path) -> Path:
     return earlier[-1] if earlier else recipe_path(name, root)
 
 
-def old_versions(name: str, root: Path, keep: int) -> set[str]:
-    """Return the names of all but the `keep` (at least 1) newest versions of a recipe."""
-    return {path.stem for path in list_versions(name, root)[:-keep]}
+def old_version_names(name: str, root: Path, keep_count: int) -> set[str]:
+    """Return the names of a recipe's versions, except the newest `keep_count` (>= 1)."""
+    return {path.stem for path in list_versions(name, root)[:-keep_count]}
 
 
 def delete_old_artifacts(
-    name: str, root: Path, systems: Systems, keep: int, report: Callable[[str], None] = logger.info
+    name: str, root: Path, systems: Systems, keep_count: int, report: Callable[[str], None] = logger.info
 ) -> None:
-    """Remove artifacts of a recipe's versions, except those of the `keep` newest.
+    """Remove the artifacts of a recipe's versions, except the newest `keep_count`.
 
-    Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep` below 1 counts as 1.
+    Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep_count` below 1 counts as 1.
     `report` gets a line for each folder, and for each error because of which all artifacts are kept.
     """
-    old = old_versions(name, root, max(keep, 1))
+    old = old_version_names(name, root, max(keep_count, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
     folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
     survey = Survey(root, systems, ignored_recipes=old)
-    garbage = [entry for entry in survey.garbage if entry.artifact in folders]
+    garbage = [entry for entry in survey.garbage if entry.artifact_folder in folders]
     survey.remove(garbage)
     for entry in garbage:
-        report(f"removed {entry.folder.relative_to(root)}: the newest {keep} versions are kept")
+        report(f"removed {entry.folder.relative_to(root)}: the newest {keep_count} versions are kept")
     for error in survey.errors if old else ():
         report(f"WARNING {error}; until then the artifacts of old versions are kept")

@@ -50,22 +50,22 @@ class Remnant:
         return self.lock_path == self.folder
 
 
-def find_remnants(stores: RowStores, affected: Collection[Path]) -> Iterator[Remnant]:
+def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iterator[Remnant]:
     """Yield everything that may still contain forgotten rows.
 
-    First come the `affected` artifacts; then leftovers and kept work, caches, downloads, copies, previews and sources.
-    An artifact inside another affected one is skipped, because it is removed with that one, unless its rows were
-    published. `affected` has the folders that `compare_with_removal_list` returns.
+    First come the artifacts in `affected_folders`, which are the folders that `compare_with_removal_list` returns; then
+    leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another affected one is
+    skipped, because it is removed with that one, unless its rows were published.
     """
-    root, sealed = stores.lineage.root, stores.lineage.sealed
+    root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
-    for folder in affected:
+    for folder in affected_folders:
         if (published := sealed[folder].provenance.get("published")) is not None:
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
-        elif not any(parent in affected for parent in folder.parents):
+        elif not any(parent in affected_folders for parent in folder.parents):
             yield Remnant(folder, "an artifact that was not rebuilt", folder)
     without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))
-    touched = {*affected, *without_rows}
+    touched = {*affected_folders, *without_rows}
     for folder in _hidden_folders(root):
         target, plan = artifact_of_leftover(folder), read_plan(folder)
         kind, inputs = stores.kinds.get(plan.get("kind", "")), {entry["digest"] for entry in plan.get("inputs", ())}
@@ -109,11 +109,11 @@ def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tupl
     of kinds that do not apply the removal list are skipped.
     """
     lineage = stores.lineage
-    for manifest in (lineage.sealed[folder] for folder in folders):
+    for manifest in (lineage.manifests[folder] for folder in folders):
         kind = stores.kinds.get(manifest.kind)
         if kind is not None and kind.applies_removals:
             upstream = (lineage.folder_for(entry["digest"]) for entry in manifest.identity.upstream)
-            for listing in (manifest, *(lineage.sealed[folder] for folder in upstream if folder is not None)):
+            for listing in (manifest, *(lineage.manifests[folder] for folder in upstream if folder is not None)):
                 if listing.identity.stage.name != TEMPLATE_STAGE.name:  # a model has no rows
                     yield from ((listing, entry) for entry in listing.identity.inputs if "bytes" in entry)
 

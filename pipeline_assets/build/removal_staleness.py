@@ -13,15 +13,15 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
     return any(compared.contains_rows for digest, compared in read_comparisons(root).items() if digest in digests)
 
 
-def count_compared_entries(listed: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Return how many first entries of the list the build or `comparison` covered."""
-    return max(map(listed.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
+def count_compared_entries(removals: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
+    """Count the list's first entries that the build or `comparison` covered."""
+    return max(map(removals.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 
-def removal_staleness(root: Path, listed: Removals, manifest: Manifest) -> str | None:
+def removal_staleness(root: Path, removals: Removals, manifest: Manifest) -> str | None:
     """Return why the removal list makes an artifact stale; None if it does not."""
     comparison = read_comparisons(root).get(manifest.digest, RemovalComparison())
     if rows := sum(comparison.rows.values()):
         return f"{rows:,} row{'s are' if rows > 1 else ' is'} on the removal list"
-    new = len(listed.entries) - count_compared_entries(listed, manifest, comparison)
+    new = len(removals.entries) - count_compared_entries(removals, manifest, comparison)
     return f"not compared with {new:,} new entries of the removal list; run `corpusmill forget`" if new else None

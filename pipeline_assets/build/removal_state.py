@@ -16,7 +16,7 @@ from pipeline_assets.corpus.removals import REMOVALS_FOLDER, REMOVALS_KEY, Remov
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.staging import PULLED_KEY
 
 
@@ -38,7 +38,7 @@ class RemovalComparison(msgspec.Struct, frozen=True):
 
 
 _COMPARISONS_PATH = f"{REMOVALS_FOLDER}/compared.json"
-_COMPARISONS_FORMAT = MetadataFile(
+_COMPARISONS_FORMAT = MetadataFormat(
     "record of comparisons", 1 << 28, "delete it, then run `corpusmill forget`", dict[str, RemovalComparison]
 )
 
@@ -52,9 +52,9 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return names of artifacts by the position up to which they applied the list.
+    """Map positions up to which builds applied the list to names of artifacts.
 
-    Of several artifacts with one position, only one is returned. Artifacts pulled from a store are skipped.
+    Of several artifacts with one position, only one is named. Artifacts pulled from a store are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance
@@ -62,17 +62,18 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
     return {str(sealed.provenance[REMOVALS_KEY]): f"{sealed.kind} {sealed.name}" for sealed in built_here}
 
 
-def read_removals(root: Path, applied: Mapping[str, str] = MappingProxyType({})) -> Removals:
+def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list; InputError if it is damaged or lost entries.
 
-    The list must have all positions in `applied`, a result of `applied_positions`, and those of all comparisons.
+    The list must have all positions in `names_by_position`, a result of `applied_positions`, and those of all
+    comparisons.
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them
     fix = "restore the folder from the newest backup"
     if positions.difference(listed.positions):
         raise InputError("the removal list lacks entries that artifacts were compared with", root / LIST_FILE, fix)
-    if lost := [name for position, name in applied.items() if position not in listed.positions]:
+    if lost := [name for position, name in names_by_position.items() if position not in listed.positions]:
         what = f"the removal list is missing or lacks entries that {lost[0]} was built with"
         raise InputError(what, root / LIST_FILE, f"{fix}, or delete each artifact that this error names")
     return listed

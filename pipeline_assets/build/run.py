@@ -14,7 +14,7 @@ from pipeline_assets.build.removal_state import applied_positions, read_removals
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.removals import Removals
 from pipeline_assets.spine.areas import scan_areas
-from pipeline_assets.spine.engine import PROCESS_BYTES, Engine, RunSettings
+from pipeline_assets.spine.engine import PROCESS_BYTES, EngineName, RunSettings
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.install_hints import not_installed_error
 from pipeline_assets.spine.manifest import Manifest
@@ -70,7 +70,7 @@ HUB_TRIES = NumberSetting("CORPUSMILL_HUB_TRIES", 6, minimum=1)
 FAISS_GPU = NumberSetting("CORPUSMILL_FAISS_GPU", 0, minimum=0)
 KEEP_WORK = NumberSetting("CORPUSMILL_KEEP_WORK", 0, minimum=0, maximum=1)
 START_METHOD = ChoiceSetting("CORPUSMILL_START_METHOD", default_start_method(), get_args(StartMethod))
-ENGINE = ChoiceSetting("CORPUSMILL_ENGINE", RunSettings.engine, get_args(Engine))
+ENGINE = ChoiceSetting("CORPUSMILL_ENGINE", RunSettings.engine, get_args(EngineName))
 KEEP_RUNS_DAYS = NumberSetting("CORPUSMILL_KEEP_RUNS_DAYS", 90, minimum=0, maximum=36_500)  # 0 keeps all runs
 _RUN_SETTINGS = (WORKERS, LOG_EVERY, ZSTD_LEVEL, MEMORY_MIB, HUB_TRIES, FAISS_GPU, KEEP_WORK, START_METHOD, ENGINE)
 SETTINGS = (*_RUN_SETTINGS, KEEP_RUNS_DAYS)
@@ -80,7 +80,7 @@ FolderByRole = Callable[[str], Path]
 """Returns an artifact's folder, relative to the data root, by its role; LookupError if none matches."""
 
 INTERMEDIATE_ZSTD_LEVEL = 1  # of artifacts that only the next steps read; a tenth more bytes than at level 3
-_INLINE_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start
+_MIN_PARALLEL_BYTES = 6 << 20  # of compressed shards: half a second of work, and workers take as long to start
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Run:
         settings: Settings of the engine: workers, memory, compression level.
         hub: Hub to read from; None if nothing is read from a hub.
         replace: Whether a build may replace an artifact that is damaged or does not match its recipe.
-        wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusy immediately.
+        wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusyError immediately.
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
         previous_folder: Finds the folders of an earlier recipe's artifacts, which are linked instead of built if they
@@ -141,7 +141,7 @@ class Run:
         chosen as the engine.
         """
         workers = WORKERS.read(variables) if workers is None else workers
-        engine = cast(Engine, ENGINE.read(variables))
+        engine = cast(EngineName, ENGINE.read(variables))
         memory = MEMORY_MIB.read(variables) << 20
         if engine == "ray" and not find_spec("ray"):
             raise not_installed_error(ModuleNotFoundError(name="ray"), "ray")
@@ -151,7 +151,7 @@ class Run:
             workers,
             cast(StartMethod, START_METHOD.read(variables)),
             LOG_EVERY.read(variables),
-            inline_bytes=_INLINE_BYTES,
+            min_parallel_bytes=_MIN_PARALLEL_BYTES,
             zstd_level=ZSTD_LEVEL.read(variables),
             intermediate_zstd_level=None if variables.get(ZSTD_LEVEL.variable) else INTERMEDIATE_ZSTD_LEVEL,
             fetch_threads=fetch_threads,
@@ -173,7 +173,7 @@ class Run:
 
     def for_artifact(self, partition: str | None, is_intermediate: bool = False) -> Self:
         """Return a copy with the compression and the progress name of one artifact."""
-        settings = replace(self.settings, subject=partition or "")
+        settings = replace(self.settings, progress_name=partition or "")
         if is_intermediate and settings.intermediate_zstd_level is not None:
             settings = replace(settings, zstd_level=settings.intermediate_zstd_level)
         return replace(self, settings=settings)

@@ -39,8 +39,8 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 
     Raises:
         InputError: A build or a blocking check failed. With `keep_going`, the failure is yielded instead, and the
-            other targets are built. Two failures are raised even then: one that affects all targets (a RetryableError
-            other than DeniedError), and a first failure after which no target remains to be built.
+            other targets are built. It is raised even then if it affects all targets (a RetryableError other than
+            DeniedError), or if it is the first failure and no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)
@@ -63,12 +63,12 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
             yield outcome
 
 
-def build_and_check(target: Target, targets: Sequence[Target], run: Run, number: int) -> TargetOutcome:
+def build_and_check(target: Target, targets: Sequence[Target], run: Run, position: int) -> TargetOutcome:
     """Build and check a target; return its outcome.
 
     A target that is up to date is not built. A target that has no partition is not built either if it lacks an input
-    from outside `targets`, see `_lacks_input`. Bars show `number`, the position of the target from 1. Raise InputError
-    if the build or a blocking check failed.
+    from outside `targets`, see `_lacks_input`. Progress bars show `position`, which counts from 1. Raise InputError if
+    the build or a blocking check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):
@@ -76,7 +76,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, number:
     if target.is_up_to_date(root):
         return TargetOutcome(target, read_manifest(root / target.folder), True)
     was_current = target.matches_recipe(root)
-    with label_bars(number, len(targets)):
+    with label_bars(position, len(targets)):
         results = build(target, run).checks
     target.raise_if_failed(root)
     failed = next((check for check in results if not check.passed), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pipeline_assets.build.input_figures import Inputs, input_figures
+from pipeline_assets.build.input_figures import InputEntries, input_figures
 from pipeline_assets.build.removal_staleness import removal_staleness
 from pipeline_assets.build.removal_state import read_removals
 from pipeline_assets.build.run import Run
@@ -88,9 +88,9 @@ class Planner:
     plan_tokens: Callable[[Mapping[str, Any]], Forecast | None] = lambda recipe: None
     describe_limits: Callable[[Mapping[str, Any]], str] = lambda recipe: ""
 
-    def figures(self, target: "Target", listed: Inputs) -> dict[str, Forecast]:
-        """Return planned numbers, such as tokens, by name; `listed` are external inputs."""
-        read, tokens = input_figures(() if target.upstream else listed), self.plan_tokens(target.recipe)
+    def figures(self, target: "Target", external_inputs: InputEntries) -> dict[str, Forecast]:
+        """Return planned numbers, such as tokens, by name."""
+        read, tokens = input_figures(() if target.upstream else external_inputs), self.plan_tokens(target.recipe)
         figures = {name: Forecast(count, "the listing and footers") for name, count in read.items()}
         return figures if tokens is None else figures | {"tokens": tokens}
 
@@ -107,12 +107,13 @@ class Kind:
         formats: Formats of its files, as shown in the UI.
         external_inputs: Returns a sealed artifact's input files if they are local and in no artifact; else None.
         labels: Names of files that no digest covers, because they contain a time or a path.
-        rows: Class that reads and traces its rows; None if it has no rows.
+        row_store_class: Class that reads and traces its rows; None if it has no rows.
         preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
-        keeps_all: Returns whether a recipe keeps every document unchanged, so that the build links the input files.
+        keeps_all_documents: Returns whether a recipe keeps every document unchanged; its build then links the input
+            files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
 
@@ -124,16 +125,16 @@ class Kind:
     formats: frozenset[str] = frozenset()
     external_inputs: Callable[[Manifest, Path], ExternalInputs | None] = lambda manifest, root: None
     labels: tuple[str, ...] = ()
-    rows: "type[RowStore] | None" = None
+    row_store_class: "type[RowStore] | None" = None
     preview: Callable[[Artifact], list[dict[str, str]]] | None = None
     after_build: Callable[[Artifact], object] | None = None
     planner: Planner = Planner()
     pool: str = "cpu"
-    keeps_all: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
+    keeps_all_documents: Callable[[Mapping[str, Any]], bool] = lambda recipe: False
     applies_removals: bool = False
 
     @property
-    def step(self) -> str:
+    def short_name(self) -> str:
         """The name without the system, such as `packed` of `stage_a/packed`."""
         return self.name.partition("/")[2]
 
@@ -144,14 +145,14 @@ class Kind:
         upstream: Sequence["Target"] = (),
         *,
         partition: str | None = None,
-        **more: Any,
+        **attributes: Any,
     ) -> "Target":
         """Return a target in the folder `system/recipe_name/artifact/partition`.
 
-        `content` has the recipe values that the bytes depend on; `more` has further attributes of the target, which
-        override the defaults.
+        `content` has the recipe values that the bytes depend on. `attributes` are further attributes of the target;
+        they override the defaults.
         """
-        system, step = self.name.partition("/")[0], self.step
+        system, step = self.name.partition("/")[0], self.short_name
         parts = [] if partition is None else [partition]
         file = "_".join([recipe_name, *(part.replace("/", "_") for part in parts), step])
         named: dict[str, Any] = {
@@ -160,7 +161,7 @@ class Kind:
             "partition": partition,
             "folder": Path(system, recipe_name, step, *parts),
         }
-        return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | more)
+        return Target(kind=self, recipe=content, upstream=tuple(upstream), **named | attributes)
 
 
 Kinds = Mapping[str, Kind]

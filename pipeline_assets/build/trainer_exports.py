@@ -51,14 +51,14 @@ class TrainerFormat(NamedTuple):
 
     Attributes:
         write: Function that writes the files into the staging directory of a job.
-        rows: Class of the row stores that the format exports.
+        row_store_class: Class of the row stores that the format exports.
         contents: Description of the rows in errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """
 
     write: Callable[[Job], BuildResult]
-    rows: type[FileRows]
+    row_store_class: type[FileRows]
     contents: str
     options: frozenset[str]
     usage: str
@@ -176,8 +176,10 @@ def _build(job: Job) -> BuildResult:
     """Write the files of an export, and its card."""
     form, [source] = FORMATS[job.recipe["to"]], job.upstream
     result = form.write(job)
-    columns = ("dataset", "meta_license") if issubclass(form.rows, ConversationRows) else ("source", "license_tag")
-    stated = form.rows(source, Lineage(job.run.root)).read(*columns)
+    columns = (
+        ("dataset", "meta_license") if issubclass(form.row_store_class, ConversationRows) else ("source", "license_tag")
+    )
+    stated = form.row_store_class(source, Lineage(job.run.root)).read(*columns)
     licences = Counter((name or "", licence) for name, licence in stated)
     splits, descriptions = (
         _card_splits(job.staging, result.files),

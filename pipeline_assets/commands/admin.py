@@ -33,7 +33,7 @@ from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
-from pipeline_assets.spine.visible import in_one_line
+from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -78,13 +78,13 @@ def pin(
 
     Example: corpusmill pin HuggingFaceFW/fineweb-edu --recipe healing_text_v1
     """
-    from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, revision_in
+    from pipeline_assets.build.recipe_pins import is_commit, pin_recipe, read_revision
 
     log_to_stderr()
     if model and recipe is not None:
         raise UsageError("cannot be combined with --model", "--recipe", "omit it, and write the commit to the recipe")
     path = None if recipe is None else recipe_path(recipe, data)
-    before = None if path is None else revision_in(path, dataset, SYSTEMS)
+    before = None if path is None else read_revision(path, dataset, SYSTEMS)
     revision = revision or (before if before and not is_commit(before) else "main")
     hub = open_interactive_hub(data, os.environ if tries is None else {HUB_TRIES.variable: str(tries)})
     commit = (hub.for_models() if model else hub).resolve(dataset, revision)
@@ -211,8 +211,8 @@ def init(
             if reader != pattern and not is_excluded(file, exclude):
                 raise UsageError(f"the file {file} is also in {reader}", pattern, "pass each file in one --input")
         for message in messages:
-            echo(in_one_line(f"{folder}: {message}"), err=True)
-    folders = in_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
+            echo(to_one_line(f"{folder}: {message}"), err=True)
+    folders = to_one_line(", ".join(input)) if len(input) < 3 else f"{len(input)} folders"
     text = _RECIPE_HEAD.format(name=inline_yaml(name), folders=folders) + "\n".join(_yaml_lines(drafts)) + _RECIPE_TAIL
     if only_print:
         echo(text.rstrip("\n"))
@@ -226,7 +226,7 @@ def init(
     except UsageError:
         durable.remove(path)
         raise
-    lines = [in_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
+    lines = [to_one_line(draft.guess_message) for draft in drafts if draft.guess_message]
     lines.append(f"wrote {path}: {pluralize(len(drafts), 'source')}; edit it, then")
     for verb in ("plan", "run"):
         lines.append("  " + format_command(verb, recipe.name, *([] if data == Path("data") else ["--data", data])))
@@ -291,7 +291,7 @@ def _yaml_lines(drafts: "Sequence[SectionDraft]") -> Iterator[str]:
         content["source"] = next(name for name in itertools.chain([source], numbered) if name not in names)
         names.add(content["source"])
         for number, (key, value) in enumerate(content.items()):
-            note = f"  # {in_one_line(draft.notes[key])}" if key in draft.notes else ""
+            note = f"  # {to_one_line(draft.notes[key])}" if key in draft.notes else ""
             yield f"{'  - ' if number == 0 else '    '}{key}: {inline_yaml(value)}{note}"
         yield from () if "filters" in content else [f"    {_FILTERS_HINT}"]
         yield f"    {_REJECTS_HINT}"

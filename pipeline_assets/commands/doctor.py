@@ -24,7 +24,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.commands.settings import invalid_settings, misspelled_settings
 from pipeline_assets.corpus.scoring.recipe import can_start_cuda
 from pipeline_assets.spine import durable
-from pipeline_assets.spine.disk_errors import os_errors_explained
+from pipeline_assets.spine.disk_errors import convert_os_errors
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError, one_line
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
@@ -88,7 +88,7 @@ def run_probe(probe: Callable[[Path], str], root: Path) -> tuple[str, str]:
 
 def _send_finding(sender: Connection, probe: Callable[[Path], str], root: Path) -> None:
     try:
-        with os_errors_explained(root):
+        with convert_os_errors(root):
             finding = "ok", probe(root)
     except (ProbeWarning, TransientError) as error:
         finding = "warning", str(error)

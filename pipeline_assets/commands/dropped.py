@@ -16,7 +16,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.visible import ONE_LINE_TABLE
 
 if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
@@ -59,7 +59,7 @@ def dropped(
         listed = [*_locate_rows(artifact, rows, Lineage(terminal.data_root(folder, data)), text)]
     lines = [f"{folder}: {ledger}"]
     lines += [f"  {count:>9,} {f'{fate}: {name}' if name else fate}" for fate, name, count in ledger.other_outcomes()]
-    lines += [line.translate(IN_ONE_LINE) for entry in listed for line in _row_lines(*entry, text)]
+    lines += [line.translate(ONE_LINE_TABLE) for entry in listed for line in _row_lines(*entry, text)]
     shown, more = Counter(row.reason for row in rows), sum(reasons.values()) - len(rows)
     if more and len(rows) == limit:
         lines.append(f"and {more:,} more; --limit sets how many are listed, --reason selects one reason")
@@ -100,7 +100,7 @@ def _locate_rows(
         if not owner and len(corpus_inputs(artifact.manifest)) > 1:
             continue  # a reject of decontamination: any of the inputs may have a shard of this name
         digest = input_for_source(artifact.manifest, owner)["digest"]
-        corpus = lineage.locate(digest) if digest in lineage else None
+        corpus = lineage.open_by_digest(digest) if digest in lineage else None
         if corpus is not None and (path := f"{SHARDS_FOLDER}/{name}") in shard_rows(corpus):
             shards[row] = corpus.path(path), row.row
     documents = read_chosen_lines(shards.values(), Document)

@@ -107,8 +107,8 @@ def _export_target(store: "RowStore", export_format: str, output_folder: Path, o
     from pipeline_assets.corpus.packing.recipe import TokenizerPath
 
     form, kind, source = FORMATS[export_format], store.artifact.manifest.kind, store.artifact.folder
-    if not isinstance(store, form.rows):
-        formats = [name for name, other in FORMATS.items() if isinstance(store, other.rows)]
+    if not isinstance(store, form.row_store_class):
+        formats = [name for name, other in FORMATS.items() if isinstance(store, other.row_store_class)]
         fitting = " or ".join(f"--to {name}" for name in (*_PLAIN_FORMATS, *formats) if isinstance(store, FileRows))
         fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
         raise UsageError(f"--to {export_format} takes {form.contents}, got {kind}", source, fix)

@@ -13,7 +13,7 @@ from pipeline_assets.commands.inputs import warn_of_unsearchable
 from pipeline_assets.commands.trace import followed_json, format_licence
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
-from pipeline_assets.spine.visible import IN_ONE_LINE, VISIBLE
+from pipeline_assets.spine.visible import ONE_LINE_TABLE, VISIBLE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def why(
         followed = list(follow_document(stores, *ids))
     if followed:
         content = [followed_json(entry) | {"rejects": entry.rejects} for entry in followed]
-        lines = (line.translate(IN_ONE_LINE) for entry in followed for line in _fate_lines(entry))
+        lines = (line.translate(ONE_LINE_TABLE) for entry in followed for line in _fate_lines(entry))
         terminal.print_answer(as_json, content, lines)
         return True
     if not found and not as_json:
@@ -65,7 +65,7 @@ def why(
         terminal.echo(f"{doc_id!r} is not an id, a file or a text in {where}{listed}", err=True)
     rows = found[:_MAX_LISTED_ROWS]
     more = [f"and more; the first {_MAX_LISTED_ROWS} are listed"] if len(found) > _MAX_LISTED_ROWS else []
-    lines = (line.translate(IN_ONE_LINE) for line in _match_lines(rows))
+    lines = (line.translate(ONE_LINE_TABLE) for line in _match_lines(rows))
     terminal.print_answer(as_json, [row._asdict() for row in rows], [*lines, *more])
     return bool(found)
 
@@ -157,7 +157,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
     kept = None
     if group.kept is None:
         where = f"its corpus is not in {lineage.root}"
-        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})".translate(IN_ONE_LINE)
+        yield f"kept  {group.kept_id}  (seen before, in the store {group.seen_in}; {where})".translate(ONE_LINE_TABLE)
     else:
         heading, kept, excerpt = _read_member(lineage, group.kept)
         seen = f"  (seen before, in {group.kept.corpus.folder})" if group.seen_in is not None else ""
@@ -170,11 +170,11 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
         yield f"{decision.decision.replace('_', ' ')}  {heading}"
         yield f"  similarity {decision.similarity:.4f}, {decision.containment:.1%} of its shingles are in the kept one"
         if decision.copy_of is not None and decision.copy_of != group.kept_id:
-            yield f"  same words as {decision.copy_of}".translate(IN_ONE_LINE)
+            yield f"  same words as {decision.copy_of}".translate(ONE_LINE_TABLE)
         if kept is None or text is None:
             yield excerpt
         else:
-            yield "  " + " ".join(word_diff(kept, text)).translate(VISIBLE)
+            yield "  " + " ".join(word_diff(kept, text)).translate(VISIBLE_TABLE)
     if len(shown) < len(dropped):
         yield f"and {len(dropped) - len(shown):,} more (--all)"
 
@@ -199,4 +199,4 @@ def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | No
         excerpt = f"(its text is missing: {error.what})"
     excerpt = excerpt if text is None else text[:_EXCERPT_CHARACTERS]
     heading = f"{decision.doc_id}  ({decision.source}, {place})"
-    return heading.translate(IN_ONE_LINE), text, f"  {excerpt}".translate(IN_ONE_LINE)
+    return heading.translate(ONE_LINE_TABLE), text, f"  {excerpt}".translate(ONE_LINE_TABLE)

@@ -53,8 +53,8 @@ def forget(
         _clean_published_dataset(published, root, apply, keep_history, as_json)
         return
     lineage = Lineage(root)
-    if lineage.unreadable:
-        raise next(iter(lineage.unreadable.values()))
+    if lineage.manifest_errors:
+        raise next(iter(lineage.manifest_errors.values()))
     stores, content, lines = RowStores(SYSTEMS.kinds, lineage), dict[str, Any](), list[str]()
     if has_rows:
         patterns = [pattern for pattern in url or () if "*" in pattern]
@@ -118,8 +118,8 @@ def _find_matching_rows(
     """
     from pipeline_assets.build import forgetting
 
-    listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.sealed.values()))
-    rows, unmatched = forgetting.find_rows(stores, values, url_patterns, listed)
+    listed = read_removals(stores.lineage.root, applied_positions(stores.lineage.manifests.values()))
+    rows, unmatched = forgetting.find_rows_to_forget(stores, values, url_patterns, listed)
     copies = forgetting.find_recorded_duplicates(stores.lineage, rows, values)
     lines = [*_name_lines([f"{row.folder}/{row.file}  {row.id}" for row in rows], "row")]
     lines += _name_lines([f"{copy}  {share:.2f}  of {row}" for copy, row, share in copies], "known duplicate")
@@ -127,7 +127,7 @@ def _find_matching_rows(
     if unmatched:
         lines += _name_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
         lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
-    found = dict.fromkeys([*values, *(value for row in rows for value in row.values)])
+    found = dict.fromkeys([*values, *(value for row in rows for value in row.entries)])
     return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
 
 
@@ -159,7 +159,7 @@ def _list_unsearchable(
     }
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
-    unlisted = [folder for folder in map(str, stores.find_unlisted()) if folder not in found]
+    unlisted = [folder for folder in map(str, stores.find_unsourced()) if folder not in found]
     names += [
         f"{folder}  built from published pools, or files that are not read through the list" for folder in unlisted
     ]

@@ -9,7 +9,7 @@ import typer
 
 from pipeline_assets.build.garbage import Garbage, Survey
 from pipeline_assets.build.recipe_paths import recipe_paths
-from pipeline_assets.build.recipe_versions import old_versions
+from pipeline_assets.build.recipe_versions import old_version_names
 from pipeline_assets.commands import terminal
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.spine.errors import UsageError
@@ -33,7 +33,9 @@ def gc(
     root, age = terminal.require_root(data), re.fullmatch(r"([0-9]{1,6})([hd])", older_than)
     if age is None:
         raise UsageError(f"must be hours or days, such as 12h or 30d, got {older_than!r}", "--older-than", "correct it")
-    ignored = {old for name in recipe_paths(root) if keep_versions for old in old_versions(name, root, keep_versions)}
+    ignored = {
+        old for name in recipe_paths(root) if keep_versions for old in old_version_names(name, root, keep_versions)
+    }
     survey = Survey(root, SYSTEMS, int(age[1]) * _UNIT_SECONDS[age[2]], ignored)
     sizes = {entry: folder_bytes(entry.folder) for entry in survey.garbage}
     total = freed = freed_bytes(entry.folder for entry in sizes)

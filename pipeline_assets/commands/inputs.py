@@ -247,7 +247,7 @@ def upstream_targets(artifact: Artifact, *kinds: Kind) -> list[Target]:
     lineage, names = Lineage(find_data_root_above(artifact.folder)), {kind.name for kind in kinds}
     inputs = artifact.manifest.identity.upstream
     digests = [entry["digest"] for entry in inputs if "/".join(entry["name"].split("/")[:2]) in names]
-    return [sealed_target(lineage.locate(digest).folder, *kinds) for digest in digests]
+    return [sealed_target(lineage.open_by_digest(digest).folder, *kinds) for digest in digests]
 
 
 def find_data_root_above(folder: Path) -> Path:

@@ -22,7 +22,11 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
     yield from (f"report  {report}" for report in reports[-1:])
-    stores = [(kind.rows, artifact) for kind, artifact in built if kind.rows is not None and _row_count(artifact)]
+    stores = [
+        (kind.row_store_class, artifact)
+        for kind, artifact in built
+        if kind.row_store_class is not None and _row_count(artifact)
+    ]
     if not stores:
         return
     last = stores[-1][1].folder

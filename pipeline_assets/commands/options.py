@@ -22,10 +22,10 @@ from pipeline_assets.commands.terminal import explain_recipe_keys, resume_hint, 
 from pipeline_assets.spine.bars import end_bars
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.data_root import find_data_root
-from pipeline_assets.spine.disk_errors import os_errors_explained
+from pipeline_assets.spine.disk_errors import convert_os_errors
 from pipeline_assets.spine.errors import OptionFinder
 from pipeline_assets.spine.provenance import ProvenanceRecorder
-from pipeline_assets.spine.recipe_errors import sections_in
+from pipeline_assets.spine.recipe_errors import section_types_in
 
 RecipeContent = dict[str, Any]
 
@@ -90,7 +90,7 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
             with (
                 resume_hint(running_command()),
                 explain_recipe_keys(find_option=option_for),
-                os_errors_explained(_find_root(values)),
+                convert_os_errors(_find_root(values)),
             ):
                 is_yes = function(**{name: part(values) for name, part in parts.items()})
         finally:
@@ -190,7 +190,7 @@ def _fields_with_options(
         if option is not None:
             yield f"{prefix}{name}", field, option
         else:
-            for nested in sections_in(field.annotation):
+            for nested in section_types_in(field.annotation):
                 yield from _fields_with_options(nested, f"{prefix}{name}.")
 
 

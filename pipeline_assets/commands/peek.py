@@ -13,7 +13,7 @@ from pipeline_assets.corpus.harmony.parse import ParsedMessage
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
             yield f"{_LOSS_MARK}counts in the loss\n"
             yield from _conversation_lines(part.text, messages)
             continue
-        yield part.text[:_MAX_CHARACTERS].translate(VISIBLE)
+        yield part.text[:_MAX_CHARACTERS].translate(VISIBLE_TABLE)
         if len(part.text) > _MAX_CHARACTERS:
             yield f"\n… {len(part.text) - _MAX_CHARACTERS:,} more characters; --json gives all"
 
@@ -86,7 +86,7 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
     """
     for (message, _, span, body), counts in messages:
         colour, content = _COLOURS_BY_ROLE.get(message.role, "magenta"), text[body.start : body.stop]
-        lines = content[:_MAX_CHARACTERS].translate(VISIBLE).split("\n") if content else []
+        lines = content[:_MAX_CHARACTERS].translate(VISIBLE_TABLE).split("\n") if content else []
         if len(content) > _MAX_CHARACTERS:
             lines.append(f"… {len(content) - _MAX_CHARACTERS:,} more characters; --json gives all")
         yield from _markup_lines(text[span.start : body.start], colour)
@@ -97,5 +97,5 @@ def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]
 
 def _markup_lines(text: str, colour: str) -> Iterator[terminal.Line]:
     """Yield markup as lines, without the line breaks next to a message's body."""
-    for line in text.removeprefix("\n").removesuffix("\n").translate(VISIBLE).split("\n") if text else ():
+    for line in text.removeprefix("\n").removesuffix("\n").translate(VISIBLE_TABLE).split("\n") if text else ():
         yield _MARGIN, (line, colour)

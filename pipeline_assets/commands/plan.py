@@ -144,7 +144,7 @@ def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Itera
     unbuilt = [entry for entry in artifact_plans if not entry.status.matches_recipe]
     for number, entry in enumerate((unbuilt or artifact_plans)[:_MAX_LISTED], 1):
         status = entry.status
-        reason = f"  ({status.reason})" if status.reason and status.sealed != "missing" else ""
+        reason = f"  ({status.reason})" if status.reason and status.sealed_state != "missing" else ""
         more = f", and {len(unbuilt) - _MAX_LISTED:,} more to build" if number == _MAX_LISTED < len(unbuilt) else ""
         yield f"{_INDENT}{status.condition}  {status.target.folder}{reason}{more}"
     lines = (entry.status.target.kind.planner.describe_limits(entry.status.target.recipe) for entry in unbuilt)

@@ -14,7 +14,7 @@ from pipeline_assets.commands import terminal
 from pipeline_assets.spine.artifact import open_artifact, repair_hint
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.visible import ONE_LINE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
 
@@ -53,7 +53,7 @@ def rebuild(
     kinds = {**SYSTEMS.kinds, **{kind.name: kind for kind in KINDS.values()}}
     rebuilt = build_again(folder, run, kinds, upstream, keep)
     terminal.print_answer(
-        as_json, _rebuild_json(rebuilt), (line.translate(IN_ONE_LINE) for line in _rebuild_lines(rebuilt))
+        as_json, _rebuild_json(rebuilt), (line.translate(ONE_LINE_TABLE) for line in _rebuild_lines(rebuilt))
     )
     return rebuilt.is_identical
 
@@ -160,7 +160,7 @@ def diff(
     with forbid_replacement(a), forbid_replacement(b):
         first, second = (open_artifact(folder, require_manifest(folder).digest) for folder in (a, b))
         comparison = compare(first, second, SYSTEMS.kinds)
-    lines = (line.translate(IN_ONE_LINE) for line in _diff_lines(comparison))
+    lines = (line.translate(ONE_LINE_TABLE) for line in _diff_lines(comparison))
     terminal.print_answer(as_json, _diff_json(comparison), lines)
     return comparison.is_identical
 

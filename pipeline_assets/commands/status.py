@@ -51,12 +51,12 @@ class RecipeStatus:
         """True unless the recipe is shipped, is readable and has no artifacts here."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
-        return any(entry.sealed != "missing" or entry.unfinished for entry in self.artifacts)
+        return any(entry.sealed_state != "missing" or entry.partial_build for entry in self.artifacts)
 
     def command_for(self, artifact_status: inventory.ArtifactStatus) -> str:
         """Return the command that continues, rebuilds or repairs an artifact."""
-        is_sealing = artifact_status.unfinished is not None and artifact_status.unfinished.is_sealing
-        replace = ["--replace"] if artifact_status.sealed in ("stale", "damaged") and not is_sealing else []
+        is_sealing = artifact_status.partial_build is not None and artifact_status.partial_build.is_sealing
+        replace = ["--replace"] if artifact_status.sealed_state in ("stale", "damaged") and not is_sealing else []
         return terminal.format_command("run", self.name, *replace, "--data", self.root)
 
 
@@ -145,7 +145,7 @@ def _explain_state(artifact_status: inventory.ArtifactStatus, recipe_status: Rec
 
     For a damaged, failed or interrupted artifact, the text also has the command to run.
     """
-    unfinished, reason = artifact_status.unfinished, artifact_status.reason
+    unfinished, reason = artifact_status.partial_build, artifact_status.reason
     run_command = recipe_status.command_for(artifact_status)
     if artifact_status.condition == "damaged":
         reason = f"{reason}; to repair it: {run_command}"
@@ -157,7 +157,7 @@ def _explain_state(artifact_status: inventory.ArtifactStatus, recipe_status: Rec
         leftovers = ", ".join(folder.name for folder in unfinished.folders)
         advice = f"a crash left {leftovers} next to it, which is not needed: remove it"
         return f"{reason}; {advice}" if reason else advice
-    earlier = "" if artifact_status.sealed == "missing" else f"; sealed earlier: {artifact_status.sealed}"
+    earlier = "" if artifact_status.sealed_state == "missing" else f"; sealed earlier: {artifact_status.sealed_state}"
     earlier += f" ({reason})" if earlier and reason else ""
     shards = ", ".join(
         f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in unfinished.finished_shards.items()
@@ -181,20 +181,20 @@ def _describe_builder(partial_build: inventory.PartialBuild) -> str:
 
 
 def _artifact_json(artifact_status: inventory.ArtifactStatus, recipe_status: RecipeStatus) -> dict[str, Any]:
-    is_pull = artifact_status.unfinished is not None and artifact_status.unfinished.is_pull
+    is_pull = artifact_status.partial_build is not None and artifact_status.partial_build.is_pull
     return {
         "artifact": artifact_status.target.kind.name,
         "partition": artifact_status.target.partition,
         "name": artifact_status.target.name,
         "folder": recipe_status.root / artifact_status.target.folder,
         "state": artifact_status.condition,
-        "sealed": artifact_status.sealed,
+        "sealed": artifact_status.sealed_state,
         "reason": artifact_status.reason,
         "digest": artifact_status.manifest.digest if artifact_status.manifest else None,
         "checks": artifact_status.checks,
         **asdict(artifact_status.size),
         "sealed_at_utc": artifact_status.sealed_at,
-        "unfinished": artifact_status.unfinished,
+        "unfinished": artifact_status.partial_build,
         "go_on": None
         if artifact_status.condition != "interrupted" or is_pull
         else recipe_status.command_for(artifact_status),

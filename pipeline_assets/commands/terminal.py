@@ -21,7 +21,7 @@ from pipeline_assets.commands.output import writing_output
 from pipeline_assets.spine.errors import InputError, OptionFinder, RetryableError, UsageError
 from pipeline_assets.spine.files import require_folder
 from pipeline_assets.spine.json_log import JsonFormatter, is_json_log
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 
 def complete_recipe_name(incomplete: str) -> list[str]:
@@ -99,7 +99,9 @@ def echo(line: Line, err: bool = False) -> None:
         text = JsonFormatter().format(logging.makeLogRecord({"msg": text, "levelname": level}))
     else:
         text = "".join(
-            part.translate(VISIBLE) if isinstance(part, str) else typer.style(part[0].translate(VISIBLE), fg=part[1])
+            part.translate(VISIBLE_TABLE)
+            if isinstance(part, str)
+            else typer.style(part[0].translate(VISIBLE_TABLE), fg=part[1])
             for part in parts
         )
     is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

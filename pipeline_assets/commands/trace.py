@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.sealed_folder import require_manifest
-from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.visible import ONE_LINE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
         f"licence   {format_licence(text.source)}",
         f"{labels.excerpt if token is None else 'text':10}{excerpt}",
     ]
-    yield from (line.translate(IN_ONE_LINE) for line in lines)
+    yield from (line.translate(ONE_LINE_TABLE) for line in lines)
 
 
 def format_licence(source: "TextSource") -> str:
@@ -196,14 +196,14 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
     labels, fate, part = followed.store.display_names, followed.fate, followed.part
     yield f"{labels.artifact:10}{fate.artifact.folder}"
     if part is None:
-        yield f"          {fate.summary}".translate(IN_ONE_LINE)
+        yield f"          {fate.summary}".translate(ONE_LINE_TABLE)
         return
     answer = ", which contains it as an answer" if fate.outcome == "merged" else ""
-    yield f"{labels.row:10}{part.id.translate(IN_ONE_LINE)}{answer}"
+    yield f"{labels.row:10}{part.id.translate(ONE_LINE_TABLE)}{answer}"
     yield f"shard     {part.shard} row {part.shard_row:,}"
     for store, downstream in followed.downstream:
         line = f"{store.display_names.artifact:8}  {downstream.artifact.folder}: {downstream.summary}"
-        yield line.translate(IN_ONE_LINE)
+        yield line.translate(ONE_LINE_TABLE)
     if not followed.downstream:
         yield "          no artifact depends on it"
 
@@ -223,5 +223,5 @@ def _fate_json(fate: "Fate") -> dict[str, Any]:
         "outcome": fate.outcome,
         "detail": fate.detail,
         **fate.place,
-        **fate.details,
+        **fate.facts,
     }

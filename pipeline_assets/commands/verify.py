@@ -14,7 +14,7 @@ from pipeline_assets.spine.artifact import Artifact, repair_hint
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import ProvenanceRecorder
 from pipeline_assets.spine.rehash import HashTask
-from pipeline_assets.spine.visible import IN_ONE_LINE
+from pipeline_assets.spine.visible import ONE_LINE_TABLE
 from pipeline_assets.systems.registry import SYSTEMS
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ def verify(
         provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = verification_json(verification, {"corpusmill": version("corpusmill"), **machine})
-    terminal.print_answer(as_json, report, (line.translate(IN_ONE_LINE) for line in _verification_lines(verification)))
+    terminal.print_answer(
+        as_json, report, (line.translate(ONE_LINE_TABLE) for line in _verification_lines(verification))
+    )
     return not verification.findings
 
 
@@ -71,14 +73,14 @@ def _verification_lines(verification: "Verification") -> Iterator[str]:
     if verification.scope.root is not None:
         cells = [_artifact_cells(artifact, verification) for artifact in verification.chain.artifacts]
         yield from terminal.align(cells, number_columns=(3, 4))
-    if verification.hub_check is not None and verification.hub_check.listed:
+    if verification.hub_check is not None and verification.hub_check.listed_count:
         hub = verification.hub_check
-        total = terminal.pluralize(len(hub.whole) + len(hub.in_part) + len(hub.unavailable), "input file")
+        total = terminal.pluralize(len(hub.whole_files) + len(hub.partial_files) + len(hub.unavailable), "input file")
         yield (
-            f"hub cache: {len(hub.whole):,} of {total} complete, {len(hub.in_part):,} in part "
+            f"hub cache: {len(hub.whole_files):,} of {total} complete, {len(hub.partial_files):,} in part "
             f"({_describe_hashed_bytes(hub.tasks, verification)}), {len(hub.unavailable):,} missing"
         )
-    if verification.source_check is not None and verification.source_check.listed:
+    if verification.source_check is not None and verification.source_check.listed_count:
         yield _sources_line(verification, verification.source_check)
     yield from _unread_lines(verification)
     yield from _repair_lines(verification)
@@ -96,7 +98,7 @@ def _repair_lines(verification: "Verification") -> Iterator[str]:
 
 def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[str, ...]:
     digest = artifact.manifest.digest
-    tasks = [task for task in verification.tasks if task.owner == digest]
+    tasks = [task for task in verification.tasks if task.owner_digest == digest]
     read = [task for task in tasks if verification.task_state(task) != "not_read"]
     word = "DAMAGED" if verification.is_damaged(artifact) else "intact" if len(read) == len(tasks) else "sampled"
     size = sum(task.bytes for task in read)
@@ -109,7 +111,7 @@ def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck
     unchanged = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
     folders = f"; folder not found: {', '.join(map(str, folder_check.missing))}" if folder_check.missing else ""
     return (
-        f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed, 'input file')} unchanged "
+        f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed_count, 'input file')} unchanged "
         f"({_describe_hashed_bytes(unchanged, verification)}), {len(folder_check.findings):,} changed, "
         f"{len(folder_check.unavailable):,} missing{folders}"
     )

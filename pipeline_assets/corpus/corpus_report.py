@@ -46,13 +46,13 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.stage import WarmUp, no_warm_up
 from pipeline_assets.spine.staging import Receipt, StagingDir
 
 REPORT_STAGE = StageVersion("report", 12)
 ATTRIBUTION_FILE = "ATTRIBUTION"
-_REPORT_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("report", 256 << 20, REBUILD, dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def write_corpus_report(
     attributed = staging.write(ATTRIBUTION_FILE, (attribution.rstrip("\n") + "\n").encode())
     totals = report["totals"] | {"text_bytes": report["totals"]["utf8_bytes"]}
     counts = {key: totals[key] for key in ("documents", "tokens", "estimated_tokens", "text_bytes") if key in totals}
-    return BuildResult([write_report(staging, report), attributed], counts, {}, page=write_page)
+    return BuildResult([write_report(staging, report), attributed], counts, {}, write_page=write_page)
 
 
 def _profile_sources(

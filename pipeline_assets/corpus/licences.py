@@ -14,7 +14,7 @@ import msgspec
 
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import canonical_sha256
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.shipped import shipped_path
 
 UNKNOWN = "unknown"
@@ -45,7 +45,7 @@ class Licence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     aliases: tuple[str, ...]
 
 
-_TABLE_FORMAT = MetadataFile("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)
+_TABLE_FORMAT = MetadataFormat("licence table", 1 << 20, "correct that entry", list[Licence], allow_symlink=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 _MARKS = re.compile(r"[\\`*\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_])")  # `_` within a word is not a mark
 _ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
@@ -37,7 +37,7 @@ def escape(text: str) -> str:
     Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn addresses
     outside code into links.
     """
-    line = " ".join(text.split()).translate(VISIBLE)
+    line = " ".join(text.split()).translate(VISIBLE_TABLE)
     if not _ADDRESS.search(line):
         return _MARKS.sub(r"\\\g<0>", line)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))

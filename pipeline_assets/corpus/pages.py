@@ -11,7 +11,7 @@ import msgspec
 from pipeline_assets.corpus import plots
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.staging import OutputFile, StagingView
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 if TYPE_CHECKING:
     import jinja2  # imported only when a page is rendered
@@ -66,7 +66,7 @@ def format_value(value: object) -> object:
         return f"≈ {round(value, 3 - len(str(value))):,}"
     if isinstance(value, int):
         return f"{value:,}"
-    return value.translate(VISIBLE) if type(value) is str else value  # Markup comes from the template itself
+    return value.translate(VISIBLE_TABLE) if type(value) is str else value  # Markup comes from the template itself
 
 
 def _named_records(records: Mapping[str, Any] | Sequence[Any]) -> list[tuple[str, Any]]:

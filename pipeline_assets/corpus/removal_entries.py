@@ -13,7 +13,7 @@ from pipeline_assets.corpus.removal_key import RESTORE_FIX, create_secret, read_
 from pipeline_assets.corpus.removals import REMOVALS_FOLDER, Selector, keyed_hash, normalize_value
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.lock import locked
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 LIST_FILE = f"{REMOVALS_FOLDER}/list.json"  # in a data root
 
@@ -31,7 +31,7 @@ class RemovalEntry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-REMOVAL_LIST_FORMAT: MetadataFile[list[RemovalEntry]] = MetadataFile(
+REMOVAL_LIST_FORMAT: MetadataFormat[list[RemovalEntry]] = MetadataFormat(
     "removal list", 1 << 30, RESTORE_FIX, list[RemovalEntry]
 )
 
@@ -44,8 +44,8 @@ def entry_dates(root: Path) -> dict[str, str]:
 def add_entries(root: Path, values: Iterable[tuple[Selector, str]], reason: str, date: str) -> int:
     """Add entries for ids, texts, URLs and hosts; return how many are new.
 
-    The file is replaced in one step, so a crash adds all entries or none. Raise BuilderBusy while another process adds
-    entries, and InputError if the list or its secret is damaged.
+    The file is replaced in one step, so a crash adds all entries or none. Raise BuilderBusyError while another process
+    adds entries, and InputError if the list or its secret is damaged.
     """
     path = root / LIST_FILE
     with locked(path):

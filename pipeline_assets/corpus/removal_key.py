@@ -8,10 +8,10 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 RESTORE_FIX = "restore it from a backup"
-_SECRET_FORMAT: MetadataFile[str] = MetadataFile("key of the removal list", 1024, RESTORE_FIX, str)
+_SECRET_FORMAT: MetadataFormat[str] = MetadataFormat("key of the removal list", 1024, RESTORE_FIX, str)
 
 
 def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:

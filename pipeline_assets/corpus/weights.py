@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pydantic
 
 from pipeline_assets.spine.key_types import DecimalText, decimal_text
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
 
 # Shares computed from ratios may be fractions, such as 1/3.
@@ -92,7 +92,7 @@ def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
 
 def check_recipe_weights(
     recipe: Mapping[str, Any], keys: tuple[str, ...], sources: Collection[str], *, require_all: bool
-) -> Iterator[RecipeError]:
+) -> Iterator[RecipeProblem]:
     """Yield an error for each unknown or missing source in a recipe's weights.
 
     The weights are at the path `keys`. With `require_all`, every source needs a weight if any has one; a single source
@@ -102,7 +102,7 @@ def check_recipe_weights(
     for name in weights:
         if name not in sources:
             what = f"{name} has a weight but is not a source"
-            yield RecipeError((*keys, name), what, "correct the name, or remove it")
+            yield RecipeProblem((*keys, name), what, "correct the name, or remove it")
     if require_all and not (len(missing) == 1 and _remaining_weight(weights)):
         for name in missing:
-            yield RecipeError(keys, f"source {name} has no weight", f"add one, or remove `{keys[-1]}`")
+            yield RecipeProblem(keys, f"source {name} has no weight", f"add one, or remove `{keys[-1]}`")

@@ -9,7 +9,7 @@ import typer
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.visible import in_one_line
+from pipeline_assets.spine.visible import to_one_line
 
 
 def serve(
@@ -34,7 +34,7 @@ def serve(
             raise UsageError("the folder contains no dataset or model", folder, fix)
         print(f"hub: {hub.endpoint}")
         for repo, commit in commits.items():
-            print(in_one_line(repo), commit)
+            print(to_one_line(repo), commit)
         settings = f"HF_HUB_DISABLE_XET=1 HF_TOKEN={hub.token} " if writable else ""
         use = f"HF_ENDPOINT={hub.endpoint} HF_HUB_DISABLE_TELEMETRY=1 {settings}<command>"
         print(f"use: {use}; Ctrl-C ends it", flush=True)

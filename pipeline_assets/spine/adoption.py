@@ -7,17 +7,17 @@ from typing import Any
 
 from pipeline_assets.spine import durable, receipt_files
 from pipeline_assets.spine.files import HASHING_THREADS
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.staging import PLAN_FILE, RECEIPTS_FOLDER, read_receipt, remove_unnamed, staging_folders
 
-_PLAN_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("plan", 256 << 20, "run its recipe again", dict[str, Any])
+_PLAN_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("plan", 256 << 20, "run its recipe again", dict[str, Any])
 
 
 def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
-    """Rename to `folder` the newest staging directory whose plan equals `plan_bytes`.
+    """Rename the newest staging directory with the plan `plan_bytes` to `folder`.
 
-    If no plan is equal, `folder` is not created. All other staging directories are removed, and so are the files in
-    `folder` that no valid receipt names. An earlier builder that still runs loses its paths and cannot seal.
+    If no directory has this plan, `folder` is not created. All other staging directories are removed, and so are the
+    files in `folder` that no valid receipt names. An earlier builder that still runs loses its paths and cannot seal.
     """
     for other in reversed(staging_folders(target)):
         if not folder.exists() and _PLAN_FORMAT.has_content(other / PLAN_FILE, plan_bytes):
@@ -25,7 +25,7 @@ def adopt_staging_dir(target: Path, plan_bytes: bytes, folder: Path) -> None:
         else:
             durable.remove(other)
     if folder.exists():
-        remove_unnamed(folder, _drop_invalid_receipts(folder), keep=(PLAN_FILE, RECEIPTS_FOLDER))
+        remove_unnamed(folder, _drop_invalid_receipts(folder), kept_entries=(PLAN_FILE, RECEIPTS_FOLDER))
 
 
 def read_plan(folder: Path) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Areas: the folders of a data root that contain artifacts.
 
-A scan reads 10,000 manifests in a second. It checks the seal of each manifest, which is a hash of the file, and the
-digest only if the seal is broken. Opening an artifact always checks the digest.
+A scan reads 10,000 manifests in a second. It checks the seal of each manifest: a hash of the file's other lines. It
+checks the digest only if the seal is broken. Opening an artifact always checks the digest.
 """
 
 import os
@@ -27,8 +27,9 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped, and in
-    an artifact all subfolders but its members. Folders are strings, because creating Paths would double the time.
+    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped. If the
+    manifest of an artifact is readable, so are all its subfolders except members. Folders are strings, because creating
+    Paths would double the time.
     """
     members: Collection[str] | None = None
     try:

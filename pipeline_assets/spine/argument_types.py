@@ -20,8 +20,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    An annotation must be a class, a union of classes, or a `Literal`, whose values the function checks itself. A bool
-    is not accepted as an `int`, nor an empty text as a path. Parameters without an annotation are not checked.
+    An annotation must be a class, a union of classes, or a `Literal`. A bool is not accepted as an `int`, nor an empty
+    text as a path. Parameters with a `Literal` or without an annotation are not checked.
     """
     signature = inspect.signature(function)
 
@@ -42,5 +42,7 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def _is_instance(kind: type, value: object) -> bool:
-    return isinstance(value, _ACCEPTED_TYPES.get(kind, kind)) and not (kind is int and isinstance(value, bool))
+def _is_instance(expected_type: type, value: object) -> bool:
+    return isinstance(value, _ACCEPTED_TYPES.get(expected_type, expected_type)) and not (
+        expected_type is int and isinstance(value, bool)
+    )

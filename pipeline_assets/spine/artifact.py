@@ -26,7 +26,7 @@ from pipeline_assets.spine.manifest import (
     StoredFile,
     is_seal_intact,
 )
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.replacement import forbid_replacement
 from pipeline_assets.spine.verified_reads import ExpectedHash, expect_hash
 
@@ -50,7 +50,7 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Return the path of a file that the manifest lists; InputError if unlisted.
 
-        In a block of `verify_reads`, the file must have its sealed hash.
+        In a block of `verify_reads`, the file is compared with its sealed hash.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
@@ -89,8 +89,8 @@ def try_read_manifest(folder: Path) -> Manifest | None:
         return None
 
 
-def copy_manifest(artifact: Artifact, copy: Path) -> None:
-    """Copy an artifact's manifest to `copy`, unless `copy` has the same bytes already.
+def copy_manifest(artifact: Artifact, destination: Path) -> None:
+    """Copy an artifact's manifest, unless `destination` already has the same bytes.
 
     Raise InputError if the manifest file is damaged; RetryableError if the folder now has another artifact.
     """
@@ -101,9 +101,9 @@ def copy_manifest(artifact: Artifact, copy: Path) -> None:
     if Manifest.from_bytes(data, path).digest != artifact.manifest.digest:
         what = f"the file is not the manifest that was opened, of {artifact.manifest.digest}"
         raise RetryableError(what, path, "run the same command again")
-    if not copy.exists() or copy.read_bytes() != data:
-        durable.make_folder(copy.parent)
-        durable.write_durably(copy, data)
+    if not destination.exists() or destination.read_bytes() != data:
+        durable.make_folder(destination.parent)
+        durable.write_durably(destination, data)
 
 
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
@@ -140,9 +140,9 @@ class Damage:
 def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to the artifact's folder. These are damage, too: a missing or replaced member; a file that the
-    manifest does not name; and a named file that the digest does not cover, unless `label_names` returns its name for
-    the artifact's kind.
+    Paths are relative to the artifact's folder. A missing or replaced member is damage, too, and so is a file that the
+    manifest does not name. A named file that the digest does not cover is damage unless `label_names`, called with the
+    artifact's kind, returns its name.
     """
     folder = artifact.folder
     for item in scan_folder(folder, artifact.manifest, label_names):
@@ -299,7 +299,7 @@ class _CheckRecord(msgspec.Struct, frozen=True):
     results: tuple[CheckResult, ...]
 
 
-_CHECK_RECORD_FORMAT = MetadataFile("record of checks", 1 << 20, "delete it; the checks run again", _CheckRecord)
+_CHECK_RECORD_FORMAT = MetadataFormat("record of checks", 1 << 20, "delete it; the checks run again", _CheckRecord)
 
 
 def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult]) -> None:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, ClassVar
 
-from pipeline_assets.spine.visible import in_one_line
+from pipeline_assets.spine.visible import to_one_line
 
 if TYPE_CHECKING:
     import rich.progress
 
 _BAR_WIDTH = 20
 _REDRAW_S = 0.1
-_STEP: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
+_STEP_PREFIX: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
@@ -38,7 +38,7 @@ class Bar:
             Bar.display.start()
             atexit.register(end_bars)
         self._bars = Bar.display
-        self._task = self._bars.add_task(in_one_line(" ".join([*_STEP.get(), title])), text="")
+        self._task = self._bars.add_task(to_one_line(" ".join([*_STEP_PREFIX.get(), title])), text="")
         self._drawn = -_REDRAW_S
 
     @property
@@ -47,7 +47,7 @@ class Bar:
         return self._bars is Bar.display
 
     def draw(self, done: int, total: int, text: str) -> None:
-        self._bars.update(self._task, completed=done, total=total, text=in_one_line(text))
+        self._bars.update(self._task, completed=done, total=total, text=to_one_line(text))
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_S:
             self._drawn = now
@@ -64,11 +64,11 @@ def end_bars() -> None:
 
 
 @contextlib.contextmanager
-def label_bars(number: int, steps: int) -> Iterator[None]:
-    """Put `step NUMBER of STEPS` before bar titles; end the bars after the block."""
-    token = _STEP.set((f"step {number} of {steps}:",))
+def label_bars(step: int, step_count: int) -> Iterator[None]:
+    """Number the bars' titles, as in `step 2 of 5:`; end the bars after the block."""
+    token = _STEP_PREFIX.set((f"step {step} of {step_count}:",))
     try:
         yield
     finally:
-        _STEP.reset(token)
+        _STEP_PREFIX.reset(token)
         end_bars()

@@ -17,7 +17,7 @@ class BuildResult:
         external_inputs: Input files that are in no artifact, from a hub or a local folder.
         labels: Stored files that the digest does not cover, since they contain a time or a path.
         provenance: Facts about the build that do not affect the content.
-        page: Function that writes a page about the content and its manifest, as one more label; None for no page.
+        write_page: Function that writes a page about the content and its manifest, as one more label; None for no page.
     """
 
     files: Sequence[OutputFile]
@@ -26,7 +26,7 @@ class BuildResult:
     external_inputs: Sequence[Mapping[str, Any]] = ()
     labels: Sequence[OutputFile] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    page: Callable[[StagingDir, Manifest], OutputFile] | None = None
+    write_page: Callable[[StagingDir, Manifest], OutputFile] | None = None
 
 
 BuildFunction = Callable[[StagingDir], BuildResult]

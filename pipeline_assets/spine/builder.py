@@ -11,7 +11,7 @@ import msgspec
 from pipeline_assets.spine.errors import TransientError
 from pipeline_assets.spine.processes import is_dead_process
 
-_DYING_CHILD_S, _UNNAMED_OWNER_S = 2.0, 0.3
+_DEAD_OWNER_WAIT_S, _UNNAMED_OWNER_WAIT_S = 2.0, 0.3
 
 
 class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
@@ -32,10 +32,10 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
     @property
     def patience_s(self) -> float:
         """Seconds to wait for the lock if the process is dead or its id unknown; else 0."""
-        return _DYING_CHILD_S if is_dead(self) else _UNNAMED_OWNER_S if self.pid is None else 0.0
+        return _DEAD_OWNER_WAIT_S if is_dead(self) else _UNNAMED_OWNER_WAIT_S if self.pid is None else 0.0
 
 
-class BuilderBusy(TransientError):
+class BuilderBusyError(TransientError):
     """Error if another process is building the artifact."""
 
 
@@ -46,8 +46,8 @@ def is_dead(owner: Builder) -> bool:
     return is_dead_process(owner.pid)
 
 
-def busy_error(target: Path, owner: Builder) -> BuilderBusy:
+def busy_error(target: Path, owner: Builder) -> BuilderBusyError:
     """Return the error that names the builder of `target` and its running time."""
     who = "another process" if owner.pid is None else f"process {owner.pid} on {owner.host}"
     age = "" if owner.since_s is None else f", for {max(0.0, time.time() - owner.since_s):.0f} s"
-    return BuilderBusy(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")
+    return BuilderBusyError(f"{who} is building this{age}", target, "wait for it or stop it, then run the same command")

@@ -12,9 +12,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Describe recipe keys whose values changed; return texts by dotted key, sorted.
 
-    A text is `OLD → NEW`, with long values cut. For a long list, it names the added and removed entries. The key
-    `code` is skipped if `old` and `new` both have the key `pins`, which contains the hash of that code. `prefix` is put
-    before each key.
+    A text is `OLD → NEW`, with long values cut. For long lists that differ in their entries, it names the added and
+    removed ones. The key `code` is skipped if `old` and `new` both have the key `pins`, which contains the hash of that
+    code. `prefix` is put before each key.
     """
     changed = dict[str, str]()
     for part in sorted(old.keys() | new.keys()):
@@ -30,14 +30,14 @@ def changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "
     return changed
 
 
-def _describe(before: object, after: object) -> str:
-    texts = str(before), str(after)
+def _describe(old: object, new: object) -> str:
+    texts = str(old), str(new)
     is_long = max(map(len, texts)) > _SHOWN_CHARACTERS
-    if is_long and isinstance(before, list | tuple) and isinstance(after, list | tuple):
-        known, current = ({str(entry) for entry in entries} for entries in (before, after))
+    if is_long and isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        known, current = ({str(entry) for entry in entries} for entries in (old, new))
         differing = {
-            "added": [entry for entry in after if str(entry) not in known],
-            "removed": [entry for entry in before if str(entry) not in current],
+            "added": [entry for entry in new if str(entry) not in known],
+            "removed": [entry for entry in old if str(entry) not in current],
         }
         if any(differing.values()):
             return "; ".join(f"{word} {_shorten(str(part)[1:-1])}" for word, part in differing.items() if part)

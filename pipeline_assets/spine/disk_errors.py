@@ -48,7 +48,7 @@ class NoSpaceError(RetryableError):
 
 
 @contextlib.contextmanager
-def os_errors_explained(root: Path) -> Iterator[None]:
+def convert_os_errors(root: Path) -> Iterator[None]:
     """Convert an OSError of the block to an InputError, except a broken pipe.
 
     The fix of a NoSpaceError names the data root `root`, unless the file is outside of the root.

@@ -143,7 +143,7 @@ class DurableFile:
     def fileno(self) -> int:
         return self._file.fileno()
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         try:
             if error is None:
                 self.finish()

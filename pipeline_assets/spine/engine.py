@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.pool import Pool
 from pipeline_assets.spine.progress import Progress
-from pipeline_assets.spine.ray_engine import run_on_ray
+from pipeline_assets.spine.ray_engine import ray_stage_runner
 from pipeline_assets.spine.stage import WHOLE_SHARD, S, WarmUp, Work, no_warm_up, run_shard
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.start_method import StartMethod, default_start_method, worker_starter
@@ -27,8 +27,8 @@ logger = logging.getLogger("corpusmill")
 
 COMPRESSION_RATIO = 4  # bytes of text per byte of a compressed shard, roughly
 PROCESS_BYTES = 200 << 20  # memory of a process without data: libraries, compiled code, tables
-_LARGE_SHARD_MULTIPLE = 16  # multiple of `inline_bytes`
-Engine: TypeAlias = Literal["local", "ray"]
+_LARGE_SHARD_MULTIPLE = 16  # multiple of `min_parallel_bytes`
+EngineName: TypeAlias = Literal["local", "ray"]
 _SHOWN_COUNTS = ("documents", "tokens", "bytes")  # counts shown in progress lines
 
 
@@ -40,10 +40,10 @@ class RunSettings:
         workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
-        growth_bytes: Memory growth after which a fresh fork replaces a worker. The old worker had its own copies of
+        max_growth_bytes: Memory growth after which a fresh fork replaces a worker. The old worker had its own copies of
             shared memory; the fork has none yet, and takes milliseconds. Spawned workers have no limit.
-        inline_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
-        subject: Name of the artifact in progress lines; empty if only one artifact is built.
+        min_parallel_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
+        progress_name: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None if it is `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
@@ -56,32 +56,35 @@ class RunSettings:
     workers: int = 0
     start_method: StartMethod = field(default_factory=default_start_method)
     log_every_s: float = 10.0
-    growth_bytes: int = 192 << 20
-    inline_bytes: int = 0
-    subject: str = ""
+    max_growth_bytes: int = 192 << 20
+    min_parallel_bytes: int = 0
+    progress_name: str = ""
     zstd_level: int = 3
     intermediate_zstd_level: int | None = None
     fetch_threads: int = 8
-    engine: Engine = "local"
+    engine: EngineName = "local"
     worker_bytes: int = 1 << 30
     faiss_gpu: int | None = None
     vocabulary: Path | None = None
     kept_work: KeptWork | None = None
 
     def title(self, stage: str) -> str:
-        return f"{stage} {self.subject}".rstrip()
+        return f"{stage} {self.progress_name}".rstrip()
 
 
 def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
     The largest shard takes as long with workers as without, so only the other shards are compared with
-    `inline_bytes`. Two more cases keep the workers, because only they isolate poison rows (rows that crash a process):
-    the largest shard is far larger than `inline_bytes`, or an earlier build left partial work, perhaps after a crash.
-    `sizes` has the compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
+    `min_parallel_bytes`. Only workers isolate poison rows (rows that crash a process), so they are also kept if the
+    largest shard is far larger than `min_parallel_bytes`, or if an earlier build left partial work. `sizes` has the
+    compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest = max(sizes, default=0)
-    is_small = sum(sizes) - largest < settings.inline_bytes and largest < _LARGE_SHARD_MULTIPLE * settings.inline_bytes
+    is_small = (
+        sum(sizes) - largest < settings.min_parallel_bytes
+        and largest < _LARGE_SHARD_MULTIPLE * settings.min_parallel_bytes
+    )
     return replace(settings, workers=0) if is_small and not staging.has_partial_work else settings
 
 
@@ -111,19 +114,19 @@ def run_stage(
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
     """Return a function that runs stages in the same workers, which load data once.
 
-    `work` distinguishes the stages by the types of their shards. The workers stop when the last reference to the
-    function is dropped.
+    `work` distinguishes the stages by the types of their shards. Workers other than Ray's stop when the last reference
+    to the function is dropped.
     """
-    run_missing: StageRunner[S] = functools.partial(_run_here, work, functools.cache(warm_up))
+    runner: StageRunner[S] = functools.partial(_run_in_process, work, functools.cache(warm_up))
     if settings.workers > 0 and settings.engine == "ray":
-        run_missing = run_on_ray(work, warm_up, settings.workers, settings.worker_bytes)
+        runner = ray_stage_runner(work, warm_up, settings.workers, settings.worker_bytes)
     elif settings.workers > 0:
-        start = worker_starter(settings.start_method, work, warm_up, settings.growth_bytes)
-        run_missing = Pool[S](lambda: Worker(start()), settings.workers).run
-    return functools.partial(run_unfinished_shards, settings=settings, run_missing=run_missing, work=work)
+        start = worker_starter(settings.start_method, work, warm_up, settings.max_growth_bytes)
+        runner = Pool[S](lambda: Worker(start()), settings.workers).run
+    return functools.partial(run_unfinished_shards, settings=settings, runner=runner, work=work)
 
 
-def _run_here(
+def _run_in_process(
     work: Work[S], warm_up_once: WarmUp, stage: str, shards: Sequence[S], folder: StagingView
 ) -> Generator[Receipt]:
     for shard in shards:
@@ -136,15 +139,15 @@ def run_unfinished_shards(
     shards: Sequence[S],
     folder: StagingView,
     settings: RunSettings,
-    run_missing: StageRunner[S],
+    runner: StageRunner[S],
     work: Work[S] | None = None,
 ) -> Generator[Receipt]:
-    """Yield the receipts of `shards` in order; run unfinished ones with `run_missing`.
+    """Yield the receipts of `shards` in order; run unfinished ones with `runner`.
 
     If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept a
-    task with the same `task_digest`. Raise ChangedFileError if a shard read a changed file.
+    task with the same `task_digest` and its files. Raise ChangedFileError if a shard read a changed file.
     """
-    receipts = {shard.name: folder.receipt(stage, shard.name) for shard in shards}
+    receipts = {shard.name: folder.read_receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     kept, digests = settings.kept_work, dict[str, str]()
     if kept is not None and work is not None:
@@ -157,7 +160,7 @@ def run_unfinished_shards(
     if finished:
         logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
     progress = Progress(settings.title(stage), len(shards), "shards", settings.log_every_s)
-    with contextlib.closing(run_missing(stage, missing, folder)) as fresh:
+    with contextlib.closing(runner(stage, missing, folder)) as fresh:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline_assets.spine.visible import in_one_line
+from pipeline_assets.spine.visible import to_one_line
 
 OptionFinder = Callable[[str], str | None]
 """Returns the command-line option for a dotted recipe key; None if the user wrote the key in a recipe file."""
@@ -19,14 +19,14 @@ class RecipeKey:
 
     Attributes:
         name: Dotted key; positions in lists count from 0.
-        line: Recipe file and line of the key, printed in place of the name; empty if unknown.
+        file_and_line: Recipe file and line of the key, printed in place of the name; empty if unknown.
     """
 
     name: str
-    line: str = ""
+    file_and_line: str = ""
 
     def __str__(self) -> str:
-        return self.line or self.name
+        return self.file_and_line or self.name
 
 
 class InputError(Exception):
@@ -53,18 +53,18 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        return in_one_line(f"{place}{self.what}; {self.fix}")
+        return to_one_line(f"{place}{self.what}; {self.fix}")
 
     def replace_text(self, old: str, new: str) -> None:
         """Replace text in the message, such as the path of a deleted folder."""
         self.what, self.where, self.fix = (text.replace(old, new) for text in (self.what, self.where, self.fix))
 
-    def name_keys(self, file: object = None, find_option: OptionFinder | None = None) -> None:
+    def name_keys(self, recipe_file: object = None, find_option: OptionFinder | None = None) -> None:
         """Replace recipe keys in the message with options, or name the recipe file.
 
-        `find_option` returns the command-line option for a key, or None. `file` is put before a key that is the place
-        of the error and has no option. Only the first call has an effect, since the innermost caller knows best where
-        the user wrote the keys.
+        `find_option` returns the command-line option for a key, or None. If the error's place is a key without an
+        option, `recipe_file` is put before the key. Only the first call has an effect, since the innermost caller knows
+        best where the user wrote the keys.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None
@@ -72,11 +72,11 @@ class InputError(Exception):
                 self.what, self.fix = (_name_options(text, find_option) for text in (self.what, self.fix))
             if option is not None:
                 self.where = "" if self.what.startswith(option) else option
-            elif file is not None and self.where and self.where == self.key:
-                self.where = f"{file}: {self.where}"
+            elif recipe_file is not None and self.where and self.where == self.key:
+                self.where = f"{recipe_file}: {self.where}"
             self._has_named_keys = True
         for other in self.others:
-            other.name_keys(file, find_option)
+            other.name_keys(recipe_file, find_option)
 
 
 def _name_options(text: str, find_option: OptionFinder) -> str:
@@ -109,6 +109,6 @@ class UsageError(InputError):
     """Wrong option, recipe key or name; the exit status is 2 instead of 1."""
 
 
-def one_line(error: BaseException | None, characters: int | None = None) -> str:
-    """Return the message of a library's error on one line, cut to `characters` if set."""
-    return in_one_line(" ".join(str(error).split()))[:characters]
+def one_line(error: BaseException | None, max_characters: int | None = None) -> str:
+    """Return a library's error message on one line, cut to `max_characters` if set."""
+    return to_one_line(" ".join(str(error).split()))[:max_characters]

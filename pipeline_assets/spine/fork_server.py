@@ -36,12 +36,12 @@ _ALLOCATOR_THREAD = "jemalloc_bg_thd\n"
 
 @dataclass(frozen=True)
 class _LoadRequest:
-    """Request to load the data of a stage; later requests name the stage by `number`."""
+    """Request to load the data of a stage; later requests have only `stage_number`."""
 
-    number: int
+    stage_number: int
     work: Work[Any]
     warm_up: WarmUp
-    growth_bytes: int
+    max_growth_bytes: int
 
 
 class _Server:
@@ -52,22 +52,22 @@ class _Server:
         self.loaded_stages: set[int] = set()  # numbers of stages
         self._started = worker.start_process("fork" if _can_fork_safely() else "spawn", _serve, name=SERVER_NAME)
 
-    def load(self, stage: _LoadRequest) -> None:
+    def load(self, request: _LoadRequest) -> None:
         """Load the data of a stage in the server; raise any error of its warm-up.
 
         Raises:
             EOFError, ConnectionError: The server died.
         """
-        self._started.connection.send(stage)
+        self._started.connection.send(request)
         failure = self._started.connection.recv()
         if isinstance(failure, worker.Failure):
             if not isinstance(failure.error, InputError):
-                failure.error.add_note(f"while it was loaded, in another process:\n{failure.trace}")
+                failure.error.add_note(f"while it was loaded, in another process:\n{failure.traceback_text}")
             raise failure.error
-        self.loaded_stages.add(stage.number)
+        self.loaded_stages.add(request.stage_number)
 
-    def fork(self, number: int) -> worker.StartedProcess:
-        """Fork a worker of the loaded stage `number`.
+    def fork(self, stage_number: int) -> worker.StartedProcess:
+        """Fork a worker of the loaded stage `stage_number`.
 
         Raises:
             EOFError, ConnectionError: The server died.
@@ -75,7 +75,7 @@ class _Server:
         control = self._started.connection
         ours, theirs = multiprocessing.Pipe()
         with theirs:
-            control.send(("fork", number))
+            control.send(("fork", stage_number))
             reduction.send_handle(control, theirs.fileno(), None)
             pid = control.recv()
         return worker.StartedProcess(_ForkedWorker(pid, self), ours)
@@ -117,45 +117,45 @@ _server: _Server | None = None
 _stage_numbers = itertools.count()
 
 
-def _forget_in_child() -> None:
+def _forget_server_in_child() -> None:
     """Forget the server in forks of this process: only the parent owns the server."""
     global _server
     _server = None
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+os.register_at_fork(after_in_child=_forget_server_in_child)
 
 
-def forking_starter(work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
+def forking_starter(work: Work[Any], warm_up: WarmUp, max_growth_bytes: int) -> worker.Starter:
     """Return a function that forks a worker of a stage from the server.
 
     A server that died is restarted once. If it dies again, the function raises RetryableError. It also raises any error
     of the warm-up.
     """
-    return functools.partial(_start_forked, _LoadRequest(next(_stage_numbers), work, warm_up, growth_bytes))
+    return functools.partial(_start_forked, _LoadRequest(next(_stage_numbers), work, warm_up, max_growth_bytes))
 
 
-def _start_forked(stage: _LoadRequest) -> worker.StartedProcess:
+def _start_forked(request: _LoadRequest) -> worker.StartedProcess:
     with contextlib.suppress(EOFError, ConnectionError):
-        return _fork_worker(stage)
+        return _fork_worker(request)
     _stop_server()
     try:
-        return _fork_worker(stage)
+        return _fork_worker(request)
     except (EOFError, ConnectionError):
         what = f"the process that workers are forked from died ({_stop_server()})"
         fix = "give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
         raise RetryableError(what, f"process {os.getpid()}", fix) from None
 
 
-def _fork_worker(stage: _LoadRequest) -> worker.StartedProcess:
+def _fork_worker(request: _LoadRequest) -> worker.StartedProcess:
     global _server
     if _server is not None and _server.inherited_state != _inherited_state():
         _stop_server()
     if _server is None:
         _server = _Server()
-    if stage.number not in _server.loaded_stages:
-        _server.load(stage)
-    return _server.fork(stage.number)
+    if request.stage_number not in _server.loaded_stages:
+        _server.load(request)
+    return _server.fork(request.stage_number)
 
 
 def _stop_server() -> str:
@@ -207,14 +207,14 @@ class _ForkedWorker:
     def kill(self) -> None:
         self._signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
+    def _signal(self, signal_number: int) -> None:
         """Send a signal to the worker, unless it is known to have ended.
 
         The worker's process id is not reused before the server reports that the worker ended.
         """
         if self.exitcode is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, number)
+                os.kill(self._pid, signal_number)
 
 
 def _serve(control: Connection) -> None:
@@ -225,13 +225,13 @@ def _serve(control: Connection) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     sentinels = [parent.sentinel] if parent is not None else []
-    stages: dict[int, _LoadRequest] = {}
+    requests: dict[int, _LoadRequest] = {}
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent has ended
         while control in wait([control, *sentinels]):
-            control.send(_answer(control, stages))
+            control.send(_answer_request(control, requests))
 
 
-def _answer(control: Connection, stages: dict[int, _LoadRequest]) -> object:
+def _answer_request(control: Connection, requests: dict[int, _LoadRequest]) -> object:
     """Process the next request of the parent, and return the answer.
 
     Raises:
@@ -245,18 +245,18 @@ def _answer(control: Connection, stages: dict[int, _LoadRequest]) -> object:
         return worker.Failure.from_exception(error)
     match request:
         case _LoadRequest():
-            stages[request.number] = request
+            requests[request.stage_number] = request
             return _load(request)
-        case "fork", number:  # the worker's end of a pipe comes next
-            return _fork(control, stages[number])
+        case "fork", stage_number:  # the worker's end of a pipe comes next
+            return _fork(control, requests[stage_number])
         case "wait", pid, timeout_s:
             return _wait_for_exit(pid, timeout_s)
     raise AssertionError(request)
 
 
-def _load(stage: _LoadRequest) -> worker.Failure | None:
+def _load(request: _LoadRequest) -> worker.Failure | None:
     try:
-        stage.warm_up()
+        request.warm_up()
     except Exception as error:
         return worker.Failure.from_exception(error)
     gc.collect()
@@ -264,7 +264,7 @@ def _load(stage: _LoadRequest) -> worker.Failure | None:
     return None
 
 
-def _fork(control: Connection, stage: _LoadRequest) -> int:
+def _fork(control: Connection, request: _LoadRequest) -> int:
     handle = reduction.recv_handle(control)
     pid = os.fork()
     if pid:
@@ -273,7 +273,7 @@ def _fork(control: Connection, stage: _LoadRequest) -> int:
     status = 1
     try:
         control.close()
-        worker.serve(Connection(handle), stage.work, stage.growth_bytes)
+        worker.serve(Connection(handle), request.work, request.max_growth_bytes)
         status = 0
     except BaseException:
         traceback.print_exc()

@@ -40,15 +40,15 @@ class _FutureWorker(Generic[S]):
 
     has_retired = False
 
-    def __init__(self, engine: FutureEngine, stage: bytes) -> None:
-        self._engine, self._stage = engine, stage
+    def __init__(self, engine: FutureEngine, pickled_stage: bytes) -> None:
+        self._engine, self._stage = engine, pickled_stage
         self.job: ShardJob[S] | None = None
         self.future: Future[JobResult] = Future()
 
     def send_job(self, job: ShardJob[S]) -> None:
         self.job, self.future = job, self._engine.submit(run_pickled, self._stage, pickle.dumps(job))
 
-    def answer(self) -> Receipt | None:
+    def receive_receipt(self) -> Receipt | None:
         job, self.job = self.job, None
         try:
             result = self.future.result()

@@ -20,7 +20,7 @@ def artifact_of_kept_folder(folder: Path) -> Path | None:
     return folder.with_name(match[1]) if match else None
 
 
-def keep_work(work: Path, target: Path) -> None:
+def keep_work(work_folder: Path, target: Path) -> None:
     """Make a build's work folder the kept folder of `target`; remove an earlier one."""
     durable.remove(kept_folder(target))
-    durable.rename(work, kept_folder(target))
+    durable.rename(work_folder, kept_folder(target))

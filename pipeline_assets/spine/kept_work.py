@@ -1,8 +1,8 @@
 """Finished tasks of a sealed artifact, kept for its next version.
 
-The folder `.name.kept` next to the artifact `name` has the files of its build that are not part of the artifact, and
-`tasks.json`, a list of the finished tasks with their digests and receipts. A task of the next version that has the same
-digest gets hard links to the files of the finished task, instead of running.
+The folder `.name.kept` next to the artifact `name` has `tasks.json`, a list of the tasks with their digests and
+receipts, and the files of these tasks that are not part of the artifact. A task of the next version with the same
+stage, name and digest does not run: it gets hard links to the files of the kept task.
 """
 
 from collections.abc import Collection, Iterable
@@ -14,8 +14,8 @@ import msgspec
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, kept_folder
-from pipeline_assets.spine.manifest import is_inside
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.manifest import is_inside_folder
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingView, remove_unnamed
 
 
@@ -29,7 +29,7 @@ class KeptTask:
     receipt: str
 
 
-_TASKS_FORMAT: MetadataFile[list[KeptTask]] = MetadataFile("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
+_TASKS_FORMAT: MetadataFormat[list[KeptTask]] = MetadataFormat("list of kept tasks", 1 << 30, REBUILD, list[KeptTask])
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class KeptWork:
     """Tasks of a build that are kept for the next version.
 
     Attributes:
-        earlier: Folder of the artifact's earlier version, whose kept tasks are reused; or None.
+        earlier_folder: Folder of the artifact's earlier version, whose kept tasks are reused; or None.
     """
 
-    earlier: Path | None = None
+    earlier_folder: Path | None = None
     _tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
     _files: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _earlier_tasks: dict[tuple[str, str], KeptTask] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.earlier is not None:
-            tasks = _TASKS_FORMAT.read_valid(kept_folder(self.earlier) / KEPT_TASKS_FILE) or ()
+        if self.earlier_folder is not None:
+            tasks = _TASKS_FORMAT.read_valid(kept_folder(self.earlier_folder) / KEPT_TASKS_FILE) or ()
             self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
     def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
@@ -57,12 +57,12 @@ class KeptWork:
         runs the task. The receipt is not committed, so a resumed build calls this method again.
         """
         task = self._earlier_tasks.get((stage, name))
-        if task is None or task.digest != digest or self.earlier is None:
+        if task is None or task.digest != digest or self.earlier_folder is None:
             return None
         receipt = Receipt.from_bytes(task.receipt.encode())
-        if receipt is None or not all(is_inside(file.path) for file in receipt.files):
+        if receipt is None or not all(is_inside_folder(file.path) for file in receipt.files):
             return None
-        sources = [_kept_path(self.earlier, file.path) for file in receipt.files]
+        sources = [_kept_path(self.earlier_folder, file.path) for file in receipt.files]
         for file, source in zip(receipt.files, sources, strict=True):
             if file.start is not None or not source.is_file() or file_sha256(source) != file.sha256:
                 return None
@@ -89,10 +89,10 @@ class KeptWork:
         """Write `tasks.json` into the work folder; remove files that no kept task wrote."""
         work = staging.path(f"{WORK_FOLDER}/{KEPT_TASKS_FILE}")
         kept = {path.removeprefix(f"{WORK_FOLDER}/") for paths in self._files.values() for path in paths}
-        remove_unnamed(work.parent, kept, keep=())
+        remove_unnamed(work.parent, kept, kept_entries=())
         durable.write_durably(work, msgspec.json.encode([*self._tasks.values()]))
 
 
-def _kept_path(artifact: Path, name: str) -> Path:
+def _kept_path(artifact_folder: Path, name: str) -> Path:
     in_work = name.removeprefix(f"{WORK_FOLDER}/")
-    return artifact / name if in_work == name else kept_folder(artifact) / in_work
+    return artifact_folder / name if in_work == name else kept_folder(artifact_folder) / in_work

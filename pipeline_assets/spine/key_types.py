@@ -42,7 +42,7 @@ _NUMBER_RULE = "must be a decimal number, such as 0.3"
 def decimal_text(value: object) -> str:
     """Return a number as its shortest exact decimal text, and text unchanged.
 
-    Raise ValueError for any other value.
+    Raise ValueError for NaN, infinity and any other value.
     """
     if isinstance(value, str):
         return value

@@ -10,7 +10,7 @@ import msgspec
 from pipeline_assets.spine.rejects import Reject, RejectFormatter, too_many_rejects_error
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-_DROPPED, _REJECTED = "dropped/", "rejected/"
+_DROPPED_PREFIX, _REJECTED_PREFIX = "dropped/", "rejected/"
 MAX_FLOOR_SHARE = Fraction(1, 3)  # largest share of a source's rows that the `floor` of `check_rejects` allows
 
 
@@ -34,7 +34,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         """
         dropped, rejected = (
             {name.removeprefix(fate): count for name, count in counts.items() if name.startswith(fate)}
-            for fate in (_DROPPED, _REJECTED)
+            for fate in (_DROPPED_PREFIX, _REJECTED_PREFIX)
         )
         return cls(counts.get("rows", 0), counts.get("documents", 0), dropped, rejected, counts.get("merged", 0))
 
@@ -69,11 +69,11 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
 
 
 def dropped_key(reason: str) -> str:
-    return _DROPPED + reason
+    return _DROPPED_PREFIX + reason
 
 
 def rejected_key(reason: str) -> str:
-    return _REJECTED + reason
+    return _REJECTED_PREFIX + reason
 
 
 def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
@@ -82,23 +82,25 @@ def count_rejects(rejects: Iterable[Reject]) -> Counter[str]:
 
 
 def check_rejects(
-    rejects: int,
-    rows: int,
+    reject_count: int,
+    row_count: int,
     max_fraction: str,
-    rejects_in_order: Iterable[Reject],
+    rejects: Iterable[Reject],
     where: object,
     format_reject: RejectFormatter = str,
-    advice: Callable[[Reject | None], str] = lambda first: "check those rows",
+    format_advice: Callable[[Reject | None], str] = lambda first: "check those rows",
     floor: int = 0,
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    `max_fraction` is a decimal string. `rejects` and `rows` are counts; before all rows are read, `rows` is the planned
-    number. Unless `max_fraction` is 0, `floor` rejects, but at most a third of `rows`, are always accepted.
-    The message counts `rejects_in_order` by reason, and shows the first five. `advice` gets the first reject, or None
-    without rejects, and returns the beginning of the error's fix.
+    `max_fraction` is a decimal string. Before all rows are read, `row_count` is the planned number of rows. Unless
+    `max_fraction` is 0, up to `floor` rejects, but at most a third of the rows, are always accepted. The message counts
+    `rejects` by reason, and shows the first five. `format_advice` gets the first reject, or None without rejects, and
+    returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
-    tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * rows) if limit else limit
-    if rejects > max(limit * rows, tolerated):
-        raise too_many_rejects_error(rejects, rows, max_fraction, rejects_in_order, where, format_reject, advice)
+    tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * row_count) if limit else limit
+    if reject_count > max(limit * row_count, tolerated):
+        raise too_many_rejects_error(
+            reject_count, row_count, max_fraction, rejects, where, format_reject, format_advice
+        )

@@ -27,24 +27,24 @@ class Lineage:
         self.root = root
 
     @cached_property
-    def _entries(self) -> list[tuple[str, Manifest | InputError]]:
+    def _scan_results(self) -> list[tuple[str, Manifest | InputError]]:
         return [*scan_areas(self.root)]
 
     @cached_property
-    def sealed(self) -> Mapping[Path, Manifest]:
+    def manifests(self) -> Mapping[Path, Manifest]:
         """Readable manifests by folder, including those of members."""
-        return {Path(folder): manifest for folder, manifest in self._entries if isinstance(manifest, Manifest)}
+        return {Path(folder): manifest for folder, manifest in self._scan_results if isinstance(manifest, Manifest)}
 
     @cached_property
-    def unreadable(self) -> dict[Path, InputError]:
+    def manifest_errors(self) -> dict[Path, InputError]:
         """Errors of manifests that cannot be read, by folder."""
-        return {Path(folder): error for folder, error in self._entries if isinstance(error, InputError)}
+        return {Path(folder): error for folder, error in self._scan_results if isinstance(error, InputError)}
 
     @cached_property
     def _folders_by_digest(self) -> Mapping[str, list[tuple[str, str]]]:
         """Folders and names of artifacts by digest."""
         folders: dict[str, list[tuple[str, str]]] = {}
-        for folder, manifest in self._entries:
+        for folder, manifest in self._scan_results:
             if isinstance(manifest, Manifest):
                 folders.setdefault(manifest.digest, []).append((folder, manifest.name))
         return folders
@@ -60,7 +60,7 @@ class Lineage:
         folders = self._folders_by_digest.get(digest)
         return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
 
-    def locate(self, digest: str, name: str | None = None) -> Artifact:
+    def open_by_digest(self, digest: str, name: str | None = None) -> Artifact:
         """Open the artifact that `folder_for` finds; InputError if missing or damaged."""
         folder = self.folder_for(digest, name)
         if folder is not None:
@@ -71,28 +71,28 @@ class Lineage:
     @property
     def unreadable_note(self) -> str:
         """Note about unreadable manifests, for an error about a missing artifact."""
-        wrong = list(self.unreadable.values())
+        wrong = list(self.manifest_errors.values())
         return f" ({len(wrong)} cannot be read, the first is {wrong[0].where})" if wrong else ""
 
     def downstream(self, digest: str) -> list[tuple[Path, Manifest]]:
         """Return (folder, manifest) of each artifact that has this digest as an input."""
-        return [(folder, self.sealed[folder]) for folder in self._downstream.get(digest, ())]
+        return [(folder, self.manifests[folder]) for folder in self._downstream.get(digest, ())]
 
     @cached_property
     def _downstream(self) -> Mapping[str, list[Path]]:
         downstream: dict[str, list[Path]] = {}
-        for folder, manifest in self.sealed.items():
+        for folder, manifest in self.manifests.items():
             for digest in dict.fromkeys(entry["digest"] for entry in manifest.identity.upstream):
                 downstream.setdefault(digest, []).append(folder)
         return downstream
 
-    def find(self, digest: str) -> Artifact | None:
+    def find_by_digest(self, digest: str) -> Artifact | None:
         """Return an artifact by digest, files unchecked; None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None
         except InputError as error:
-            self.unreadable[Path(error.where).parent] = error
+            self.manifest_errors[Path(error.where).parent] = error
             return None
         return None if folder is None or manifest is None or manifest.digest != digest else Artifact(folder, manifest)
 
@@ -116,13 +116,13 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact: Digest of the artifact that has the problem, such as a missing input; for a file of a source folder,
-            the digest of the file. Empty if the manifest is unreadable.
+        artifact_digest: Digest of the artifact that has the problem, such as a missing input. For an external input
+            file, the digest of the file or of an artifact that read it. Empty if the manifest is unreadable.
     """
 
     where: Path
     what: str
-    artifact: str
+    artifact_digest: str
 
 
 @dataclass
@@ -167,7 +167,7 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
             if "bytes" in entry:
                 chain.external_inputs.setdefault(artifact.manifest.digest, []).append(entry)
             elif entry["digest"] not in seen | inputs.keys():
-                upstream = lineage.find(entry["digest"])
+                upstream = lineage.find_by_digest(entry["digest"])
                 if upstream is not None:
                     inputs[entry["digest"]] = upstream
                 else:
@@ -179,7 +179,7 @@ def collect_chain(folder: Path, root: Path | None) -> Chain:
         seen |= inputs.keys()
     if chain.missing and lineage is not None:
         known = {finding.where.absolute() for finding in chain.broken}
-        wrong = [Finding(Path(error.where), error.what, "") for error in lineage.unreadable.values()]
+        wrong = [Finding(Path(error.where), error.what, "") for error in lineage.manifest_errors.values()]
         chain.broken += [finding for finding in wrong if finding.where.absolute() not in known]
     return chain
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.builder import Builder, busy_error
 from pipeline_assets.spine.errors import InputError, RetryableError
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 _POLL_S = 0.01
 LOCK_FIX = "use a data root whose file system has locks; docs/scale.md lists mount options"
@@ -36,7 +36,7 @@ _probed_disks: set[int] = set()
 OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 NOT_A_FILE_ERRORS = (errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.EOPNOTSUPP)
 _NO_LOCKS_ERRORS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-_FORMAT = MetadataFile("lock", 4096, "move it away, then run the same command", Builder)
+_LOCK_FORMAT = MetadataFormat("lock", 4096, "move it away, then run the same command", Builder)
 
 
 @dataclass(eq=False)
@@ -62,31 +62,31 @@ class Lock:
 _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
-def _drop_in_child() -> None:
+def _close_locks_in_child() -> None:
     """Close inherited locks in a forked process, so that they end with its parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()
 
 
-os.register_at_fork(after_in_child=_drop_in_child)
+os.register_at_fork(after_in_child=_close_locks_in_child)
 
 
 @contextlib.contextmanager
-def locked(target: Path, fence_above: int = 0) -> Iterator[Lock]:
+def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The new number exceeds the number in the lock file. It also exceeds `fence_above`, the highest number in other
+    The new number exceeds the number in the lock file. It also exceeds `highest_fence`, the highest number in other
     files, since the lock file may have been deleted.
 
     Raises:
-        BuilderBusy: Another builder has the lock; the message has its process, host and age.
+        BuilderBusyError: Another builder has the lock; the message has its process, host and age.
         RetryableError: The path is not a lock file, it belongs to another user, or its file system has no locks.
     """
     durable.make_folder(target.parent)
     path = lock_path(target)
     descriptor = _open_locked(path, target)
-    fence = max(read_builder(descriptor).fence, fence_above) + 1
+    fence = max(read_builder(descriptor).fence, highest_fence) + 1
     lock = Lock(path, fence, descriptor)
     _own_locks.add(lock)
     try:
@@ -106,8 +106,8 @@ def lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    If another process has the lock, raise BuilderBusy. Wait a moment first if that process has not yet written its id,
-    or if it died while starting a child: the child then holds the lock until it ends.
+    If another process has the lock, raise BuilderBusyError. Wait a moment first if that process has not yet written its
+    id, or if it died while starting a child: the child then holds the lock until it ends.
     """
     began = time.monotonic()
     while True:
@@ -186,18 +186,18 @@ def _lock_file_error(path: Path) -> RetryableError:
 
 def read_builder(descriptor: int) -> Builder:
     """Return the builder that an open lock file names; an empty `Builder` if invalid."""
-    content = os.pread(descriptor, _FORMAT.max_bytes, 0)
+    content = os.pread(descriptor, _LOCK_FORMAT.max_bytes, 0)
     if not content:  # a new file
         return Builder()
     try:
-        return _FORMAT.parse(content, Path())
+        return _LOCK_FORMAT.parse(content, Path())
     except InputError:
         return Builder()
 
 
-def _write_builder(descriptor: int, path: Path, value: dict[str, object]) -> None:
+def _write_builder(descriptor: int, path: Path, fields: dict[str, object]) -> None:
     # One write, padded over the old content: a reader sees either the old owner or the new one.
     durable.call_failpoint("write", path)
     with durable.name_file_in_errors(path):
-        os.pwrite(descriptor, json.dumps(value).encode().ljust(512), 0)
+        os.pwrite(descriptor, json.dumps(fields).encode().ljust(512), 0)
     durable.fsync(descriptor, path)

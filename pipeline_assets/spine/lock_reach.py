@@ -23,10 +23,9 @@ def mounts_for(root: Path, mountinfo: Path = _MOUNTINFO) -> list[tuple[str, list
 
 
 def raise_if_locks_are_local(root: Path, mountinfo: Path = _MOUNTINFO) -> None:
-    """Raise RetryableError if a mount option keeps the locks of `root` local.
+    """Raise RetryableError if a mount option limits locks to this machine.
 
-    Without /proc, nothing is checked. File systems other than NFS and Lustre may keep locks local, too, which a
-    client cannot detect.
+    Without /proc, nothing is checked. Other file systems may limit locks, too, but a client cannot detect that.
     """
     for _, options in mounts_for(root, mountinfo):
         local = next((option for option in _LOCAL_OPTIONS if option in options), None)

@@ -19,10 +19,10 @@ import msgspec
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Count, Ledger
 from pipeline_assets.spine.manifest_schema import KindParts
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.typed_values import convert
 
-_ALLOWED = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
+_ALLOWED_TYPES = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
 
 
 def canonical_json(value: object) -> bytes:
@@ -47,22 +47,22 @@ def _check_types(value: object) -> None:
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
-                    raise TypeError(f"{_ALLOWED}; got the key {key!r}")
+                    raise TypeError(f"{_ALLOWED_TYPES}; got the key {key!r}")
                 _check_types(item)
         case list() | tuple():
             for item in value:
                 _check_types(item)
         case _:
-            raise TypeError(f"{_ALLOWED}; got {type(value).__name__} {value!r}")
+            raise TypeError(f"{_ALLOWED_TYPES}; got {type(value).__name__} {value!r}")
 
 
 SCHEMA = "corpusmill/manifest/1"
 MANIFEST_FILE = "manifest.json"
 # The line of the seal with the line break before it, so that without the match all other lines remain.
-_SEAL = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
+_SEAL_LINE = re.compile(rb'\n "seal": "sha256:([0-9a-f]{64})",(?=\n)')
 _ENCODED_SUFFIXES = (".zst", ".parquet")
 _EDITED_FIX = "the manifest was edited; restore it, or run its recipe with --replace"
-Json = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 LabelNames = Callable[[str], Collection[str]]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=4096)]
 
@@ -114,11 +114,11 @@ class Identity:
     """
 
     stage: StageVersion
-    recipe: Json
-    inputs: Sequence[Json]
-    tokenizer: Json | None
-    decisions: Json
-    counts: Json
+    recipe: JsonObject
+    inputs: Sequence[JsonObject]
+    tokenizer: JsonObject | None
+    decisions: JsonObject
+    counts: JsonObject
     files: Sequence[FileContent]
 
     @property
@@ -127,7 +127,7 @@ class Identity:
         return convert(self.counts["ledger"], Ledger)
 
     @property
-    def upstream(self) -> list[Json]:
+    def upstream(self) -> list[JsonObject]:
         """Inputs that are artifacts, in order."""
         return [entry for entry in self.inputs if "bytes" not in entry]  # only files have a size
 
@@ -156,7 +156,7 @@ class Manifest:
     name: str
     identity: Identity
     storage: Sequence[StoredFile]
-    provenance: Json
+    provenance: JsonObject
 
     @property
     def digest(self) -> str:
@@ -213,7 +213,7 @@ class Manifest:
         if (written.digest, written.identity.recipe_sha256) != (actual, recipe_sha256):
             raise InputError(f"digest is {written.digest}, its identity has {actual}", where, _EDITED_FIX)
         names = [file.path for file in manifest.storage] + [file.path for file in manifest.identity.files]
-        escaping = next((name for name in names if not is_inside(name)), None)
+        escaping = next((name for name in names if not is_inside_folder(name)), None)
         if escaping is not None:
             raise InputError(f"the path {escaping!r} leads out of the folder", where, _EDITED_FIX)
         return manifest
@@ -231,19 +231,25 @@ class Manifest:
 
 def is_seal_intact(data: bytes) -> bool:
     """Check whether the seal of a manifest file is the sha256 of its other lines."""
-    seal = _SEAL.search(data)
+    seal = _SEAL_LINE.search(data)
     if seal is None:
         return False
     return hashlib.sha256(data[: seal.start()] + data[seal.end() :]).hexdigest() == seal[1].decode()
 
 
-def is_inside(name: str) -> bool:
+def is_inside_folder(file_path: str) -> bool:
     """Check whether a path in a manifest is normalized and inside the folder."""
-    path = PurePosixPath(name)
-    return str(path) == name and not path.is_absolute() and ".." not in path.parts and "\0" not in name and name != "."
+    path = PurePosixPath(file_path)
+    return (
+        str(path) == file_path
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and "\0" not in file_path
+        and file_path != "."
+    )
 
 
-def _encode_json(value: Json) -> bytes:
+def _encode_json(value: JsonObject) -> bytes:
     compact = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     return msgspec.json.format(compact, indent=1) + b"\n"  # json indents in Python, four times slower
 
@@ -254,7 +260,7 @@ class _KindPart(dict[str, Any]):
     where: Path | str
 
     @classmethod
-    def from_json(cls, part: Json, where: Path | str) -> "_KindPart":
+    def from_json(cls, part: JsonObject, where: Path | str) -> "_KindPart":
         content = cls(
             (key, cls.from_json(value, where) if isinstance(value, dict) else value) for key, value in part.items()
         )
@@ -291,7 +297,7 @@ class _StoredManifest(msgspec.Struct):
 
 
 # The manifest of a million files has 200 MB.
-MANIFEST_FORMAT = MetadataFile("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
+MANIFEST_FORMAT = MetadataFormat("manifest", 256 << 20, "rebuild the artifact", _StoredManifest)
 
 
 def _parse(data: bytes, where: Path | str) -> tuple[_StoredManifest, Manifest]:

@@ -1,7 +1,7 @@
 """Metadata files: small files that are read without trust in their content.
 
 They are manifests, locks, plans, receipts, recipes and so on. Until such a file is read, a user may edit it, a disk
-may damage it, or a folder, link or device may replace it. So `MetadataFile` reads them all: without blocking, up to a
+may damage it, or a folder, link or device may replace it. So `MetadataFormat` reads them all: without blocking, up to a
 maximum size, and into an expected shape. A file that does not fit raises a one-line error.
 """
 
@@ -28,23 +28,23 @@ Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
-class MetadataFile(Generic[T]):
-    """Type of metadata file: its name in messages, maximum size, fix and shape.
+class MetadataFormat(Generic[T]):
+    """Type of metadata file: its name in messages, maximum size, fix and value type.
 
     Attributes:
         fix: Advice in errors about a file that cannot be used.
-        shape: Type to which msgspec converts the content.
+        value_type: Type to which msgspec converts the content.
         allow_symlink: Whether the path may be a symlink. Users may link their files; the program writes no links.
     """
 
     noun: str
     max_bytes: int
     fix: str
-    shape: type[T]
+    value_type: type[T]
     allow_symlink: bool = False
 
     def read(self, path: Path) -> T:
-        """Read a file and convert its content to `shape`.
+        """Read a file and convert its content to `value_type`.
 
         Raises:
             FileNotFoundError, NotADirectoryError: The file does not exist.
@@ -89,19 +89,19 @@ class MetadataFile(Generic[T]):
             return False
 
     def parse(self, data: bytes, where: Path | str) -> T:
-        """Convert the bytes of a file to `shape`; raise InputError if that fails."""
+        """Convert the bytes of a file to `value_type`; raise InputError if that fails."""
         try:
             value = msgspec.json.decode(data)
         except (ValueError, RecursionError) as error:
             raise self._file_error(f"invalid JSON ({error})", where) from None
-        if (problem := _nesting_error(value)) is not None:
+        if (problem := _limit_error(value)) is not None:
             raise self._file_error(problem, where)
-        return self.convert_part(value, self.shape, where)
+        return self.convert_part(value, self.value_type, where)
 
-    def convert_part(self, value: Any, shape: type[Part], where: Path | str) -> Part:
+    def convert_part(self, value: Any, value_type: type[Part], where: Path | str) -> Part:
         """Convert a part of the decoded JSON; raise InputError if its shape differs."""
         try:
-            return convert(value, shape)
+            return convert(value, value_type)
         except msgspec.ValidationError as error:
             raise self._file_error(str(error), where) from None
 
@@ -109,7 +109,7 @@ class MetadataFile(Generic[T]):
         return InputError(f"not a valid {self.noun}: {problem}", where, self.fix)
 
 
-def _nesting_error(value: object) -> str | None:
+def _limit_error(value: object) -> str | None:
     """Describe too deep nesting or a too large integer; None if all is within limits."""
     # Walk the levels from the top, since recursion would fail on the nesting that is searched for.
     level: list[Any] = [[value]]

@@ -23,7 +23,7 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
     removed.
 
     Raises:
-        BuilderBusy: Another process builds the same target.
+        BuilderBusyError: Another process builds the same target.
         RetryableError: The target has files and was never sealed.
     """
     with locked(target, highest_fence(target)) as lock:
@@ -49,8 +49,8 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
 def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool] = lambda: False) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
-    The content is members in `target`, or external files. After locking, `is_sealed` is called: True means that another
-    builder has just sealed the artifact. That artifact is returned unchanged, because it may be in use.
+    The content is members in `target`, or external files. `is_sealed` is called under the lock. If it returns True,
+    another builder has just sealed the artifact, which is returned unchanged, because it may be in use.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:

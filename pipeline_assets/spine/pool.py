@@ -30,7 +30,7 @@ class PoolWorker(Protocol[S]):
 
     def send_job(self, job: ShardJob[S]) -> None: ...
 
-    def answer(self) -> Receipt | None: ...
+    def receive_receipt(self) -> Receipt | None: ...
 
     def describe_end(self) -> str: ...
 
@@ -42,8 +42,8 @@ class PoolWorker(Protocol[S]):
 class Pool(Generic[S]):
     """Pool of workers for one work function; the pool runs one stage at a time."""
 
-    def __init__(self, start: Callable[[], PoolWorker[S]], size: int) -> None:
-        self._start, self._size = start, size
+    def __init__(self, start_worker: Callable[[], PoolWorker[S]], size: int) -> None:
+        self._start, self._size = start_worker, size
         self._workers: list[PoolWorker[S]] = []
         weakref.finalize(self, _stop_all, self._workers)
 
@@ -69,7 +69,7 @@ class Pool(Generic[S]):
                     continue
                 for worker in self._wait_for_answers():
                     shard = worker.job.shard  # type: ignore[union-attr]
-                    receipt = worker.answer()
+                    receipt = worker.receive_receipt()
                     if receipt is None:
                         self._workers.remove(worker)
                         logger.warning("shard %s: a worker died (%s)", shard.name, worker.describe_end())
@@ -134,7 +134,7 @@ class Pool(Generic[S]):
         worker = self._start()
         try:
             worker.send_job(job)
-            return worker.answer()
+            return worker.receive_receipt()
         finally:
             worker.stop()
 

@@ -13,17 +13,17 @@ logger = logging.getLogger("corpusmill")
 
 
 class Progress:
-    """Counter of finished work, with a log line every `every_s` seconds, or a bar.
+    """Counter of finished work, with a log line every `log_every_s` seconds, or a bar.
 
     Args:
         unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
-        quiet_s: Seconds without a report at the start; work that ends within them is never reported.
+        initial_quiet_s: Seconds without a report at the start; work that ends within them is never reported.
     """
 
-    def __init__(self, title: str, total: int, unit: str, every_s: float, quiet_s: float = 0.0) -> None:
-        self._title, self._total, self._unit, self._every_s = title, total, unit, every_s
+    def __init__(self, title: str, total: int, unit: str, log_every_s: float, initial_quiet_s: float = 0.0) -> None:
+        self._title, self._total, self._unit, self._every_s = title, total, unit, log_every_s
         self._started = self._reported = time.monotonic()
-        self._quiet_until = self._started + quiet_s
+        self._quiet_until = self._started + initial_quiet_s
         self._done = self._done_before = 0
         self._counts, self._counts_before = Counter[str](), Counter[str]()
         self._bar: Bar | None = None

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from pipeline_assets.spine.usage import cpu_seconds
 
 _LIBRARIES = ("dagster", "gigatoken", "huggingface_hub", "msgspec", "numpy", "pyarrow", "tiktoken", "zstandard")
-_PROJECT = Path(__file__).parents[2]
+_PROJECT_FOLDER = Path(__file__).parents[2]
 
 
 class ProvenanceRecorder:
@@ -30,10 +30,10 @@ class ProvenanceRecorder:
     command: ClassVar[Mapping[str, str] | None] = None
 
     @classmethod
-    def record_command(cls, typed: str) -> None:
+    def record_command(cls, command_line: str) -> None:
         """Record the command line of this process, with a new id."""
         process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
-        cls.command = {"typed": typed, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
+        cls.command = {"typed": command_line, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
 
     def __init__(self) -> None:
         self._started_at = datetime.datetime.now(datetime.UTC)
@@ -65,12 +65,12 @@ def library_versions() -> Mapping[str, str | None]:
 
 @functools.cache
 def git_sha() -> str | None:
-    """Return the commit of the program's source, or None.
+    """Return the commit of the program's source; None if unknown.
 
-    `+changes` is appended if the working tree differs from it. An installed wheel has no commit, even inside the
-    checkout of another project. The result is cached, since a process keeps running the source that it has loaded.
+    If the working tree differs from the commit, `+changes` is appended. An installed wheel has no commit, even inside
+    the checkout of another project. The result is cached, since a process keeps running the source that it has loaded.
     """
-    git = ["git", "--no-optional-locks", "-C", str(_PROJECT)]
+    git = ["git", "--no-optional-locks", "-C", str(_PROJECT_FOLDER)]
     status = [*git, "status", "--branch", "--porcelain=2"]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)

@@ -40,21 +40,22 @@ _CLUSTER_VARIABLES = {"RAY_NUM_REDIS_GET_RETRIES": "5"}  # tries to connect, one
 _has_connected = False  # whether this module connected the process to Ray
 
 
-def run_on_ray(
-    work: Work[S], warm_up: WarmUp, workers: int, memory: int
+def ray_stage_runner(
+    work: Work[S], warm_up: WarmUp, workers: int, worker_bytes: int
 ) -> Callable[[str, Sequence[S], StagingView], Generator[Receipt]]:
     """Return a function that runs the shards of a stage as Ray tasks.
 
-    The function yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `memory` bytes. It
-    raises RetryableError if Ray fails or is not reachable, or if a node has a different program or data root.
+    The function yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `worker_bytes` of
+    memory. It raises RetryableError if Ray fails or is not reachable, or if a node has a different program or data
+    root.
     """
 
     def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
-        ray = connect(workers, memory)
+        ray = connect(workers, worker_bytes)
         marker = folder.path(f"{WORK_FOLDER}/ray-{uuid.uuid4().hex}")
         durable.write_durably(marker, b"")
         blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
-        options = {"num_cpus": 1, "memory": memory, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
+        options = {"num_cpus": 1, "memory": worker_bytes, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
         task = ray.remote(_run_checked).options(runtime_env={"env_vars": blas}, **options)
         errors = ray.exceptions
         engine = FutureEngine(
@@ -82,22 +83,27 @@ def disconnect() -> None:
         _has_connected = False
 
 
-def _run_checked(program: str, marker: str, function: JobFunction, stage: bytes, job: bytes) -> JobResult:
+def _run_checked(
+    expected_digest: str, marker_path: str, function: JobFunction, pickled_stage: bytes, pickled_job: bytes
+) -> JobResult:
     """Run a job on a node; return a Failure if the node's program or root differs.
 
-    `program` is the expected `program_digest`; `marker` is the path of a file in the data root.
+    `expected_digest` is the expected `program_digest`; `marker_path` is the path of a file in the data root.
     """
-    if program_digest() != program:
+    if program_digest() != expected_digest:
         what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"
-    elif not _exists(marker):
-        what, fix = f"{Path(marker).parents[1]} is missing or another folder", "mount the data root there on all nodes"
+    elif not _path_exists(marker_path):
+        what, fix = (
+            f"{Path(marker_path).parents[1]} is missing or another folder",
+            "mount the data root there on all nodes",
+        )
     else:
-        return function(stage, job)
+        return function(pickled_stage, pickled_job)
     return Failure(RetryableError(what, f"node {socket.gethostname()} of Ray", fix), "")
 
 
-_exists = functools.lru_cache(maxsize=1)(os.path.exists)
+_path_exists = functools.lru_cache(maxsize=1)(os.path.exists)
 
 
 @functools.cache
@@ -171,11 +177,11 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node.get('CPU', 0) for node in nodes):.0f} CPUs"
 
 
-def connect(workers: int, memory: int) -> Any:
+def connect(workers: int, worker_bytes: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
-    `memory` is the bytes of one worker. Raise UsageError if RAY_ADDRESS is invalid; RetryableError if the connection
-    fails, or if Ray starts on this machine and finds less than a CPU and `memory` bytes.
+    Raise UsageError if RAY_ADDRESS is invalid; RetryableError if the connection fails, or if Ray starts on this machine
+    and finds less than a CPU and `worker_bytes` of memory.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"
@@ -202,8 +208,8 @@ def connect(workers: int, memory: int) -> Any:
         nodes = node_resources(ray)
         place = "started on this machine" if address == "local" else f"at {address}"
         logger.info("Ray %s: %s, at most %d workers", place, describe_nodes(nodes), workers)
-        if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= memory for node in nodes):
-            what = f"no node has a CPU and {memory >> 20} MiB for a worker"
+        if not any(node.get("CPU", 0) >= 1 and node.get("memory", 0) >= worker_bytes for node in nodes):
+            what = f"no node has a CPU and {worker_bytes >> 20} MiB for a worker"
             if address == "local":
                 raise RetryableError(what, "Ray", "lower --memory-mib")
             logger.warning("Ray: %s; waiting for a node that joins", what)

@@ -10,13 +10,13 @@ from pathlib import Path
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.files import HASHING_THREADS, stream_sha256
-from pipeline_assets.spine.manifest import is_inside
+from pipeline_assets.spine.manifest import is_inside_folder
 from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFile, read_receipt
 
 
 @contextlib.contextmanager
 def verify_work(folder: Path) -> Iterator[None]:
-    """Check work files after the block; RetryableError if one no longer has its hash.
+    """Check files in `.work` after the block; RetryableError if one has changed.
 
     All receipts are then removed, since any shard may have read the changed file. The RetryableError replaces an error
     of the block, which the changed file may have caused. After an InputError of the block, nothing is checked.
@@ -53,7 +53,7 @@ def find_changed_work(folder: Path, receipt_file: Path) -> str | None:
 
 
 def matches_receipt(folder: Path, file: OutputFile) -> bool:
-    if not is_inside(file.path):
+    if not is_inside_folder(file.path):
         return False
     try:
         descriptor = os.open(folder / file.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -39,7 +39,9 @@ _PLAIN_WORDS = (
 
 
 def format_validation_errors(
-    error: pydantic.ValidationError, recipe: type[pydantic.BaseModel], locate: Callable[[Sequence[int | str]], object]
+    error: pydantic.ValidationError,
+    recipe_type: type[pydantic.BaseModel],
+    locate: Callable[[Sequence[int | str]], object],
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
@@ -54,12 +56,12 @@ def format_validation_errors(
     misspelt = {
         (*problem["loc"][:-1], nearest)
         for problem in problems
-        if problem["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe, problem["loc"])) is not None
+        if problem["type"] == "extra_forbidden" and (nearest := _nearest_key(recipe_type, problem["loc"])) is not None
     }
     # A list whose only item is invalid is also reported as too short.
     parents = {problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))}
     return [
-        _format_error(problem, recipe, str(locate(problem["loc"])))
+        _format_error(problem, recipe_type, str(locate(problem["loc"])))
         for problem in problems
         if not (problem["type"] == "missing" and problem["loc"] in misspelt)
         and not (problem["type"] == "too_short" and problem["loc"] in parents)
@@ -86,29 +88,29 @@ def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     return list(joined.values())
 
 
-def _nearest_key(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> str | None:
-    return next(iter(difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe, location), n=1)), None)
+def _nearest_key(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> str | None:
+    return next(iter(difflib.get_close_matches(str(location[-1]), _sibling_keys(recipe_type, location), n=1)), None)
 
 
-def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line: str) -> UsageError:
-    name = ".".join(_possible_sections(recipe, problem["loc"])[1])
-    place = RecipeKey(name, line) if name else line
+def _format_error(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel], file_and_line: str) -> UsageError:
+    name = ".".join(_possible_section_types(recipe_type, problem["loc"])[1])
+    place = RecipeKey(name, file_and_line) if name else file_and_line
     match problem["type"]:
         case "extra_forbidden":
-            nearest, known = _nearest_key(recipe, problem["loc"]), _sibling_keys(recipe, problem["loc"])
+            nearest, known = _nearest_key(recipe_type, problem["loc"]), _sibling_keys(recipe_type, problem["loc"])
             fix = f"did you mean `{nearest}`?" if nearest else f"remove it; known keys: {', '.join(known)}"
-            return UsageError(f"unknown key `{name}`", line, fix)
+            return UsageError(f"unknown key `{name}`", file_and_line, fix)
         case "missing":
-            return UsageError(f"the key `{name}` is missing", line, "add it")
+            return UsageError(f"the key `{name}` is missing", file_and_line, "add it")
         case "union_tag_not_found":
-            return UsageError(f"the key `{name}.{_tag_key(problem)}` is missing", line, "add it")
+            return UsageError(f"the key `{name}.{_tag_key(problem)}` is missing", file_and_line, "add it")
         case "union_tag_invalid":
             tag, known = str(problem["ctx"]["tag"]), problem["ctx"]["expected_tags"].replace("'", "").split(", ")
             nearest = next(iter(difflib.get_close_matches(tag, known, n=1)), None)
             fix = f"did you mean {nearest}?" if nearest else "correct the value"
             tagged = f"{name}.{_tag_key(problem)}"
             what = f"`{tagged}` must be one of {', '.join(known)}, got {tag!r}"
-            return UsageError(what, RecipeKey(tagged, line), fix)
+            return UsageError(what, RecipeKey(tagged, file_and_line), fix)
         case "value_error" if isinstance(problem["input"], Mapping):  # a preview of the section would bury the message
             what = _format_rule(problem)
             return UsageError(f"`{name}`: {what}" if name else what, place, "correct it")
@@ -119,7 +121,7 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             return UsageError(f"`{name}` must be a list, got {_preview_value(value)}", place, fix)
         case "model_type" | "dict_type" | "mapping_type":
             what = f"`{name}` must be a mapping, got {_preview_value(problem['input'])}"
-            return UsageError(what, place, _mapping_fix(problem, recipe))
+            return UsageError(what, place, _mapping_fix(problem, recipe_type))
         case _:
             rule, value = _format_rule(problem), _preview_value(problem["input"])
             if rule.startswith("must "):
@@ -130,14 +132,14 @@ def _format_error(problem: ErrorDetails, recipe: type[pydantic.BaseModel], line:
             return UsageError(what, place, "put it in quotes" if is_unquoted else "correct the value")
 
 
-def _mapping_fix(problem: ErrorDetails, recipe: type[pydantic.BaseModel]) -> str:
+def _mapping_fix(problem: ErrorDetails, recipe_type: type[pydantic.BaseModel]) -> str:
     """Return the fix for a value that must be a mapping, as in `write {NAME: VALUE}`.
 
     For a section with exactly one required key, NAME is this key. For any other section, the fix lists all its keys.
     """
     value, known = problem["input"], ["NAME"]
     if problem["type"] == "model_type":
-        [section, *_], _ = _possible_sections(recipe, problem["loc"])
+        [section, *_], _ = _possible_section_types(recipe_type, problem["loc"])
         known = [key for key, field in section.model_fields.items() if field.is_required()]
         if len(known) != 1:
             return f"write `key: value` lines; known keys: {', '.join(section.model_fields)}"
@@ -170,20 +172,20 @@ def _tag_key(problem: ErrorDetails) -> str:
     return str(problem["ctx"]["discriminator"]).strip("'")
 
 
-def _sibling_keys(recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
+def _sibling_keys(recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """List the keys that are allowed next to the key at a location."""
-    sections, _ = _possible_sections(recipe, location[:-1])
+    sections, _ = _possible_section_types(recipe_type, location[:-1])
     return sorted({key for section in sections for key in section.model_fields})
 
 
-def _possible_sections(
-    recipe: type[pydantic.BaseModel], location: tuple[int | str, ...]
+def _possible_section_types(
+    recipe_type: type[pydantic.BaseModel], location: tuple[int | str, ...]
 ) -> tuple[list[type[pydantic.BaseModel]], list[str]]:
     """Return the section types allowed at a location, and the location's keys.
 
     The tags of unions are not keys.
     """
-    sections, keys = [recipe], list[str]()
+    sections, keys = [recipe_type], list[str]()
     for part in location:
         fields = [section.model_fields[str(part)] for section in sections if str(part) in section.model_fields]
         tagged = [
@@ -192,13 +194,13 @@ def _possible_sections(
             if not fields and any(part in get_args(field.annotation) for field in section.model_fields.values())
         ]
         keys += [] if tagged else [str(part)]
-        sections = [section for field in fields for section in sections_in(field.annotation)] or tagged or sections
+        sections = [section for field in fields for section in section_types_in(field.annotation)] or tagged or sections
     return sections, keys
 
 
-def sections_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
+def section_types_in(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
     """Yield the section types in a field's annotation, also inside lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation
     for argument in get_args(annotation):
-        yield from sections_in(argument)
+        yield from section_types_in(argument)

@@ -17,8 +17,8 @@ FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whos
 
 
 @dataclass(frozen=True)
-class RecipeError:
-    """Problem of a recipe whose keys have valid types, such as a contradiction.
+class RecipeProblem:
+    """Problem of a recipe that is not the type of a value, such as a contradiction.
 
     Attributes:
         location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
@@ -33,24 +33,24 @@ R = TypeVar("R", bound=RecipeSection)
 
 
 def validate_section(
-    section: type[R],
+    section_type: type[R],
     values: Mapping[str, object],
     locate: Callable[[Sequence[int | str]], object],
-    cross_checks: Iterable[RecipeError] = (),
+    contradictions: Iterable[RecipeProblem] = (),
     folder: Path | None = None,
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
-    `locate` returns the place of a key, or, if the key is missing, of its section. `cross_checks` are errors about
-    values that contradict each other. `folder` is the folder of the recipe file, if the values are from a file.
+    `locate` returns the place of a key, or, if the key is missing, of its section. `contradictions` are further
+    problems to report. `folder` is the folder of the recipe file, if the values are from a file.
     """
     errors: list[InputError] = []
     checked = None
     try:
-        checked = section.model_validate(dict(values), context={FOLDER_KEY: folder})
+        checked = section_type.model_validate(dict(values), context={FOLDER_KEY: folder})
     except pydantic.ValidationError as error:
-        errors += format_validation_errors(error, section, locate)
-    for problem in _run_cross_checks(cross_checks, checked is not None):
+        errors += format_validation_errors(error, section_type, locate)
+    for problem in _readable_contradictions(contradictions, checked is not None):
         dotted = ".".join(map(str, problem.location))
         errors.append(UsageError(problem.what, RecipeKey(dotted, str(locate(problem.location))), problem.fix))
     if checked is None or errors:
@@ -58,10 +58,10 @@ def validate_section(
     return checked
 
 
-def _run_cross_checks(cross_checks: Iterable[RecipeError], types_are_valid: bool) -> Iterator[RecipeError]:
-    """Yield errors; end early if a check breaks on a value of an invalid type."""
+def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
+    """Yield contradictions; stop if the search fails on a value of an invalid type."""
     try:
-        yield from cross_checks
+        yield from contradictions
     except (TypeError, AttributeError, LookupError):
         if types_are_valid:
             raise

@@ -13,9 +13,11 @@ from typing import Any
 import yaml
 
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
-from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFile
+from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFormat
 
-RECIPE_FORMAT: MetadataFile[object] = MetadataFile("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
+RECIPE_FORMAT: MetadataFormat[object] = MetadataFormat(
+    "recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True
+)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
 _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 
@@ -68,7 +70,7 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
 
 
 def replace_value(text: str, key: str, value: str) -> str:
-    """Replace the value of an existing top-level key of a recipe; keep all other text."""
+    """Replace the value of an existing top-level key; keep all other text but a BOM."""
     text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
     node = _parse_tree(text.encode())
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
@@ -112,7 +114,7 @@ def parse_yaml(text: str) -> object:
         node = loader.get_single_node()
         if node is None:
             return None
-        _limit_growth(node)
+        _raise_if_too_large(node)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         raise ValueError(_describe_mistake(error)) from None
@@ -130,7 +132,7 @@ def _describe_mistake(error: yaml.MarkedYAMLError) -> str:
 
 # PyYAML raises these for odd tags.
 _ODD_TAG_ERRORS = (LookupError, TypeError, AttributeError, RecursionError)
-_OTHER_BASE = re.compile(r"[-+]?(0[0-7_]+$|[0-9_]+:)")
+_NON_DECIMAL_NUMBER = re.compile(r"[-+]?(0[0-7_]+$|[0-9_]+:)")
 # libyaml's loader is three times as fast
 _Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
 
@@ -140,7 +142,7 @@ def _construct_float(loader: Any, node: yaml.ScalarNode) -> float | str:
 
     A number in base 60, such as 1:30.5, is returned as text, too.
     """
-    if _OTHER_BASE.match(node.value):
+    if _NON_DECIMAL_NUMBER.match(node.value):
         return str(node.value)
     value: float = loader.construct_yaml_float(node)
     with contextlib.suppress(decimal.InvalidOperation):  # .inf and .nan
@@ -154,7 +156,7 @@ def _construct_integer(loader: Any, node: yaml.ScalarNode) -> int | str:
 
     YAML 1.1 reads 010 in base 8, and 1:30 in base 60. They are returned as text, since few people expect 8 and 90.
     """
-    if _OTHER_BASE.match(node.value):
+    if _NON_DECIMAL_NUMBER.match(node.value):
         return str(node.value)
     value: int = loader.construct_yaml_int(node)
     if value.bit_length() > MAX_BITS:
@@ -175,7 +177,7 @@ def _raise_if_too_deep(text: str) -> None:
             raise ValueError(_LIMITS_EXCEEDED)
 
 
-def _limit_growth(node: yaml.Node) -> None:
+def _raise_if_too_large(node: yaml.Node) -> None:
     """Raise ValueError if a document has too many values or levels, or a huge number.
 
     Aliases count as if they were written out. A repeated key is an error, too.

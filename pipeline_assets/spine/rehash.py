@@ -22,19 +22,19 @@ class HashTask:
     """Bytes to hash, and the expected hash.
 
     Attributes:
-        owner: Digest of the artifact that has the file; for an input file in no artifact, the file's own digest.
+        owner_digest: Digest of the artifact that has the file; for an external input file, the file's own digest.
         name: Name of the file in messages and reports.
         paths: Files with the bytes: one file, or its pieces in order.
-        expected_by: Origin of the hash in messages, such as `sealed with`.
+        origin_phrase: Origin of the hash in messages, such as `sealed with`.
     """
 
-    owner: str
+    owner_digest: str
     name: str
     paths: tuple[Path, ...]
     bytes: int
     algorithm: Algorithm
-    expected: str
-    expected_by: str
+    expected_hash: str
+    origin_phrase: str
 
 
 def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Iterator[tuple[HashTask, str | None]]:
@@ -45,23 +45,23 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
     largest_first = sorted(tasks, key=lambda task: -task.bytes)
     stop, progress_lock = threading.Event(), threading.Lock()
 
-    def count(more_bytes: int) -> None:
+    def add_bytes(more_bytes: int) -> None:
         with progress_lock:
             progress.add(more_bytes)
 
     pool = ThreadPoolExecutor(max(threads, 1))
     try:
-        for reading in as_completed([pool.submit(_hash, task, count, stop) for task in largest_first]):
+        for reading in as_completed([pool.submit(_hash, task, add_bytes, stop) for task in largest_first]):
             yield reading.result()
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
+def _hash(task: HashTask, add_bytes: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
     """Hash a task's files; return the task and its error, None if the hash matches.
 
-    Report hashed bytes to `count`. Raise CancelledError if `stop` is set.
+    Report hashed bytes to `add_bytes`. Raise CancelledError if `stop` is set.
     """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
@@ -74,13 +74,13 @@ def _hash(task: HashTask, count: Callable[[int], None], stop: threading.Event) -
             digest.update(block)
             done += len(block)
             if done - counted >= _TICK_BYTES:
-                count(done - counted)
+                add_bytes(done - counted)
                 counted = done
-        if (actual := digest.hexdigest()) != task.expected:
-            problem = f"{task.algorithm} is {actual}, {task.expected_by} {task.expected}"
+        if (actual := digest.hexdigest()) != task.expected_hash:
+            problem = f"{task.algorithm} is {actual}, {task.origin_phrase} {task.expected_hash}"
     except OSError as error:
         problem = read_error_text(error)
-    count(task.bytes - counted)
+    add_bytes(task.bytes - counted)
     return task, problem
 
 

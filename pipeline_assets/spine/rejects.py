@@ -43,24 +43,24 @@ RejectFormatter = Callable[[Reject], str]
 
 
 def too_many_rejects_error(
-    rejects: int,
-    rows: int,
+    reject_count: int,
+    row_count: int,
     max_fraction: str,
-    rejects_in_order: Iterable[Reject],
+    rejects: Iterable[Reject],
     where: object,
     format_reject: RejectFormatter,
-    advice: Callable[[Reject | None], str],
+    format_advice: Callable[[Reject | None], str],
 ) -> InputError:
-    """Return the error of too many rejects; for arguments see `ledger.check_rejects`."""
-    waiting = iter(rejects_in_order)
+    """Return the error about too many rejects; for arguments see `check_rejects`."""
+    waiting = iter(rejects)
     first_reject = next(waiting, None)
     all_rejects = itertools.chain(() if first_reject is None else (first_reject,), waiting)
     reasons, examples = summarize_reasons(all_rejects, format_reject)
     above = f"above `max_reject_fraction` {max_fraction}"
-    what = f"{rejects:,} of {rows:,} rows are rejected ({reasons}), {above} (the first: {examples})"
-    enough = sufficient_limit(Fraction(rejects, max(rows, 1)))
+    what = f"{reject_count:,} of {row_count:,} rows are rejected ({reasons}), {above} (the first: {examples})"
+    enough = sufficient_limit(Fraction(reject_count, max(row_count, 1)))
     accept = f"set `max_reject_fraction` in the recipe to {enough} to accept these rejects"
-    return InputError(what, where, f"{advice(first_reject)}, or {accept}")
+    return InputError(what, where, f"{format_advice(first_reject)}, or {accept}")
 
 
 def sufficient_limit(share: Fraction) -> str:

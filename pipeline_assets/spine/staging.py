@@ -29,15 +29,15 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.kept_folder import KEPT_TASKS_FILE, keep_work
 from pipeline_assets.spine.lock import Lock
 from pipeline_assets.spine.manifest import MANIFEST_FILE, FileContent, Manifest, StoredFile
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.typed_values import convert
 
 PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER = ".plan.json", ".receipts", ".work"
 WORK_FILES_VERSION = 2  # version of the formats of all work files; raise it if one of them changes
 BUILDER_KEY = "builder"  # key of the fencing number in the provenance
 PULLED_KEY = "pulled_from"  # key of the store in the provenance of a pulled artifact; a key of the plan of a pull, too
-RECEIPT_FORMAT = MetadataFile("receipt", 256 << 20, "run its recipe again", dict[str, Any])
-Role = Literal["building", "old"]
+RECEIPT_FORMAT = MetadataFormat("receipt", 256 << 20, "run its recipe again", dict[str, Any])
+LeftoverRole = Literal["building", "old"]
 _LEFTOVER = re.compile(r"\.(.+)\.(building|old)\.([0-9]+)", re.DOTALL)
 
 
@@ -90,19 +90,19 @@ class Receipt:
     notes: Mapping[str, Any] = field(default_factory=dict)
     reads: Mapping[str, str] = field(default_factory=dict)
 
-    def to_bytes(self, place: str = "") -> bytes:
-        """Serialize as two lines: the hex sha256 of `place` + JSON, then the JSON.
+    def to_bytes(self, receipt_name: str = "") -> bytes:
+        """Serialize as two lines: the hex sha256 of `receipt_name` + JSON, then the JSON.
 
-        `place` is the stage and file name of a stored receipt, so that a receipt cannot be read for another shard.
+        `receipt_name` is `STAGE/SHARD.json` for a stored receipt, so that it cannot be read as another shard's.
         """
         content = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
-        return hashlib.sha256(place.encode() + content).hexdigest().encode() + b"\n" + content
+        return hashlib.sha256(receipt_name.encode() + content).hexdigest().encode() + b"\n" + content
 
     @classmethod
-    def from_bytes(cls, data: bytes, place: str = "") -> "Receipt | None":
-        """Parse the output of `to_bytes`; None if damaged or written for another `place`."""
+    def from_bytes(cls, data: bytes, receipt_name: str = "") -> "Receipt | None":
+        """Parse the output of `to_bytes`; None if damaged or of another `receipt_name`."""
         sha256, _, content = data.partition(b"\n")
-        if hashlib.sha256(place.encode() + content).hexdigest().encode() != sha256:
+        if hashlib.sha256(receipt_name.encode() + content).hexdigest().encode() != sha256:
             return None
         try:
             return convert(json.loads(content), cls)
@@ -155,7 +155,7 @@ class StagingView:
         with durable.DurableFile(self.path(self._receipt_name(stage, shard))) as file:
             file.write(receipt.to_bytes(f"{stage}/{shard}.json"))
 
-    def receipt(self, stage: str, shard: str) -> Receipt | None:
+    def read_receipt(self, stage: str, shard: str) -> Receipt | None:
         """Read a shard's receipt; None if it is damaged or the shard is unfinished."""
         return read_receipt(self.folder / self._receipt_name(stage, shard))
 
@@ -198,7 +198,7 @@ class StagingDir(StagingView):
                 what = f"the file is missing, or no longer has the {file.bytes:,} bytes that were written"
                 raise RetryableError(what, self.folder / file.path, "run the command again")
         names = {file.path for file in manifest.storage}
-        remove_unnamed(self.folder, names, keep=(PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER))
+        remove_unnamed(self.folder, names, kept_entries=(PLAN_FILE, RECEIPTS_FOLDER, WORK_FOLDER))
         for folder in sorted({(self.folder / name).parent for name in names}):
             durable.fsync_folder(folder)
         self.lock.raise_if_lost()
@@ -217,11 +217,14 @@ class StagingDir(StagingView):
             self.discard()
 
 
-def remove_unnamed(folder: Path, named: set[str], keep: Sequence[str]) -> None:
-    """Remove temporary receipts, and all files neither in `named` nor below `keep`."""
+def remove_unnamed(folder: Path, named_files: set[str], kept_entries: Sequence[str]) -> None:
+    """Remove temporary receipts, and files not in `named_files` or `kept_entries`.
+
+    `kept_entries` are names of files and folders directly in `folder`.
+    """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in named and name.split("/")[0] not in keep:
+        if path.is_file() and name not in named_files and name.split("/")[0] not in kept_entries:
             durable.remove(path)
     for path in [*(folder / RECEIPTS_FOLDER).rglob(".*.tmp")]:
         durable.remove(path)
@@ -232,7 +235,7 @@ def staging_folders(target: Path) -> list[Path]:
     return leftover_folders(target, "building")
 
 
-def leftover_path(target: Path, role: Role, number: int) -> Path:
+def leftover_path(target: Path, role: LeftoverRole, number: int) -> Path:
     """Return `.NAME.ROLE.NUMBER` next to the target; `number` is a fencing number."""
     return target.with_name(f".{target.name}.{role}.{number}")
 
@@ -243,7 +246,7 @@ def artifact_of_leftover(folder: Path) -> Path | None:
     return folder.with_name(match[1]) if match else None
 
 
-def leftover_folders(target: Path, role: Role) -> list[Path]:
+def leftover_folders(target: Path, role: LeftoverRole) -> list[Path]:
     """List the folders `.name.<role>.<number>` of a target, sorted by number."""
     paths = [path for path in list_leftovers(target) if path.name.startswith(f".{target.name}.{role}.")]
     return sorted((path for path in paths if path.is_dir() and not path.is_symlink()), key=fencing_number)

@@ -22,8 +22,8 @@ def default_start_method() -> StartMethod:
     return "forkserver" if sys.platform.startswith("linux") else "spawn"
 
 
-def worker_starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, growth_bytes: int) -> worker.Starter:
+def worker_starter(method: StartMethod, work: Work[Any], warm_up: WarmUp, max_growth_bytes: int) -> worker.Starter:
     """Return a function that starts a worker; `spawn` ignores the last two arguments."""
     if method == "forkserver":
-        return forking_starter(work, warm_up, growth_bytes)
+        return forking_starter(work, warm_up, max_growth_bytes)
     return functools.partial(worker.start_process, method, worker.serve, work)

@@ -18,9 +18,9 @@ class Task:
     kernel: Callable[[Window, StagingView], Receipt]
 
     @classmethod
-    def bind(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **named: object) -> Self:
-        """Bind a shard to `kernel(shard, *arguments, window, folder, **named)`."""
-        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **named))
+    def bind(cls, kernel: Callable[..., Receipt], shard: Shard, *arguments: object, **keywords: object) -> Self:
+        """Bind a shard to `kernel(shard, *arguments, window, folder, **keywords)`."""
+        return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **keywords))
 
 
 def run_task(task: Task, window: Window, folder: StagingView) -> Receipt:

@@ -15,8 +15,8 @@ from pipeline_assets.spine.processes import is_dead_process
 _TEMPORARY_NAME = re.compile(r"\..*\.([A-Za-z0-9-]+)\.([0-9]+)\.[0-9]+\.tmp", re.DOTALL)
 _MAX_NAME_BYTES, _MAX_HOST_CHARACTERS = 255, 40
 # Processes of another machine are not visible, so its temporary files count as abandoned at this age.
-_ABANDONED_S = 86_400
-_numbers = itertools.count()
+_ABANDONED_AFTER_S = 86_400
+_file_numbers = itertools.count()
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def temporary_path(path: Path) -> Path:
 
     Its name is `.name.<host>.<pid>.<n>.tmp`, with `name` cut so that the whole has at most 255 bytes.
     """
-    end = f".{_host()}.{os.getpid()}.{next(_numbers)}.tmp"
+    end = f".{_host()}.{os.getpid()}.{next(_file_numbers)}.tmp"
     name = os.fsdecode(os.fsencode(path.name)[: _MAX_NAME_BYTES - len(end) - 1])
     return path.with_name(f".{name}{end}")
 
@@ -47,5 +47,5 @@ def abandoned_entries(folder: Path) -> Iterator[Path]:
             continue
         with contextlib.suppress(FileNotFoundError):  # another process may rename or remove the entry
             age_s = time.time() - os.lstat(folder / name).st_mtime
-            if is_dead_process(int(match[2])) if match[1] == _host() else age_s > _ABANDONED_S:
+            if is_dead_process(int(match[2])) if match[1] == _host() else age_s > _ABANDONED_AFTER_S:
                 yield folder / name

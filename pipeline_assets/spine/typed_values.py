@@ -11,23 +11,23 @@ import msgspec
 
 T = TypeVar("T")
 _lock = threading.Lock()
-_prepared: set[Any] = set()
+_prepared_types: set[Any] = set()
 
 
-def convert(value: object, shape: type[T]) -> T:
+def convert(value: object, value_type: type[T]) -> T:
     """Convert decoded JSON to a type; raise ValidationError if its shape differs."""
-    _prepare(shape)
-    return msgspec.convert(value, shape)
+    _prepare(value_type)
+    return msgspec.convert(value, value_type)
 
 
-def json_decoder(shape: type[T]) -> "msgspec.json.Decoder[T]":
+def json_decoder(value_type: type[T]) -> "msgspec.json.Decoder[T]":
     """Return a decoder that converts JSON texts to a type."""
-    _prepare(shape)
-    return msgspec.json.Decoder(shape)
+    _prepare(value_type)
+    return msgspec.json.Decoder(value_type)
 
 
-def _prepare(shape: Any) -> None:
-    if shape not in _prepared:
+def _prepare(value_type: Any) -> None:
+    if value_type not in _prepared_types:
         with _lock:
-            msgspec.json.Decoder(shape)
-            _prepared.add(shape)
+            msgspec.json.Decoder(value_type)
+            _prepared_types.add(value_type)

@@ -1,8 +1,8 @@
 """Verification of the files that a build reads.
 
-No flipped bit of an input may reach an output under a valid digest. So every input file is hashed: with random access,
-before it is read (`expect_hash`); when read from beginning to end, by the process that reads it (`hash_while_reading`);
-and when it was not read to its end, after the build (`verify_reads`).
+No flipped bit of an input may reach an output under a valid digest, so every input file is hashed. A file that is read
+with random access is hashed before (`expect_hash`). A file that is read from beginning to end is hashed by the process
+that reads it (`hash_while_reading`), or after the build if it was not read to its end (`verify_reads`).
 """
 
 import contextlib
@@ -28,11 +28,11 @@ class Readable(Protocol):
 class ExpectedHash:
     """Hex sha256 that a file must have, with its origin and the fix in error messages.
 
-    `expected_by` is the origin, such as `sealed with`.
+    `origin_phrase` is the origin, such as `sealed with`.
     """
 
     sha256: str
-    expected_by: str
+    origin_phrase: str
     fix: str
 
 
@@ -40,12 +40,12 @@ class _ReadLog:
     """Files that one build reads: expected hashes by path, and paths verified so far."""
 
     def __init__(self) -> None:
-        self.expected: dict[str, ExpectedHash] = {}
-        self.verified: set[str] = set()
+        self.expected_hashes: dict[str, ExpectedHash] = {}
+        self.verified_paths: set[str] = set()
 
 
 _log: _ReadLog | None = None
-_collected: dict[str, str] | None = None
+_collected_hashes: dict[str, str] | None = None
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def verify_reads() -> Iterator[None]:
 
 def _check_unread(log: _ReadLog) -> None:
     """Hash the files that were not read to the end; InputError if one changed."""
-    unread = [path for path in log.expected if path not in log.verified]
+    unread = [path for path in log.expected_hashes if path not in log.verified_paths]
     with ThreadPoolExecutor(HASHING_THREADS) as pool:
         for path, sha256 in zip(unread, pool.map(_sha256, unread), strict=True):
             check_hashes({path: sha256})
@@ -83,12 +83,12 @@ def collect_hashes() -> Iterator[dict[str, str]]:
 
     A worker stores these hashes in the receipt of its shard.
     """
-    global _collected
-    former, _collected = _collected, {}
+    global _collected_hashes
+    former, _collected_hashes = _collected_hashes, {}
     try:
-        yield _collected
+        yield _collected_hashes
     finally:
-        _collected = former
+        _collected_hashes = former
 
 
 def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
@@ -98,14 +98,14 @@ def expect_hash(path: Path, expected: ExpectedHash, is_streamed: bool) -> None:
     ChangedFileError, and an unreadable file RetryableError. Outside a block, do nothing.
     """
     if _log is not None:
-        _log.expected[str(path)] = expected
-        if not is_streamed and str(path) not in _log.verified:
+        _log.expected_hashes[str(path)] = expected
+        if not is_streamed and str(path) not in _log.verified_paths:
             check_hashes({str(path): _sha256(str(path))})
 
 
 def expected_sha256(path: Path) -> str | None:
     """Return the sha256 that a block of `verify_reads` expects of a file, or None."""
-    expected = None if _log is None else _log.expected.get(str(path))
+    expected = None if _log is None else _log.expected_hashes.get(str(path))
     return None if expected is None else expected.sha256
 
 
@@ -114,10 +114,12 @@ def check_hashes(reads: Mapping[str, str]) -> None:
     if _log is None:
         return
     for path, sha256 in reads.items():
-        expected = _log.expected.get(path)
+        expected = _log.expected_hashes.get(path)
         if expected is not None and sha256 != expected.sha256:
-            raise ChangedFileError(f"sha256 is {sha256}, {expected.expected_by} {expected.sha256}", path, expected.fix)
-        _log.verified.add(path)
+            raise ChangedFileError(
+                f"sha256 is {sha256}, {expected.origin_phrase} {expected.sha256}", path, expected.fix
+            )
+        _log.verified_paths.add(path)
 
 
 def _sha256(path: str) -> str:
@@ -129,7 +131,7 @@ def _sha256(path: str) -> str:
 
 def hash_while_reading(file: Readable, path: Path) -> Readable:
     """Wrap a file, open at its start, in a reader that checks the hash at the end."""
-    return file if _log is None and _collected is None else _HashingReader(file, path)
+    return file if _log is None and _collected_hashes is None else _HashingReader(file, path)
 
 
 class _HashingReader:
@@ -144,8 +146,8 @@ class _HashingReader:
         self._hash.update(data)
         if not data:
             hashes = {str(self._path): self._hash.hexdigest()}
-            if _collected is None:
+            if _collected_hashes is None:
                 check_hashes(hashes)
             else:
-                _collected.update(hashes)
+                _collected_hashes.update(hashes)
         return data

@@ -1,31 +1,31 @@
 r"""Replacement of control characters before text reaches a terminal, log or page.
 
 Names, rows and responses of servers may contain escape sequences, which a terminal would obey. C0 controls become their
-Unicode pictures, except that `VISIBLE` keeps line breaks and tabs, and `IN_ONE_LINE` shows them as arrows. DEL, C1
-controls, and characters that break lines or change the writing direction become `\uXXXX`, which means the same inside
-JSON.
+Unicode pictures, except that `VISIBLE_TABLE` keeps line breaks and tabs, and `ONE_LINE_TABLE` shows them as arrows.
+DEL, C1 controls, and characters that break lines or change the writing direction become `\uXXXX`, which means the same
+inside JSON.
 """
 
 import logging
 
 # Line and paragraph separators; embeddings, overrides and isolates of the writing direction.
-_REORDERING = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_REORDERING_CODES = (0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 
 # U+2400 + code is the picture of a C0 control, as in Unicode's block "Control Pictures".
-VISIBLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
-    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_REORDERING)
+VISIBLE_TABLE = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_REORDERING_CODES)
 }
-IN_ONE_LINE = VISIBLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
+ONE_LINE_TABLE = VISIBLE_TABLE | {ord("\n"): "⏎", ord("\t"): "⇥"}
 
 
-def in_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Replace control characters and line breaks with visible characters."""
-    return text.translate(IN_ONE_LINE)
+    return text.translate(ONE_LINE_TABLE)
 
 
 def _show_controls(record: logging.LogRecord) -> bool:
     """Replace control characters in a log record, as a filter that keeps every record."""
-    record.msg, record.args = in_one_line(record.getMessage()), None
+    record.msg, record.args = to_one_line(record.getMessage()), None
     return True
 
 

@@ -50,7 +50,7 @@ class Failure:
     """Exception of another process, and its traceback."""
 
     error: BaseException
-    trace: str
+    traceback_text: str
 
     @classmethod
     def from_exception(cls, error: Exception) -> "Failure":
@@ -62,12 +62,12 @@ class Failure:
         return cls(error, traceback.format_exc())
 
     def error_for(self, job: "ShardJob | None") -> BaseException:
-        """Return the error; add a note with shard and traceback, except to an InputError.
+        """Return the error, with a note about shard and traceback.
 
-        Without a job, no note is added.
+        An InputError gets no note, nor does any error without a job.
         """
         if not isinstance(self.error, InputError) and job is not None:
-            self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.trace}")
+            self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.traceback_text}")
         return self.error
 
 
@@ -106,11 +106,11 @@ class Worker(Generic[S]):
 
     def send_job(self, job: ShardJob[S]) -> None:
         self.job = job
-        # If the worker died before it got the job, `answer` reports that.
+        # If the worker died before it got the job, `receive_receipt` reports that.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(job)
 
-    def answer(self) -> Receipt | None:
+    def receive_receipt(self) -> Receipt | None:
         """Wait for the receipt of the job; return None if the worker died.
 
         Raise the error of a failed stage. Unless it is an InputError, a note with the shard and the traceback is added.
@@ -157,7 +157,7 @@ def describe_exit(process: Process) -> str:
 _parent_ends: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 
-def _close_in_child() -> None:
+def _close_pipes_in_child() -> None:
     """Close the parent's ends of pipes in a forked process.
 
     An open copy in another process would keep a pipe open after the parent has closed its own end.
@@ -167,14 +167,14 @@ def _close_in_child() -> None:
     _parent_ends.clear()
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+os.register_at_fork(after_in_child=_close_pipes_in_child)
 
 
 _main_lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def _hidden_main() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Hide the main module, so that `spawn` does not import it in the child."""
     with _main_lock:
         main = sys.modules["__main__"]
@@ -204,7 +204,7 @@ def start_process(
     is_users = _BLAS_VARIABLE in os.environ
     os.environ.setdefault(_BLAS_VARIABLE, "1")
     try:
-        with _hidden_main() if method == "spawn" else contextlib.nullcontext():
+        with _hide_main() if method == "spawn" else contextlib.nullcontext():
             process.start()
     finally:
         if not is_users:
@@ -214,10 +214,10 @@ def start_process(
     return StartedProcess(process, ours)
 
 
-def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None) -> None:
+def serve(connection: Connection, work: Work[S], max_growth_bytes: int | None = None) -> None:
     """Run jobs and send receipts or failures until the pipe closes or the parent ends.
 
-    A worker whose memory grew by more than `growth_bytes` exits, and a fresh one replaces it; None sets no limit.
+    A worker whose memory grew by more than `max_growth_bytes` exits, and a fresh one replaces it; None sets no limit.
     """
     at_start = resident_bytes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -231,7 +231,7 @@ def serve(connection: Connection, work: Work[S], growth_bytes: int | None = None
             return
         result = run_job(work, job)
         _flush_streams()  # the parent ends a worker by SIGTERM, which drops buffered output
-        has_grown = growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + growth_bytes
+        has_grown = max_growth_bytes is not None and at_start > 0 and resident_bytes() > at_start + max_growth_bytes
         answer = Answer(result, has_grown) if isinstance(result, Receipt) else result
         try:
             connection.send(answer)

@@ -62,7 +62,9 @@ FILTERED = Kind(
     "Documents of a source that its filters keep; each dropped one is listed with its reason and measured values.",
     formats=frozenset({"jsonl"}),
     external_inputs=FilterFiles.from_manifest,
-    rows=FilteredRows,
-    keeps_all=lambda recipe: keeps_all(FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]),
+    row_store_class=FilteredRows,
+    keeps_all_documents=lambda recipe: keeps_all(
+        FilterRecipe.from_content(recipe["filters"]), recipe["refuse_licences"]
+    ),
     checks=(FILES_CHECK, LEDGER_CHECK),
 )

@@ -108,7 +108,7 @@ FINEWEB_EDU_SNAPSHOT = Kind(
     Each document names its input file and row. Rows that fail a rule are counted; bad rows are stored as rejects.""",
     formats=frozenset({"huggingface", "jsonl"}),
     checks=(FILES_CHECK, LEDGER_CHECK),
-    rows=SnapshotRows,
+    row_store_class=SnapshotRows,
     planner=Planner(_list_snapshot),
     applies_removals=True,
 )
@@ -149,7 +149,7 @@ MEGATRON_SPLIT = Kind(
     file_builder(_encode),
     "Megatron token files of one split: o200k Harmony ids, one sequence per document, cut at the token budget.",
     formats=frozenset({"megatron"}),
-    rows=SplitRows,
+    row_store_class=SplitRows,
     planner=Planner(plan_tokens=_budgeted_tokens),
     checks=(
         FILES_CHECK,

@@ -35,7 +35,7 @@ from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.systems.checks import open_derived_from
 from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
@@ -62,7 +62,7 @@ class NemotronRecipe(Recipe):
     sealed_pools: Annotated[tuple[SealedPools, ...], pydantic.Field(strict=False)] = ()
 
     @classmethod
-    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         yield from sections.check_sections(values)
         if root is not None:
             yield from check_folders(values, root)
@@ -248,7 +248,7 @@ NORMALIZED_SHARDS = Kind(
 
     Each row has its file, row and commit. Rows without a text are stored as rejects with their reasons.""",
     formats=frozenset({"parquet"}),
-    rows=conversations.ConversationRows,
+    row_store_class=conversations.ConversationRows,
     planner=Planner(list_uncached),
     applies_removals=True,
     checks=(
@@ -277,7 +277,7 @@ PROMPTS = Kind(
 
     Dropped are rows with invalid Harmony, a short completion, calls that do not fit their tools, or repeated text.""",
     formats=frozenset({"jsonl"}),
-    rows=conversations.PromptRows,
+    row_store_class=conversations.PromptRows,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
@@ -288,7 +288,7 @@ DECONTAMINATED = Kind(
     file_builder(lambda job: decontaminate(job, PROMPTS, may_be_empty=True)),
     "Prompts of a split without items of evaluation sets; each dropped prompt is listed with the item's position.",
     formats=frozenset({"jsonl"}),
-    rows=conversations.DecontaminatedPrompts,
+    row_store_class=conversations.DecontaminatedPrompts,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
@@ -306,7 +306,7 @@ NEAR_DUPLICATES = Kind(
     file_builder(_find_near_duplicates),
     "Near duplicates among the prompts of a split, a dataset or all datasets: decisions and similar pairs.",
     formats=frozenset({"jsonl", "parquet"}),
-    rows=conversations.DeduplicatedPrompts,
+    row_store_class=conversations.DeduplicatedPrompts,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
@@ -327,7 +327,7 @@ DEDUPLICATED = Kind(
 
     Dropped rows are stored with their reasons.""",
     formats=frozenset({"parquet"}),
-    rows=conversations.KeptConversations,
+    row_store_class=conversations.KeptConversations,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
@@ -348,7 +348,7 @@ CANDIDATE_POOLS = Kind(
     Requires all splits of the dataset. Removing a row changes one file of each pool that contains it.""",
     formats=frozenset({"parquet"}),
     labels=(CARD_FILE,),
-    rows=conversations.PoolRows,
+    row_store_class=conversations.PoolRows,
     planner=Planner(describe_limits=describe_quotas),
     checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(row_checks.pools_have_rows, is_blocking=False)),
 )
@@ -397,7 +397,7 @@ HF_LAYOUT = Kind(
     "Normalised rows of a dataset with a card, in the folder layout of a hub dataset. Requires all its splits.",
     formats=frozenset({"parquet"}),
     labels=(CARD_FILE,),
-    rows=conversations.LayoutRows,
+    row_store_class=conversations.LayoutRows,
     checks=(FILES_CHECK,),
 )
 RECIPE = NemotronRecipe

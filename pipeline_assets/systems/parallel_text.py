@@ -33,7 +33,7 @@ from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.spine.artifact import Artifact, Verdict, open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import UsageError
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.systems.checks import unknown_tokens_within_limit
 
@@ -53,10 +53,10 @@ class ParallelRecipe(Recipe):
     encode: EncodeSection | None = None
 
     @classmethod
-    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         path = section_at(values, "source").get("path")
         if root is not None and isinstance(path, str) and not (root / path).is_dir():
-            yield RecipeError(("source", "path"), f"folder {root / path} not found", "correct `path`")
+            yield RecipeProblem(("source", "path"), f"folder {root / path} not found", "correct `path`")
 
     def final_targets(self) -> list[Target]:
         source = self.source
@@ -181,7 +181,7 @@ SAMPLE = Kind(
     formats=frozenset({"jsonl"}),
     labels=(sampling.SAMPLE_META_FILE,),
     planner=Planner(_list_fetched_files),
-    rows=PairRows,
+    row_store_class=PairRows,
     applies_removals=True,
     checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(no_text_in_two_splits)),
 )
@@ -217,7 +217,7 @@ TOKEN_CACHE = Kind(
     file_builder(_encode),
     "Token ids of each pair of a sample as NumPy files, with the SentencePiece model that encoded them.",
     formats=frozenset({"numpy"}),
-    rows=EncodedPairs,
+    row_store_class=EncodedPairs,
     external_inputs=tokenizer_path,
     checks=(FILES_CHECK, context_check(pairs_are_those_of_the_sample), context_check(unknown_tokens_within_limit)),
 )

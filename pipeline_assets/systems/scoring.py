@@ -125,7 +125,7 @@ def _score(job: Job) -> BuildResult:
             return score_split(job.staging, files, selection, name, folder, recipe, run_stage)
         work = _split_work(job.target, run, files, selection)
         launcher = opened.enter_context(run.remote_launcher.open_launcher(work, job.staging))
-        run_stage = functools.partial(run_unfinished_shards, settings=run.settings, run_missing=launcher.run)
+        run_stage = functools.partial(run_unfinished_shards, settings=run.settings, runner=launcher.run)
         result = score_split(job.staging, files, selection, name, name, recipe, run_stage)
         return replace(result, provenance={**result.provenance, **launcher.provenance()})
 
@@ -244,7 +244,7 @@ TRAINING_SUBSETS = Kind(
 
     Each row has its score, its percentile and the rule that chose it. Requires all splits.""",
     formats=frozenset({"parquet"}),
-    rows=SubsetRows,
+    row_store_class=SubsetRows,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 SCORING_KINDS = (CHAT_TEMPLATE, MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)

@@ -46,7 +46,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES, Name
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.systems import filtered, stage_a
 from pipeline_assets.systems.checks import (
@@ -79,7 +79,7 @@ class Stage2Recipe(Recipe):
     segments: SegmentsRecipe | None = None
 
     @classmethod
-    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         names = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
         yield from check_licences(values)
@@ -90,19 +90,21 @@ class Stage2Recipe(Recipe):
         for section, needs in (("shards", "tokenizer"), ("dedup", "shards")):
             if values.get(section) is not None and values.get(needs) is None:
                 fix = f"add `{needs}`, or remove `{section}`"
-                yield RecipeError((section,), f"`{section}` requires `{needs}`", fix)
+                yield RecipeProblem((section,), f"`{section}` requires `{needs}`", fix)
         corpora = section_at(values, "shards", "sources")
         for position, segment in sections_at(values, "segments", "segments"):
             for name in section_at(segment, "weights"):
                 if corpora and name not in corpora:
                     keys = ("segments", "segments", position, "weights", name)
-                    yield RecipeError(keys, f"{name} has a weight, but is not in `shards.sources`", "correct the name")
+                    yield RecipeProblem(
+                        keys, f"{name} has a weight, but is not in `shards.sources`", "correct the name"
+                    )
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
             fix = "add `shards`, or set `mixture` to the recipe that builds them"
-            yield RecipeError(("segments",), "`segments` requires `shards`", fix)
+            yield RecipeProblem(("segments",), "`segments` requires `shards`", fix)
         if not values.get("sources") and values.get("mixture") is None:
-            yield RecipeError(("name",), "the recipe has no `sources`", "add at least one")
+            yield RecipeProblem(("name",), "the recipe has no `sources`", "add at least one")
 
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._filtered_target(source) for source in self.sources}
@@ -311,7 +313,7 @@ TOKEN_SHARDS = Kind(
 
     Documents are concatenated, each with an end-of-document token; the last, incomplete row is omitted.""",
     formats=frozenset({"numpy"}),
-    rows=TokenShardRows,
+    row_store_class=TokenShardRows,
     preview=mixture_figures.preview_token_shards,
     external_inputs=tokenizer_path,
     checks=(FILES_CHECK, LEDGER_CHECK, context_check(unknown_tokens_within_limit)),

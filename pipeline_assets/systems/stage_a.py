@@ -48,7 +48,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import SHARD_TEXT_BYTES
 from pipeline_assets.spine.manifest import MANIFEST_FILE
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import sections_at
 from pipeline_assets.systems.checks import (
     draws_are_deduplicated,
@@ -93,14 +93,14 @@ class StageARecipe(Recipe):
         return tuple(sorted(map(check_tag, tags)))
 
     @classmethod
-    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeError]:
+    def cross_checks(cls, values: Mapping[str, Any], root: Path | None) -> Iterator[RecipeProblem]:
         sources = [str(section["source"]) for _, section in sections_at(values, "sources") if "source" in section]
         yield from source_kinds.check_sources(values)
         yield from check_caps(values, sources)
         yield from check_recipe_weights(values, ("pack", "weights"), sources, require_all=True)
         if root is not None:
             yield from source_kinds.check_folders(values, root)
-        yield from source_kinds.check_outputs(values, {kind.step for kind in KINDS if kind is not NORMALIZED})
+        yield from source_kinds.check_outputs(values, {kind.short_name for kind in KINDS if kind is not NORMALIZED})
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -175,8 +175,8 @@ class StageARecipe(Recipe):
 
     def _folder(self, step: str) -> Path:
         configured = self.outputs.normalized_dir if self.outputs else None
-        normalized = Path(configured) if configured else Path("stage_a", self.name, NORMALIZED.step)
-        return normalized if step == NORMALIZED.step else normalized.parent / step
+        normalized = Path(configured) if configured else Path("stage_a", self.name, NORMALIZED.short_name)
+        return normalized if step == NORMALIZED.short_name else normalized.parent / step
 
     def _source_target(
         self,
@@ -186,11 +186,11 @@ class StageARecipe(Recipe):
         upstream: Sequence[Target] = (),
         **options: Any,
     ) -> Target:
-        folder = self._folder(kind.step) / source.source
+        folder = self._folder(kind.short_name) / source.source
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **options)
 
     def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **options: Any) -> Target:
-        return kind.target(self.name, content, upstream, folder=self._folder(kind.step) / self.name, **options)
+        return kind.target(self.name, content, upstream, folder=self._folder(kind.short_name) / self.name, **options)
 
 
 RAW = Kind(
@@ -239,7 +239,7 @@ NORMALIZED = Kind(
 
     Bad rows are stored as rejects with their reasons; every doc_id is unique.""",
     formats=frozenset({"jsonl"}),
-    rows=SourceRows,
+    row_store_class=SourceRows,
     after_build=_write_manifest_copy,
     applies_removals=True,
     checks=(
@@ -269,7 +269,7 @@ DEDUPLICATED = Kind(
 
     Requires that every source of the recipe is filtered.""",
     formats=frozenset({"jsonl", "parquet"}),
-    rows=DeduplicatedRows,
+    row_store_class=DeduplicatedRows,
     checks=(FILES_CHECK, LEDGER_CHECK, context_check(removals_within_caps)),
 )
 
@@ -306,7 +306,7 @@ DECONTAMINATED = Kind(
 
     Requires all filtered sources, deduplicated if the recipe has `dedup`, and every evaluation set.""",
     formats=frozenset({"jsonl"}),
-    rows=DecontaminatedRows,
+    row_store_class=DecontaminatedRows,
     checks=(FILES_CHECK, LEDGER_CHECK),
 )
 
@@ -348,7 +348,7 @@ PACKED = Kind(
 
     Requires the corpora of all sources.""",
     formats=frozenset({"numpy"}),
-    rows=PackedRows,
+    row_store_class=PackedRows,
     preview=preview_packed,
     planner=Planner(plan_tokens=_packed_tokens),
     external_inputs=packing.tokenizer_path,

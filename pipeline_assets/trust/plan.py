@@ -105,12 +105,12 @@ class ArtifactPlan:
     @property
     def needs_replace(self) -> bool:
         """True for a stale or damaged artifact without members, which needs `--replace`."""
-        return self.status.sealed in ("stale", "damaged") and not self.status.target.members
+        return self.status.sealed_state in ("stale", "damaged") and not self.status.target.members
 
     @property
     def bytes_to_write(self) -> int:
         """Bytes of the planned tokens that no interrupted build has written yet."""
-        unfinished, tokens = self.status.unfinished, self.figures.get("tokens")
+        unfinished, tokens = self.status.partial_build, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
 
@@ -170,7 +170,9 @@ def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -
     corpus that is already built. `bytes_by_folder` has stored bytes.
     """
     target = status.target
-    is_first = target.kind.rows is not None and all(upstream.kind.rows is None for upstream in target.upstream)
+    is_first = target.kind.row_store_class is not None and all(
+        upstream.kind.row_store_class is None for upstream in target.upstream
+    )
     if not is_first or status.matches_recipe:
         return 0
     return _KEPT_BYTES_PER_TEXT_BYTE * bytes_by_folder[target.folder] / _STORED_BYTES_PER_TEXT_BYTE
@@ -208,7 +210,7 @@ def source_corpora(target: Target) -> Iterator[Target]:
     for upstream in target.upstream:
         if upstream.partition is None:
             yield from source_corpora(upstream)
-        elif upstream.kind.rows is not None:
+        elif upstream.kind.row_store_class is not None:
             yield upstream
 
 
@@ -269,9 +271,9 @@ def _stored_bytes(
 
 
 def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures: Mapping[str, Forecast]) -> int | None:
-    if target.kind.rows is None:
+    if target.kind.row_store_class is None:
         return None
-    if target.kind.keeps_all(target.recipe):
+    if target.kind.keeps_all_documents(target.recipe):
         return 0
     if target.kind.formats & {"jsonl", "parquet"}:
         return round(stored_bytes * size_ratio)
@@ -295,7 +297,7 @@ def limit_warnings(plan: RecipePlan) -> Iterator[str]:
             known[target.folder] = round(next((value for name in names if (value := figures.get(name))), inherited))
         if manifest is not None:
             continue
-        shard_bytes = target.recipe.get("shard_text_bytes") if target.kind.rows is not None else None
+        shard_bytes = target.recipe.get("shard_text_bytes") if target.kind.row_store_class is not None else None
         shards = bytes_read[target.folder] // shard_bytes if shard_bytes else 0
         compared = documents[target.folder] if target.stage == DEDUP_STAGE else 0
         for count, noun, limit, fix in (

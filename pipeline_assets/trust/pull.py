@@ -22,7 +22,7 @@ from pipeline_assets.spine.artifact import (
     try_read_manifest,
 )
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, is_inside, is_seal_intact
+from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest, is_inside_folder, is_seal_intact
 from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_place
 from pipeline_assets.spine.staging import PULLED_KEY
 from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key, object_key, parse_ref, ref_key
@@ -38,7 +38,7 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     If the store has no such pointer, raise UsageError with the names that it has.
     """
     chosen = default if name is None else name
-    if chosen is not None and is_inside(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:
+    if chosen is not None and is_inside_folder(chosen) and (pointer := store.read_pointer(ref_key(chosen))) is not None:
         return parse_ref(store, chosen, pointer)
     names = [key.removeprefix(f"{REFS_FOLDER}/").removesuffix(".json") for key in store.list_keys(REFS_FOLDER)]
     if name is None and len(names) == 1:

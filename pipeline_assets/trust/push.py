@@ -18,8 +18,8 @@ from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.artifact import check_record_path, open_artifact
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import collect_chain
-from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, is_inside, is_seal_intact
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, is_inside_folder, is_seal_intact
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.replacement import forbid_replacement
 
@@ -54,7 +54,7 @@ class Ref(msgspec.Struct, frozen=True):
         return {(entry.folder, entry.digest) for entry in self.artifacts}
 
 
-_REF_FORMAT = MetadataFile("pointer", 64 << 20, "push the artifact again", Ref)
+_REF_FORMAT = MetadataFormat("pointer", 64 << 20, "push the artifact again", Ref)
 
 
 def object_key(sha256: str) -> str:
@@ -73,7 +73,11 @@ def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     """Parse a pointer; InputError if damaged, or if a folder is outside the data root."""
     where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FORMAT.parse(pointer.data, where)
-    if ref.schema != REF_SCHEMA or not ref.artifacts or not all(is_inside(entry.folder) for entry in ref.artifacts):
+    if (
+        ref.schema != REF_SCHEMA
+        or not ref.artifacts
+        or not all(is_inside_folder(entry.folder) for entry in ref.artifacts)
+    ):
         raise InputError("not a pointer of this program", where, _REF_FORMAT.fix)
     return ref
 

@@ -30,7 +30,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import OTHER_ROOT_HINT, Lineage
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import Manifest, StageVersion
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.program_versions import current_versions, recorded_versions
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.trust.differences import RebuildStep, StepOutcome, compare_step
@@ -71,7 +71,7 @@ class RebuildPlan:
         """Return an artifact's manifest and folder by its digest; each None if missing."""
         if digest in self._requested_artifacts:
             return self._requested_artifacts[digest]
-        if (found := self._lineage.find(digest)) is not None:
+        if (found := self._lineage.find_by_digest(digest)) is not None:
             return found.manifest, found.folder
         return self._lineage.read_manifest_copy(digest), None
 
@@ -152,7 +152,7 @@ def _describe_input(entry: Mapping[str, Any]) -> str:
 _REBUILDS_FOLDER = "rebuilds"
 _TICKET_FILE = "rebuild.json"
 _UNFINISHED_SUFFIX = ".unfinished"
-_TICKET_FORMAT: MetadataFile[Any] = MetadataFile("ticket", 256 << 20, "remove the folder", dict[str, Any])
+_TICKET_FORMAT: MetadataFormat[Any] = MetadataFormat("ticket", 256 << 20, "remove the folder", dict[str, Any])
 logger = logging.getLogger("corpusmill")
 
 

@@ -115,7 +115,7 @@ class Verification:
         self._errors_by_task_id |= {id(task): error for task, error in results}
         for tasks, fix in zip(self.task_groups, ("", f"; {CACHE_FIX}", f"; {CHANGED_FIX}"), strict=True):
             damaged = [
-                Finding(task.paths[0], error + fix, task.owner)
+                Finding(task.paths[0], error + fix, task.owner_digest)
                 for task in tasks
                 if (error := self._errors_by_task_id.get(id(task))) is not None
             ]
@@ -152,7 +152,7 @@ class Verification:
     def is_damaged(self, artifact: Artifact) -> bool:
         """Check whether a finding other than a missing input is about an artifact."""
         digest = artifact.manifest.digest
-        return any(finding.artifact == digest for finding in self.findings if finding not in self.chain.missing)
+        return any(finding.artifact_digest == digest for finding in self.findings if finding not in self.chain.missing)
 
     @property
     def task_groups(self) -> Sequence[Sequence[HashTask]]:
@@ -205,7 +205,7 @@ def verification_json(verification: Verification, program: Mapping[str, Any]) ->
             "threads": scope.threads,
         },
         "findings": [
-            {"path": str(finding.where), "what": finding.what, "artifact": finding.artifact}
+            {"path": str(finding.where), "what": finding.what, "artifact": finding.artifact_digest}
             for finding in verification.findings
         ],
         "files": len(verification.tasks),
@@ -224,20 +224,25 @@ def verification_json(verification: Verification, program: Mapping[str, Any]) ->
                 "name": artifact.manifest.name,
                 "digest": artifact.manifest.digest,
                 "folder": str(artifact.folder),
-                "findings": sum(finding.artifact == artifact.manifest.digest for finding in verification.findings),
-                "files": files(task for task in verification.tasks if task.owner == artifact.manifest.digest),
+                "findings": sum(
+                    finding.artifact_digest == artifact.manifest.digest for finding in verification.findings
+                ),
+                "files": files(task for task in verification.tasks if task.owner_digest == artifact.manifest.digest),
             }
             for artifact in verification.chain.artifacts
         ],
         "hub": hub
         and {
-            **{name: getattr(hub, name) for name in ("listed", "whole", "in_part", "not_looked_for")},
+            "listed": hub.listed_count,
+            "whole": hub.whole_files,
+            "in_part": hub.partial_files,
+            "not_looked_for": hub.unsearched_names,
             "not_here": hub.unavailable,
             "files": files(hub.tasks),
         },
         "sources": sources
         and {
-            "listed": sources.listed,
+            "listed": sources.listed_count,
             "changed": [str(finding.where) for finding in sources.findings],
             "not_here": sources.unavailable,
             "files": files(sources.tasks),

@@ -93,20 +93,20 @@ def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
             return True  # the manifest is damaged
         if current != artifact.manifest:
             return False
-        tasks = [task for task in verification.tasks if task.owner == current.digest]
+        tasks = [task for task in verification.tasks if task.owner_digest == current.digest]
         damaged = [task for task in tasks if verification.task_state(task) == "damaged"]
         if any(_has_expected_hash(folder.stable_path / task.name, task) for task in damaged):
             return False
         present = scan_folder(folder.stable_path, current, verification.label_names)
         damaged_paths = {artifact.folder / item.path for item in present if isinstance(item, Damage)}
         scan_findings = verification.findings[: verification.scan_finding_count]
-        scanned = [finding for finding in scan_findings if finding.artifact == current.digest]
+        scanned = [finding for finding in scan_findings if finding.artifact_digest == current.digest]
         return all(finding.where in damaged_paths for finding in scanned if finding not in verification.chain.broken)
 
 
 def _has_expected_hash(path: Path, task: HashTask) -> bool:
     try:
-        return file_sha256(path) == task.expected
+        return file_sha256(path) == task.expected_hash
     except OSError:
         return False
 
@@ -116,7 +116,8 @@ def _hash_files(verification: Verification) -> None:
     if (sample := scope.sample) is not None:
         groups = verification.task_groups
         chosen = (
-            sample.select(group, lambda task: task.bytes, lambda task: (task.owner, task.name)) for group in groups
+            sample.select(group, lambda task: task.bytes, lambda task: (task.owner_digest, task.name))
+            for group in groups
         )
         tasks = list(itertools.chain.from_iterable(chosen))
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
@@ -132,19 +133,19 @@ def _check_contents(verification: Verification) -> None:
         for file in artifact.manifest.identity.files
         if not file.is_raw
     }
-    tasks = [task for task in verification.intact_tasks if (task.owner, task.name) in hashes]
+    tasks = [task for task in verification.intact_tasks if (task.owner_digest, task.name) in hashes]
     if not scope.with_content and scope.sample is None:
         verification.unread_contents = len(tasks)
         return
     progress = Progress("contents", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     pool = ThreadPoolExecutor(max(scope.threads, 1))
     try:
-        errors = pool.map(lambda task: _content_error(task, hashes[task.owner, task.name]), tasks)
+        errors = pool.map(lambda task: _content_error(task, hashes[task.owner_digest, task.name]), tasks)
         for task, error in zip(tasks, errors, strict=True):
             progress.add(task.bytes)
             verification.content_errors.append(error)
             if error is not None:
-                verification.findings.append(Finding(task.paths[0], error, task.owner))
+                verification.findings.append(Finding(task.paths[0], error, task.owner_digest))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 

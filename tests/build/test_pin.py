@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline_assets.build.recipe_pins import pin_recipe, revision_in
+from pipeline_assets.build.recipe_pins import pin_recipe, read_revision
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import UNPINNED
@@ -121,8 +121,8 @@ def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_
 
     pin_recipe(path, "nvidia/Nemotron-Math-v2", COMMIT, SYSTEMS)
 
-    assert revision_in(path, "nvidia/Nemotron-Math-v2", SYSTEMS) == COMMIT
-    assert revision_in(path, "nvidia/Nemotron-Math-Proofs-v1", SYSTEMS) == ""
+    assert read_revision(path, "nvidia/Nemotron-Math-v2", SYSTEMS) == COMMIT
+    assert read_revision(path, "nvidia/Nemotron-Math-Proofs-v1", SYSTEMS) == ""
     with pytest.raises(UsageError, match="set `revision` for a hub dataset"):
         SYSTEMS.read_recipe(path)
 
@@ -130,7 +130,7 @@ def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_
 def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
     path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
 
-    assert revision_in(path, FINEWEB, SYSTEMS) == "main"
+    assert read_revision(path, FINEWEB, SYSTEMS) == "main"
     with pytest.raises(UsageError, match="a revision must be a commit of 40 hex digits, because branches move"):
         SYSTEMS.read_recipe(path)
 

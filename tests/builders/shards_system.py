@@ -36,7 +36,7 @@ SHARDS = Kind(
     _build,
     "Token shards.",
     (FILES_CHECK,),
-    rows=TokenShardRows,
+    row_store_class=TokenShardRows,
     preview=preview_token_shards,
 )
 RECIPE = None

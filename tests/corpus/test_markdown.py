@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 ADDRESS = re.compile(r"https?://|www\.|[-.\w+]@[-\w]", re.IGNORECASE)  # what GitHub's Markdown makes links of
 TABLE = {f"{part}_{end}" for part in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")}
@@ -74,7 +74,7 @@ def test_markdown_readers_find_text_and_code_in_cells_and_no_link_image_or_html(
     assert {part.type for cell in cells for part in cell} <= {"text", "code_inline"}
     for cell, text in zip(cells, (text for row in rows for text in row), strict=True):
         said = " ".join("".join(part.content for part in cell).split())
-        visible = " ".join(text.split()).translate(VISIBLE)
+        visible = " ".join(text.split()).translate(VISIBLE_TABLE)
         assert said.replace("\\", "") == visible.replace("\\", "")
         linked = [part.content for part in cell if part.type == "text" and ADDRESS.search(part.content)]
         assert linked == []

@@ -257,7 +257,7 @@ def arm(
     if workers:
         from pipeline_assets.build import run
 
-        run._INLINE_BYTES = 0
+        run._MIN_PARALLEL_BYTES = 0
         forked_here().__enter__()
     if bug:
         module, _, name = bug.partition(":")

@@ -66,7 +66,7 @@ def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up
     return functools.partial(
         run_unfinished_shards,
         settings=RunSettings(2),
-        run_missing=lambda stage, shards, folder: engine.pool(work, warm_up, 2).run(stage, shards, folder),
+        runner=lambda stage, shards, folder: engine.pool(work, warm_up, 2).run(stage, shards, folder),
     )
 
 
@@ -80,7 +80,7 @@ def futures_in_place_of_ray() -> Iterator[None]:
         def run_in_pool(work: Work[Any], warm_up: WarmUp, workers: int, memory: int) -> StageRunner[Any]:
             return lambda stage, shards, folder: engine.pool(work, warm_up, workers).run(stage, shards, folder)
 
-        with mock.patch.object(engine_module, "run_on_ray", run_in_pool):
+        with mock.patch.object(engine_module, "ray_stage_runner", run_in_pool):
             yield
 
 

@@ -72,7 +72,7 @@ def _read_call(data: bytes, folder: Path) -> None:
     path = folder / RECEIPTS_FOLDER / "score.calls" / "00000.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    call = StagingView(folder).receipt("score.calls", "00000")
+    call = StagingView(folder).read_receipt("score.calls", "00000")
     assert call is None or isinstance(call.notes, dict)
 
 

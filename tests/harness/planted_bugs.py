@@ -37,13 +37,13 @@ def trust_receipts() -> None:
 
 def collect_a_live_upstream() -> None:
     """Remove, with garbage, an artifact from which a needed one was derived."""
-    find_needed = garbage.Survey._find_needed
+    find_needed = garbage.Survey._find_needed_artifacts
 
     def find_fewer(self: garbage.Survey) -> Set[Path]:
         needed = find_needed(self)
         return needed - {min(needed)} if needed else needed
 
-    garbage.Survey._find_needed = find_fewer  # type: ignore[method-assign]
+    garbage.Survey._find_needed_artifacts = find_fewer  # type: ignore[method-assign]
 
 
 def replace_without_exchange() -> None:

@@ -19,12 +19,12 @@ def collect(root: Path, **options: object) -> list[str]:
 
 
 def sealed_in(root: Path) -> set[str]:
-    return {str(folder.relative_to(root)) for folder in Lineage(root).sealed}
+    return {str(folder.relative_to(root)) for folder in Lineage(root).manifests}
 
 
 def assert_whole(root: Path) -> None:
     """Assert that every artifact is intact, with all its inputs."""
-    for folder in Lineage(root).sealed:
+    for folder in Lineage(root).manifests:
         verification = scan_chain(folder, VerificationScope(root, None, False, 1, 60.0), SYSTEMS.label_names)
         read_and_check(verification)
         assert verification.verdict == "intact", verification.findings

@@ -124,7 +124,7 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
         [traced], [same] = trace_row(store, number), trace_row(upstream, origin.number)
         assert traced.text.source == same.text.source
         fate = store.fate(origin.part())
-        assert fate is not None and (fate.outcome, [*fate.details["subsets"]]) == ("chosen", ["hard"])
+        assert fate is not None and (fate.outcome, [*fate.facts["subsets"]]) == ("chosen", ["hard"])
     left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
     fate = store.fate(upstream.row_at(left[0]).parts[0])
     assert fate is not None and (fate.outcome, fate.detail) == ("in_no_subset", "dropped as in_no_subset")
@@ -139,7 +139,7 @@ def test_a_row_of_several_pools_is_found_where_it_comes_first(tmp_path: Path) ->
 
     fates = {row: store.fate(store.row_at(places[-1]).parts[0]) for row, places in numbers.items()}
 
-    found = {row: (fate.row, len(fate.details["pools"])) for row, fate in fates.items() if fate is not None}
+    found = {row: (fate.row_number, len(fate.facts["pools"])) for row, fate in fates.items() if fate is not None}
     assert found == {row: (places[0], len(places)) for row, places in numbers.items()}
     assert {len(places) for places in numbers.values()} == {1, 2}
 

@@ -42,14 +42,14 @@ def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, lai
         [own], [other] = trace_row(store, row), trace_row(together, row + 3)
         assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
         [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
-        below = {fate.artifact.folder: (fate.outcome, fate.row) for _, fate in back.downstream}
+        below = {fate.artifact.folder: (fate.outcome, fate.row_number) for _, fate in back.downstream}
         steps = ("prompts", "near_duplicates", "deduplicated")
         prompts, near, kept = (
             root / "nemotron" / "nemotron_v1" / step / "nemotron-science-v1" / "RQA" for step in steps
         )
         is_duplicate = pq.read_table(kept / "data")["quality_is_duplicate"][row].as_py()
         assert below.pop(near)[0] == ("near_duplicate" if is_duplicate else "kept")
-        assert (back.fate.artifact.folder, back.fate.row) == (split, row)
+        assert (back.fate.artifact.folder, back.fate.row_number) == (split, row)
         pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
         outcome, number = below.pop(pools)
         assert outcome == "pooled" and number is not None

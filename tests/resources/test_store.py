@@ -16,7 +16,7 @@ from resources.modal_launcher import ModalLauncherFactory
 from resources.store import Hub, Launcher, Store, data_root
 
 ENGINE = RunSettings(
-    2, default_start_method(), 10, inline_bytes=6 << 20, intermediate_zstd_level=1, worker_bytes=924 << 20
+    2, default_start_method(), 10, min_parallel_bytes=6 << 20, intermediate_zstd_level=1, worker_bytes=924 << 20
 )
 SETTINGS = ("DATA", "WORKERS", "START_METHOD", "ZSTD_LEVEL", "LOG_EVERY", "HUB_TRIES", "ENGINE", "MEMORY_MIB")
 
@@ -48,7 +48,7 @@ def test_what_the_config_lacks_is_read_from_the_environment(tmp_path: Path, monk
     for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    engine = RunSettings(0, "forkserver", 60, inline_bytes=6 << 20, zstd_level=22, worker_bytes=1848 << 20)
+    engine = RunSettings(0, "forkserver", 60, min_parallel_bytes=6 << 20, zstd_level=22, worker_bytes=1848 << 20)
     assert use_all(store, hub) == (tmp_path, engine, 1)
 
 

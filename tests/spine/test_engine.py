@@ -52,7 +52,7 @@ def test_receipts_come_in_the_shards_order_and_files_are_equal(building: Staging
     assert [receipt.files[0].path for receipt in receipts] == ["parts/a.txt", "parts/b.txt", "parts/c.txt"]
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
     assert parts_of(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFOUR\nFIVE\n", "c.txt": "SIX\n"}
-    assert [building.receipt("write", shard.name) for shard in ENGLISH] == receipts
+    assert [building.read_receipt("write", shard.name) for shard in ENGLISH] == receipts
     assert children() == []
 
 
@@ -192,7 +192,7 @@ def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_
     found = []
     for _ in workers:
         with open_staging_dir(tmp_path / "words", {}) as building:
-            found.append(limit_workers(building, RunSettings(2, inline_bytes=100), sizes).workers)
+            found.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
 
     assert found == workers
 
@@ -225,7 +225,7 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
         assert receipt.counts == {"documents": len(kept[number])} | killed
     assert f"shard {ENGLISH[shard].name}: row {row} crashes its worker; retrying without it" in caplog.messages
     assert not (building.folder / ".work/probe").exists()
-    assert building.receipt("write", ENGLISH[shard].name) is not None
+    assert building.read_receipt("write", ENGLISH[shard].name) is not None
 
 
 def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
@@ -277,8 +277,8 @@ def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
         next(receipts)
 
     assert children() == []
-    assert building.receipt("write", "001") is not None
-    assert building.receipt("write", "020") is None
+    assert building.read_receipt("write", "001") is not None
+    assert building.read_receipt("write", "020") is None
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
@@ -317,7 +317,7 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
     worker.join()
 
     assert (worker.exitcode, capfd.readouterr().err) == (0, "")
-    assert building.receipt("write", "a") is not None
+    assert building.read_receipt("write", "a") is not None
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_receipts_come_in_the_order_of_the_shards_with_the_same_files(engine: En
 
     assert [receipt.files[0].path for receipt in receipts] == [f"parts/{shard.name}.txt" for shard in MANY]
     assert parts_of(building) == {f"{shard.name}.txt": f"{shard.words[0].upper()}\n" for shard in MANY}
-    assert building.receipt("write", "099") == receipts[99]
+    assert building.read_receipt("write", "099") == receipts[99]
 
 
 def test_no_shards_give_no_receipts(engine: Engine, building: StagingDir) -> None:

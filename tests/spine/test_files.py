@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from refusals import refusal
 
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
-NOTE: MetadataFile[dict[str, int]] = MetadataFile("note", 20, "write it again", dict[str, int])
+NOTE: MetadataFormat[dict[str, int]] = MetadataFormat("note", 20, "write it again", dict[str, int])
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_what_is_no_plain_file_is_named(path: Path, make: Callable[[Path], objec
 
 
 def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path) -> None:
-    given = MetadataFile("note", 20, "write it again", dict[str, int], allow_symlink=True)
+    given = MetadataFormat("note", 20, "write it again", dict[str, int], allow_symlink=True)
     link_to_another(path)
 
     assert given.read(path) == {"a": 1}

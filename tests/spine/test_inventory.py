@@ -50,7 +50,7 @@ def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
     [held] = artifact_statuses(tmp_path / "nowhere", [target_of("english")])
 
     assert (held.condition, held.reason, held.manifest) == ("missing", "not built yet", None)
-    assert (held.size, held.sealed_at, held.unfinished) == (ArtifactSize(None, None, None), None, None)
+    assert (held.size, held.sealed_at, held.partial_build) == (ArtifactSize(None, None, None), None, None)
 
 
 def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ class TestUnfinished:
 
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
-        age = datetime.datetime.now(datetime.UTC) - held.unfinished.last_write
-        assert (held.condition, held.sealed) == ("interrupted", "missing")
-        assert held.unfinished.finished_shards == {"write": 1}
-        assert (held.unfinished.builder, held.unfinished.is_sealing) == (None, False)
+        age = datetime.datetime.now(datetime.UTC) - held.partial_build.last_write
+        assert (held.condition, held.sealed_state) == ("interrupted", "missing")
+        assert held.partial_build.finished_shards == {"write": 1}
+        assert (held.partial_build.builder, held.partial_build.is_sealing) == (None, False)
         assert age < datetime.timedelta(minutes=1)
 
     def test_a_build_with_a_live_builder_is_building(self, tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ class TestUnfinished:
         with locked(tmp_path / "words"):
             [held] = artifact_statuses(tmp_path, [target_of("english")])
 
-        builder = held.unfinished.builder
+        builder = held.partial_build.builder
         assert held.condition == "building"
         assert (builder.pid, builder.host) == (os.getpid(), socket.gethostname())
         assert datetime.datetime.now(datetime.UTC) - builder.since < datetime.timedelta(minutes=1)
@@ -119,7 +119,7 @@ class TestUnfinished:
 
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
-        assert (held.condition, held.sealed) == ("interrupted", "stale")
+        assert (held.condition, held.sealed_state) == ("interrupted", "stale")
         assert held.reason == "the recipe changed (`language`: french → english)"
         assert held.size.documents == 6
 
@@ -129,14 +129,14 @@ class TestUnfinished:
 
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
-        assert (held.condition, held.sealed, held.unfinished.is_sealing) == ("interrupted", "missing", True)
+        assert (held.condition, held.sealed_state, held.partial_build.is_sealing) == ("interrupted", "missing", True)
 
     def test_a_folder_that_a_crash_left_before_its_plan_is_not_a_seal(self, tmp_path: Path) -> None:
         (tmp_path / ".words.building.1").mkdir()
 
         [status] = artifact_statuses(tmp_path, [target_of("english")])
 
-        assert (status.condition, status.unfinished.is_sealing) == ("interrupted", False)
+        assert (status.condition, status.partial_build.is_sealing) == ("interrupted", False)
 
     def test_what_a_crash_left_beside_a_current_artifact_is_no_build(self, tmp_path: Path) -> None:
         """No build will go on from it: `run` finds the artifact there as asked."""
@@ -145,8 +145,8 @@ class TestUnfinished:
 
         [held] = artifact_statuses(tmp_path, [target_of("english")])
 
-        assert (held.condition, held.sealed, held.reason) == ("current", "current", None)
-        assert held.unfinished.folders == [tmp_path / ".words.old.2"]
+        assert (held.condition, held.sealed_state, held.reason) == ("current", "current", None)
+        assert held.partial_build.folders == [tmp_path / ".words.old.2"]
 
 
 class TestUnasked:

@@ -43,16 +43,16 @@ def test_an_artifact_is_found_by_its_digest_wherever_it_lies(words: Artifact, tm
     moved.parent.mkdir()
     words.folder.rename(moved)
 
-    assert Lineage(tmp_path).locate(words.manifest.digest).folder == moved
-    assert list(Lineage(tmp_path).sealed) == [moved]
+    assert Lineage(tmp_path).open_by_digest(words.manifest.digest).folder == moved
+    assert list(Lineage(tmp_path).manifests) == [moved]
 
 
 @pytest.mark.parametrize("ending", ["old.1", "building.1"])
 def test_a_folder_that_is_on_its_way_in_or_out_is_not_found(words: Artifact, tmp_path: Path, ending: str) -> None:
     words.folder.rename(words.folder.with_name(f".words.{ending}"))
 
-    assert not Lineage(tmp_path).sealed and not Lineage(tmp_path).unreadable
-    assert refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest)) == (
+    assert not Lineage(tmp_path).manifests and not Lineage(tmp_path).manifest_errors
+    assert refusal(lambda: Lineage(tmp_path).open_by_digest(words.manifest.digest)) == (
         f"{tmp_path}: no artifact with digest {words.manifest.digest} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
         "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
@@ -63,7 +63,7 @@ def test_a_manifest_that_cannot_be_read_is_mentioned_where_nothing_is_found(word
     manifest = words.folder / "manifest.json"
     overwrite(manifest, b"{")
 
-    told = refusal(lambda: Lineage(tmp_path).locate(words.manifest.digest))
+    told = refusal(lambda: Lineage(tmp_path).open_by_digest(words.manifest.digest))
 
     assert f"(1 cannot be read, the first is {manifest})" in told
 
@@ -76,7 +76,7 @@ def test_what_was_made_of_an_artifact_is_found_by_its_digest(words: Artifact, tm
     assert [folder for folder, _ in lineage.downstream(words.manifest.digest)] == [chosen.folder]
     assert [folder for folder, _ in lineage.downstream(chosen.manifest.digest)] == [joined.folder]
     assert lineage.downstream(joined.manifest.digest) == []
-    assert [one.identity.stage.name for one in lineage.sealed.values()] == ["words", "join", "choose"]
+    assert [one.identity.stage.name for one in lineage.manifests.values()] == ["words", "join", "choose"]
 
 
 def test_an_edited_manifest_is_not_sealed_though_its_seal_was_made_anew(words: Artifact, tmp_path: Path) -> None:
@@ -84,14 +84,17 @@ def test_an_edited_manifest_is_not_sealed_though_its_seal_was_made_anew(words: A
     overwrite(path, path.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
     edited = Lineage(tmp_path)
 
-    assert (list(edited.sealed), [str(error.where) for error in edited.unreadable.values()]) == ([], [str(path)])
+    assert (list(edited.manifests), [str(error.where) for error in edited.manifest_errors.values()]) == (
+        [],
+        [str(path)],
+    )
     unsealed = re.sub(rb'\n "seal": "[^"]*",', b"", path.read_bytes())
     seal = f'\n "seal": "sha256:{hashlib.sha256(unsealed).hexdigest()}",'.encode()
     path.write_bytes(unsealed.replace(b'\n "storage"', seal + b'\n "storage"'))
     forged = Lineage(tmp_path)
-    assert list(forged.sealed) == [words.folder]  # a listing holds it against its seal alone
-    assert forged.find(words.manifest.digest) is None
-    assert list(forged.unreadable) == [words.folder]
+    assert list(forged.manifests) == [words.folder]  # a listing holds it against its seal alone
+    assert forged.find_by_digest(words.manifest.digest) is None
+    assert list(forged.manifest_errors) == [words.folder]
 
 
 @pytest.mark.parametrize("place", ["megatron/pages/train", "corpora/pages/0f3a", "selections/pages"])
@@ -141,8 +144,8 @@ def test_of_several_artifacts_of_one_digest_the_one_of_the_name_is_taken(words: 
     overwrite(other.folder / "manifest.json", replace(words.manifest, name="other").to_bytes())
 
     assert other.manifest.digest == words.manifest.digest
-    assert Lineage(tmp_path).locate(other.manifest.digest, "other").folder == other.folder
-    assert Lineage(tmp_path).locate(other.manifest.digest, "nobody").folder == words.folder
+    assert Lineage(tmp_path).open_by_digest(other.manifest.digest, "other").folder == other.folder
+    assert Lineage(tmp_path).open_by_digest(other.manifest.digest, "nobody").folder == words.folder
 
 
 @pytest.fixture
@@ -218,7 +221,7 @@ def test_a_manifest_that_cannot_be_read_is_told_only_where_upstream_is_missing(r
     assert of_the_whole == []
     assert folders(chain, root)[-1] == "selections/chosen"  # the others go on
     assert [finding.where for finding in chain.missing] == [root / "selections/chosen"]
-    assert [(finding.where, finding.artifact) for finding in chain.broken] == [(other, ""), (manifest, "")]
+    assert [(finding.where, finding.artifact_digest) for finding in chain.broken] == [(other, ""), (manifest, "")]
     assert chain.broken[0].what.startswith("not a valid manifest: ")
 
 

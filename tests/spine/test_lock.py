@@ -239,7 +239,7 @@ def test_every_builder_has_a_higher_number_than_those_before(target: Path) -> No
     fences = [fence_of(target) for _ in range(4)]
 
     assert fences == [1, 2, 3, 4]
-    with locked(target, fence_above=1) as lock:  # a lower number seen elsewhere changes nothing
+    with locked(target, highest_fence=1) as lock:  # a lower number seen elsewhere changes nothing
         assert lock.fence == 5
 
 
@@ -248,7 +248,7 @@ def test_the_number_rises_above_one_seen_elsewhere_when_the_lock_file_was_delete
         pass
     lock.path.unlink()
 
-    with locked(target, fence_above=8) as lock:
+    with locked(target, highest_fence=8) as lock:
         assert lock.fence == 9
     assert fence_of(target) == 10
 
@@ -259,7 +259,7 @@ def test_a_torn_lock_file_is_written_anew(target: Path, text: str) -> None:
         pass
     lock.path.write_text(text)
 
-    with locked(target, fence_above=1) as lock:
+    with locked(target, highest_fence=1) as lock:
         assert json.loads(lock.path.read_text())["fence"] == 2
 
 

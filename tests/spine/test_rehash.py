@@ -41,7 +41,7 @@ def sha256(data: bytes) -> str:
 
 
 def read(wanted: Sequence[HashTask], threads: int = 1) -> dict[str, str | None]:
-    progress = Progress("verify", sum(task.bytes for task in wanted), "bytes", every_s=1000)
+    progress = Progress("verify", sum(task.bytes for task in wanted), "bytes", log_every_s=1000)
     return {task.name: complaint for task, complaint in rehash(wanted, threads, progress)}
 
 
@@ -95,7 +95,7 @@ def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
 
 
 def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path) -> None:
-    progress = Progress("verify", sum(SIZES.values()), "bytes", every_s=1000)
+    progress = Progress("verify", sum(SIZES.values()), "bytes", log_every_s=1000)
     results = rehash(tasks(folder, "abd"), 1, progress)
     first = next(results)
     results.close()  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path) 
 def test_progress_counts_what_cannot_be_read_too(folder: Path) -> None:
     (folder / "d").unlink()
     total = sum(SIZES.values())
-    progress = Progress("verify", total, "bytes", every_s=1000)
+    progress = Progress("verify", total, "bytes", log_every_s=1000)
 
     list(rehash(tasks(folder), 2, progress))
 

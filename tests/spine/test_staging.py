@@ -70,8 +70,8 @@ def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_o
         spoil(building.path(name))
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert resumed.receipt("write", "a") is None
-        assert resumed.receipt("write", "b") == kept
+        assert resumed.read_receipt("write", "a") is None
+        assert resumed.read_receipt("write", "b") == kept
         assert {"parts/a.txt", ".work/a.lengths"}.isdisjoint(files_in(resumed.folder))
 
 
@@ -83,7 +83,7 @@ def test_a_receipt_in_the_place_of_another_is_not_adopted(target: Path) -> None:
         (receipts / "a.json").write_bytes((receipts / "b.json").read_bytes())
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert [resumed.receipt("write", name) for name in ("a", "b")] == [None, kept]
+        assert [resumed.read_receipt("write", name) for name in ("a", "b")] == [None, kept]
         assert "parts/a.txt" not in files_in(resumed.folder)
 
 
@@ -95,8 +95,8 @@ def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: 
         flip(building.path(".work/a.lengths"))
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert [resumed.receipt("write", name) for name in ("a", "b")] == [None, kept]
-        assert resumed.receipt("read", "all") is None
+        assert [resumed.read_receipt("write", name) for name in ("a", "b")] == [None, kept]
+        assert resumed.read_receipt("read", "all") is None
         assert "all.txt" not in files_in(resumed.folder)
 
 
@@ -133,7 +133,7 @@ def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path
         building.commit("write", "a", Receipt([OutputFile("../outside", 1, 4, sha256, sha256)], {"documents": 1}))
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert resumed.receipt("write", "a") is None
+        assert resumed.read_receipt("write", "a") is None
     assert outside.read_bytes() == b"kept"
 
 
@@ -148,7 +148,7 @@ def test_a_shared_files_range_is_adopted_by_the_hash_of_its_bytes(target: Path, 
         building.path("shared").write_bytes(data)
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert (resumed.receipt("rows", "b") is not None) == is_adopted
+        assert (resumed.read_receipt("rows", "b") is not None) == is_adopted
 
 
 def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target: Path) -> None:
@@ -158,7 +158,7 @@ def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target:
 
     with open_staging_dir(target, PLAN) as resumed:
         assert resumed.folder == target.with_name(".words.building.2")
-        assert resumed.receipt("write", "a") == receipt
+        assert resumed.read_receipt("write", "a") == receipt
         assert resumed.path("parts/a.txt").stat().st_ino == inode
         assert staging_folders(target) == [resumed.folder]
 
@@ -168,7 +168,7 @@ def test_another_plan_starts_clean(target: Path) -> None:
         write_shard(building, 0)
 
     with open_staging_dir(target, {"recipe": {"language": "french"}}) as other:
-        assert other.receipt("write", "a") is None
+        assert other.read_receipt("write", "a") is None
         assert list(files_in(other.folder)) == [".plan.json"]
         assert staging_folders(target) == [other.folder]
 
@@ -178,7 +178,7 @@ def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) ->
         write_shard(building, 0)
 
     with open_staging_dir(target, {"inputs": [{"b": 2, "a": 1}], "recipe": "r"}) as resumed:
-        assert resumed.receipt("write", "a") is not None
+        assert resumed.read_receipt("write", "a") is not None
 
 
 def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
@@ -209,7 +209,7 @@ def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(targ
 
     with open_staging_dir(target, PLAN) as resumed:
         assert resumed.folder.name == ".words.building.4"
-        assert resumed.receipt("write", "a") is None
+        assert resumed.read_receipt("write", "a") is None
         assert staging_folders(target) == [resumed.folder]
 
 
@@ -229,7 +229,7 @@ def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
         ):
             pass
 
-        assert building.receipt("write", "a") is not None
+        assert building.read_receipt("write", "a") is not None
         assert staging_folders(target) == [building.folder]
 
 
@@ -261,7 +261,7 @@ def test_a_plan_that_is_no_plain_file_is_another_plan(target: Path, make: Callab
         make(building.folder / ".plan.json")
 
     with open_staging_dir(target, PLAN) as resumed:
-        assert resumed.receipt("write", "a") is None
+        assert resumed.read_receipt("write", "a") is None
 
 
 def test_a_sealed_manifest_that_names_no_builder_has_no_number(target: Path) -> None:

@@ -150,9 +150,9 @@ def test_an_artifact_named_like_a_leftover_is_an_artifact_to_those_that_look(tmp
 
     [held] = artifact_statuses(tmp_path, [asked])
 
-    assert (held.condition, held.unfinished) == ("current", None)
+    assert (held.condition, held.partial_build) == ("current", None)
     assert [other.folder.name for other in find_orphans(Lineage(tmp_path), [asked])] == list(LOOKALIKES)
-    assert [folder.name for folder in Lineage(tmp_path).sealed] == ["words", *LOOKALIKES]
+    assert [folder.name for folder in Lineage(tmp_path).manifests] == ["words", *LOOKALIKES]
 
 
 def test_what_lies_under_a_leftovers_name_and_is_no_folder_of_ours_is_left_alone(target: Path, tmp_path: Path) -> None:

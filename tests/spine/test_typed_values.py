@@ -13,7 +13,7 @@ FIRST_USE = """
 import threading, time
 from dataclasses import dataclass
 from pathlib import Path
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 @dataclass
 class Inner:
@@ -25,7 +25,7 @@ class Outer:
     inner: Inner
     last: str
 
-found, together, file = [], threading.Barrier(2), MetadataFile("note", 1000, "correct it", Outer)
+found, together, file = [], threading.Barrier(2), MetadataFormat("note", 1000, "correct it", Outer)
 
 def read(wait_s):
     together.wait()

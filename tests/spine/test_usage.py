@@ -123,7 +123,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
 def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
     clock: list[float], total: int, unit: str, seconds: float, done: int, counts: dict[str, int], line: str
 ) -> None:
-    progress = Progress("fetch", total, unit, every_s=10)
+    progress = Progress("fetch", total, unit, log_every_s=10)
 
     clock[0] += seconds
     progress.add(done, counts)
@@ -132,7 +132,7 @@ def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
 
 
 def test_a_log_line_comes_at_its_time_and_not_before(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress("convert", 100, "shards", every_s=10)
+    progress = Progress("convert", 100, "shards", log_every_s=10)
 
     for _ in range(50):
         clock[0] += 0.5
@@ -160,7 +160,7 @@ def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     with terminal(monkeypatch) as shown, label_bars(3, 12):
-        progress = Progress("fetch", 4, "files", every_s=0)
+        progress = Progress("fetch", 4, "files", log_every_s=0)
         clock[0] += 1
         progress.add(2, {})
         half = shown.lines()
@@ -175,7 +175,7 @@ def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
 def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     results = sys.stdout
     with terminal(monkeypatch) as shown:
-        first, second = Progress("fetch", 4, "files", every_s=0), Progress("hash", 4, "files", every_s=0)
+        first, second = Progress("fetch", 4, "files", log_every_s=0), Progress("hash", 4, "files", log_every_s=0)
         with label_bars(1, 2):
             first.add(1)
             assert sys.stdout is results
@@ -188,14 +188,14 @@ def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.Monke
 
 def test_a_bar_is_one_line_and_reads_no_markup_in_names(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     with terminal(monkeypatch) as shown:
-        Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", every_s=0).add(1)
+        Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", log_every_s=0).add(1)
         line = shown.lines()[-1]
 
     assert line.startswith("fetch [red]notes[/]⏎of a long") and len(line) <= 60
 
 
 def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(clock: list[float]) -> None:
-    progress = Progress("convert", 4, "shards", every_s=10)
+    progress = Progress("convert", 4, "shards", log_every_s=10)
 
     clock[0] += 2
     progress.add_earlier(2, {"documents": 6_000, "bytes": 9_000_000})
@@ -207,7 +207,7 @@ def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(cloc
 
 
 def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress("fetch", 2, "files", every_s=10)
+    progress = Progress("fetch", 2, "files", log_every_s=10)
 
     progress.add_earlier(1)
     progress.add_earlier(1)
@@ -216,7 +216,7 @@ def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplo
 
 
 def test_nothing_is_said_of_what_ends_in_the_quiet_time(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    short, long = (Progress(title, 2, "files", every_s=10, quiet_s=2) for title in ("short", "long"))
+    short, long = (Progress(title, 2, "files", log_every_s=10, initial_quiet_s=2) for title in ("short", "long"))
     clock[0] += 1
     short.add(2, {})
     long.add(1, {})

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline_assets.commands.terminal import echo, print_lines
 from pipeline_assets.spine.errors import InputError, one_line
-from pipeline_assets.spine.visible import VISIBLE, in_one_line
+from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 
 HOSTILE = "".join(map(chr, (*range(32), *range(0x7F, 0xA0), 0x2028, 0x202E, 0x2066)))
 
@@ -23,7 +23,7 @@ def controls_in(text: str) -> set[str]:
 
 
 def test_a_name_forges_no_second_line_and_no_colour() -> None:
-    assert in_one_line("notes\x1b[2J\ncorpusmill: built\u202e") == "notes␛[2J⏎corpusmill: built\\u202e"
+    assert to_one_line("notes\x1b[2J\ncorpusmill: built\u202e") == "notes␛[2J⏎corpusmill: built\\u202e"
 
 
 def test_errors_show_controls_in_one_line() -> None:
@@ -68,4 +68,4 @@ def test_json_keeps_its_meaning() -> None:
 
     for is_ascii in (True, False):
         text = json.dumps(values, ensure_ascii=is_ascii, indent=1)
-        assert json.loads(text.translate(VISIBLE)) == values
+        assert json.loads(text.translate(VISIBLE_TABLE)) == values

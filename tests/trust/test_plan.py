@@ -318,5 +318,5 @@ class TestHardLimits:
             target.kind.build(target, Run(tmp_path / "data", INLINE))
         plan = plan_offline(web, tmp_path / "data")
 
-        assert [entry.status.sealed for entry in plan.artifacts] == ["current"] * 6 + ["missing"] * 2
+        assert [entry.status.sealed_state for entry in plan.artifacts] == ["current"] * 6 + ["missing"] * 2
         assert self.warnings(plan, figures={"rows": Forecast(2**40, "ignored")}) == []

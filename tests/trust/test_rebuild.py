@@ -21,7 +21,7 @@ from refusals import refusal
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.lock import locked
@@ -127,7 +127,7 @@ def test_a_second_rebuild_of_the_same_artifact_is_refused(made: HealingSet) -> N
 
     with (
         locked(made.root / "rebuilds" / f"pages_v1-train-{digest[:12]}"),
-        pytest.raises(BuilderBusy, match=f"process {os.getpid()} on .* is building this"),
+        pytest.raises(BuilderBusyError, match=f"process {os.getpid()} on .* is building this"),
     ):
         rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
 
@@ -225,4 +225,4 @@ def test_a_sealed_copy_in_it_is_no_artifact_of_the_data_root(tmp_path: Path) -> 
         copy.mkdir(parents=True)
         (copy / "manifest.json").write_text("{")
 
-        assert not Lineage(tmp_path).sealed and not Lineage(tmp_path).unreadable
+        assert not Lineage(tmp_path).manifests and not Lineage(tmp_path).manifest_errors

@@ -48,8 +48,8 @@ def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_member
         "healing/fineweb_edu_snapshot",
     ]
     assert len(found.tasks) == 4 + 4 + 5
-    assert [name.rpartition(":")[2] for name in found.hub_check.whole] == ["a.parquet"]
-    assert [name.rpartition(":")[2] for name in found.hub_check.in_part] == ["b.parquet"]
+    assert [name.rpartition(":")[2] for name in found.hub_check.whole_files] == ["a.parquet"]
+    assert [name.rpartition(":")[2] for name in found.hub_check.partial_files] == ["b.parquet"]
 
 
 def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_assets.build.rows.trace import TracedRow
 from pipeline_assets.corpus.plots import HistogramBar, length_bars, text_plot
-from pipeline_assets.spine.visible import VISIBLE
+from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 _MAX_BARS, _MAX_VALUE_CHARACTERS = 20, 64  # values with more characters are counted by length
 _MAX_DISTINCT_VALUES = 1 << 20  # values that are counted, in about 150 MiB; a column of more has ids, not categories
@@ -116,4 +116,4 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(text.translate(VISIBLE))
+    return html.escape(text.translate(VISIBLE_TABLE))

@@ -17,7 +17,7 @@ from pipeline_assets.spine.lineage import Finding
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.rehash import Algorithm, HashTask
 
-Entry = Mapping[str, Any]
+InputEntry = Mapping[str, Any]
 """Manifest entry of an input file."""
 _HUB_FILE = re.compile(
     r"(?:models/(?P<model>(?:\w[\w.-]*/)?\w[\w.-]*)|(?P<dataset>[\w.-]+/[\w.-]+))@(?P<commit>[0-9a-f]{40}):(?P<path>.+)"
@@ -32,13 +32,13 @@ class FilesCheck:
     """Comparison of files on this machine with the manifests that list them.
 
     Attributes:
-        listed: Number of different files that manifests list.
+        listed_count: Number of different files that manifests list.
         unavailable: Files that a build read and that are missing on this machine, at least in part.
         tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
         findings: Contradictions between manifests on one side, and files or cached hub listings on the other.
     """
 
-    listed: int = 0
+    listed_count: int = 0
     unavailable: list[str] = field(default_factory=list)
     tasks: list[HashTask] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -49,18 +49,18 @@ class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
     Attributes:
-        whole: Files that are cached completely; to be checked against the hash in the hub's listing.
-        in_part: Files that are cached only in part, with the row groups that a build read; to be checked against
+        whole_files: Files that are cached completely; to be checked against the hash in the hub's listing.
+        partial_files: Files that are cached only in part, with the row groups that a build read; to be checked against
             hashes from the time of fetching, because the hub has no hash of a part.
-        not_looked_for: Inputs that are not hub files, or have no hash; the cache is not searched for them.
+        unsearched_names: Inputs that are not hub files, or have no hash; the cache is not searched for them.
     """
 
-    whole: list[str] = field(default_factory=list)
-    in_part: list[str] = field(default_factory=list)
-    not_looked_for: list[str] = field(default_factory=list)
+    whole_files: list[str] = field(default_factory=list)
+    partial_files: list[str] = field(default_factory=list)
+    unsearched_names: list[str] = field(default_factory=list)
 
 
-def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]]) -> HubCacheCheck:
+def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:
     """Compare the hub cache with manifest entries of input files.
 
     The keys of `external_inputs` are the digests of the artifacts whose manifests have the entries.
@@ -68,13 +68,13 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
     check = HubCacheCheck()
     seen: set[str] = set()
     for artifact, entries in external_inputs.items():
-        listings: dict[Path, list[tuple[str, Entry]]] = {}
+        listings: dict[Path, list[tuple[str, InputEntry]]] = {}
         # a manifest with row groups lists all files, but only those with row groups were read
         reads_in_part = any("row_groups" in entry for entry in entries)
         for entry in entries:
             match = _HUB_FILE.fullmatch(entry["name"])
             if match is None or not is_digest(entry["digest"]):
-                check.not_looked_for.append(entry["name"])
+                check.unsearched_names.append(entry["name"])
                 continue
             hub = hub_files.HubFiles(cache, repo_type="dataset" if match["dataset"] else "model")
             name = match["dataset"] or match["model"]
@@ -90,12 +90,14 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[Entry]])
     return check
 
 
-def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool, check: HubCacheCheck) -> None:
+def _check_cached_file(
+    entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck
+) -> None:
     """Add hash tasks for a file's cached spans, and findings for wrong sizes.
 
     If a build read the file (`was_read`), `check` gets its name among the whole, partial or unavailable files.
     """
-    check.listed += 1
+    check.listed_count += 1
     spans: list[hub_cache.Span] = []
     for path in folder.glob("*-*.*"):
         if (match := _SPAN.fullmatch(path.name)) is not None:
@@ -104,7 +106,7 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
                 spans.append(span)
             else:
                 what = f"has {size:,} bytes, fetched with {span.stop - span.start:,}; {CACHE_FIX}"
-                check.findings.append(Finding(path, what, artifact))
+                check.findings.append(Finding(path, what, artifact_digest))
     # Cached spans may overlap. Tiles are disjoint, so that hashing them in order hashes no byte twice: sorted by start,
     # and the longest first at equal starts, a span becomes a tile if it begins after the last tile's end.
     tiles: list[hub_cache.Span] = []
@@ -125,7 +127,9 @@ def _check_cached_file(entry: Entry, folder: Path, artifact: str, was_read: bool
     if was_read:
         groups = entry.get("row_groups")
         has_groups = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)
-        (check.whole if is_whole else check.in_part if has_groups else check.unavailable).append(entry["name"])
+        (check.whole_files if is_whole else check.partial_files if has_groups else check.unavailable).append(
+            entry["name"]
+        )
 
 
 def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
@@ -136,7 +140,7 @@ def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
     return start >= stop
 
 
-def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> Iterator[str]:
+def _listing_contradictions(path: Path, listed_entries: Sequence[tuple[str, InputEntry]]) -> Iterator[str]:
     """Yield contradictions between a listing, if it is cached, and manifest entries."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
@@ -145,7 +149,7 @@ def _listing_contradictions(path: Path, listed: Sequence[tuple[str, Entry]]) -> 
     except InputError as error:
         yield f"the listing cannot be read ({error.what})"
         return
-    for name, entry in listed:
+    for name, entry in listed_entries:
         digest, size = cached.get(name, ("nothing", 0))
         if (digest, size) != (entry["digest"], entry["bytes"]):
             yield f"lists {name} as {digest} of {size} bytes, the manifest as {entry['digest']} of {entry['bytes']}"
@@ -159,8 +163,8 @@ class SourceFolderCheck(FilesCheck):
 
 
 def check_source_folders(
-    manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[Entry]], root: Path
-) -> tuple[SourceFolderCheck, dict[str, Sequence[Entry]]]:
+    manifests: Iterable[Manifest], external_inputs: Mapping[str, Sequence[InputEntry]], root: Path
+) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
     """Compare source folders with manifest entries of input files.
 
     `external_inputs` has the entries by artifact digest. Return the check, and the entries of all artifacts that were
@@ -180,7 +184,7 @@ def check_source_folders(
             if (path, digest) in seen:
                 continue
             seen.add((path, digest))
-            check.listed += 1
+            check.listed_count += 1
             if not exists:
                 check.unavailable.append(str(path))
             elif (what := _file_problem(path, size)) is not None:

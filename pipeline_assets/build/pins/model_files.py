@@ -35,12 +35,12 @@ class ModelFiles:
     decisions: Mapping[str, Any]
 
 
-def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: str) -> ModelFiles:
+def choose_files(sizes: Mapping[str, int], read_file: Callable[[str], bytes], where: str) -> ModelFiles:
     """Choose the files that loading a model needs.
 
     Args:
         sizes: Sizes in bytes of all files of the model, by path.
-        read: Returns the content of a file; called only for the config and the index of the weights.
+        read_file: Returns the content of a file; called only for the config and the index of the weights.
         where: Name of the model in errors.
 
     Raises:
@@ -52,7 +52,7 @@ def choose_files(sizes: Mapping[str, int], read: Callable[[str], bytes], where: 
         if sizes[name] > _MAX_JSON_BYTES:
             raise InputError(f"{name} is longer than {_MAX_JSON_BYTES:,} bytes", where, _WHOLE_MODEL_FIX)
         with contextlib.suppress(ValueError, RecursionError):
-            if isinstance(value := json.loads(read(name)), dict):
+            if isinstance(value := json.loads(read_file(name)), dict):
                 return value
         raise InputError(f"{name} is not a JSON object", where, _WHOLE_MODEL_FIX)
 
@@ -82,7 +82,7 @@ def _weight_files(names: Set[str], read_mapping: Callable[[str], dict[str, Any]]
     """Return the names of safetensors files: a single file, or an index and shards.
 
     `read_mapping` reads a JSON file. Raise InputError, which names the model `where`, if the weights or one of their
-    shards are missing.
+    shards are missing or not in safetensors.
     """
     if WEIGHTS_FILE in names:
         return {WEIGHTS_FILE}

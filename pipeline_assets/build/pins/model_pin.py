@@ -243,12 +243,12 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _name_model_in_errors(linked: Path, model: str) -> Iterator[Path]:
-    """Yield `linked`; in errors of the block, replace its path with the model's name."""
+def _name_model_in_errors(link_folder: Path, model: str) -> Iterator[Path]:
+    """Yield a folder of links; in the block's errors, name the model instead of it."""
     try:
-        yield linked
+        yield link_folder
     except InputError as error:
-        error.replace_text(str(linked), model)
+        error.replace_text(str(link_folder), model)
         raise
 
 

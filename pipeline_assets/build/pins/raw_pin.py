@@ -68,7 +68,9 @@ def fetch_pinned(
 ) -> list[source_folder.SourceFile]:
     """Fetch all files of a hub pin into the cache; return them in the pin's order."""
     dataset, commit, listed = pinned_files(pin)
-    progress = Progress(f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, quiet_s=1.0)
+    progress = Progress(
+        f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, initial_quiet_s=1.0
+    )
     files = []
 
     def fetch(file: HubFile) -> source_folder.SourceFile:
@@ -98,7 +100,7 @@ def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubF
 def pin_folder_files(
     source: source_folder.InputFolder, root: Path, settings: RunSettings, decisions: Mapping[str, Any] | None = None
 ) -> BuildResult:
-    """Hash and pin a folder's files; RetryableError if one changes during hashing."""
+    """Hash and pin a folder's files; RetryableError if they change during hashing."""
     folder = source.resolve_path(root)
     files = folder.files()
     provenance = source_folder.folder_provenance(folder, files, root.absolute())
@@ -115,9 +117,9 @@ def pin_folder_files(
     return BuildResult([], counts, decisions or {}, external_inputs=inputs, provenance=provenance)
 
 
-def preview_inputs(raw: Artifact) -> list[dict[str, str]]:
+def preview_inputs(pin: Artifact) -> list[dict[str, str]]:
     """Return the first files of a pin, as a table for the UI."""
-    files = raw.manifest.identity.inputs[:_SHOWN_FILES]
+    files = pin.manifest.identity.inputs[:_SHOWN_FILES]
     return [{"file": file["name"], "bytes": f"{file['bytes']:,}", "digest": file["digest"]} for file in files]
 
 

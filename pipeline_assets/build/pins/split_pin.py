@@ -1,10 +1,9 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
 The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: a sample of large files of JSON lines
-fetches only the bytes that it reads, so that a thousand rows of 20 GB do not need 20 GB of traffic. Local
-copies of such files are sparse: they have the full size, with holes where nothing is read. The sampled rows equal those
-of the whole files, because `plan_sample` uses only sizes, and the rows that each piece contributes are counted as in
-`read_shard`.
+fetches only the bytes that it reads. Local copies of these files are sparse: they have the full size, with holes where
+nothing is read. A sample of whole files would have the same rows, because `plan_sample` uses only sizes, and the rows
+of each piece are counted as in `read_shard`.
 """
 
 import contextlib
@@ -118,14 +117,14 @@ def list_uncached(target: Target, run: Run) -> Listing:
 
 
 @contextlib.contextmanager
-def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
+def split_files(pin_target: Target, run: Run, staging: StagingView, max_rows: int | None) -> Iterator[list[SourceFile]]:
     """Yield local files of a pinned split in the pin's order, for use in the block.
 
     For a sample of `max_rows` rows, large hub files are sparse: see the module docstring. If the files of a folder
     differ from the pin, before or after use, InputError is raised.
     """
-    pin = open_artifact(run.root / raw.folder).manifest
-    if raw.external_inputs is None:
+    pin = open_artifact(run.root / pin_target.folder).manifest
+    if pin_target.external_inputs is None:
         hub = run.require_hub("this dataset")
         if max_rows is None:
             yield raw_pin.fetch_pinned(hub, pin, run.settings.fetch_threads, run.settings.log_every_s)
@@ -133,8 +132,8 @@ def split_files(raw: Target, run: Run, staging: StagingView, max_rows: int | Non
             sample = staging.path(f"{WORK_FOLDER}/sample/0").parent
             yield SampledSplit(hub, *raw_pin.pinned_files(pin), sample).fetch(max_rows)
         return
-    assert isinstance(raw.external_inputs, SplitFolder)
-    with open_pinned_files(raw.external_inputs.resolve_path(run.root).path, pin) as files:
+    assert isinstance(pin_target.external_inputs, SplitFolder)
+    with open_pinned_files(pin_target.external_inputs.resolve_path(run.root).path, pin) as files:
         yield files
 
 
@@ -144,9 +143,9 @@ def restore_split_folder(manifest: Manifest, root: Path) -> SplitFolder | None:
     return None if path is None else SplitFolder(path, recipe["split"], recipe["files"])
 
 
-def _split_decisions(chosen: SplitFiles) -> dict[str, Any]:
-    left_out = list(chosen.left_out)
-    return {"format": chosen.format, "found_by": chosen.found_by, "left_out": left_out, "config": chosen.config}
+def _split_decisions(files: SplitFiles) -> dict[str, Any]:
+    left_out = list(files.left_out)
+    return {"format": files.format, "found_by": files.found_by, "left_out": left_out, "config": files.config}
 
 
 def _scan_folder(path: Path) -> tuple[list[str], str]:
@@ -194,34 +193,34 @@ class SampledSplit:
                     missing -= sum(1 for _ in read_piece(piece, missing))
         return local_files
 
-    def _fetch_whole_or_head(self, number: int, file: HubFile) -> SourceFile:
+    def _fetch_whole_or_head(self, file_number: int, file: HubFile) -> SourceFile:
         """Fetch a whole file, or the first block of a large uncompressed file of lines."""
         if detect_format(file.path) == "jsonl" and file.size > 2 * BLOCK_BYTES:
             head = next(self._fetch_blocks(file, 0))
             if detect_codec(head[:HEAD_BYTES]) is None:
-                path = self.folder / f"{number}.jsonl"
+                path = self.folder / f"{file_number}.jsonl"
                 with name_file_in_errors(path), open(path, "wb") as sparse:
                     sparse.truncate(file.size)
                     sparse.write(head)
                 return SourceFile(path, file.path, file.size)
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).path, file.path, file.size)
 
-    def _copy_rows(self, piece: ByteRange, limit: int, file: HubFile) -> int:
-        """Copy up to `limit` rows of a piece into its sparse file; return their number."""
+    def _copy_rows(self, piece: ByteRange, max_rows: int, file: HubFile) -> int:
+        """Copy up to `max_rows` rows of a piece into its sparse file; return their number."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)
         with name_file_in_errors(piece.file.path), open(piece.file.path, "r+b") as sparse:
             lines = split_lines(regroup_by_lines(self._copy_blocks(file, first, sparse), first, file.path), piece.stop)
             offsets = (offset for offset, line in lines if offset >= piece.start and not is_blank_line(line))
-            return sum(1 for _ in itertools.islice(offsets, limit))
+            return sum(1 for _ in itertools.islice(offsets, max_rows))
 
-    def _copy_blocks(self, file: HubFile, first: int, sparse: BinaryIO) -> Iterator[bytes]:
-        """Copy blocks of a file into the sparse file; yield the bytes from `first` on."""
-        offset = first - first % BLOCK_BYTES  # start of the block that contains `first`
+    def _copy_blocks(self, file: HubFile, start: int, sparse_file: BinaryIO) -> Iterator[bytes]:
+        """Copy blocks of a file into the sparse file; yield the bytes from `start` on."""
+        offset = start - start % BLOCK_BYTES  # start of the block that contains `start`
         for block in self._fetch_blocks(file, offset):
-            os.pwrite(sparse.fileno(), block, offset)
-            yield block[max(first - offset, 0) :]  # only the first block begins before `first`
+            os.pwrite(sparse_file.fileno(), block, offset)
+            yield block[max(start - offset, 0) :]  # only the first block begins before `start`
             offset += len(block)
 
     def _fetch_blocks(self, file: HubFile, start: int) -> Iterator[bytes]:

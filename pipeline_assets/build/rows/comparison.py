@@ -164,7 +164,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts with a list of sources, as in signature stores, keyed by source."""
+    """Return counts; a list of sources, as in signature stores, is keyed by source."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
@@ -257,11 +257,11 @@ def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: 
     return DocumentChanges(part=member, other_properties=a.display_names.other_properties, **examples)
 
 
-def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None:
+def _write_parts(folder: Path, side: str, records: _Records, part_count: int) -> None:
     """Append each record to the file of its part, `SIDE.PART` in `folder`."""
     # The upper 32 bits of the id's hash h, scaled: h * parts / 2**32 is in 0 … parts - 1. Hashes are uniform, so parts
     # are of about one size. h * parts fits into 64 bits, because both factors are below 2**32.
-    number = (records["high"] >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)
+    number = (records["high"] >> np.uint64(32)) * np.uint64(part_count) >> np.uint64(32)
     for part in np.unique(number):
         path = folder / f"{side}.{part}"
         with durable.name_file_in_errors(path), open(path, "ab") as file:
@@ -271,7 +271,7 @@ def _write_parts(folder: Path, side: str, records: _Records, parts: int) -> None
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the indices of rows with equal ids, in A and in B, in the same order.
 
-    An id may be in several sources of a corpus: then rows with equal contents match first, and the others in order.
+    If several sources of a corpus have an id, rows with equal contents match first, and the others in order.
     """
     matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
     others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))
@@ -281,13 +281,13 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
     return in_a, in_b
 
 
-def _match_keys(a: _Records, b: _Records, key: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _match_keys(a: _Records, b: _Records, key_columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Match rows of A and B with equal keys, in order; return their indices.
 
     Of the rows with one key, the first of A is matched with the first of B, the second with the second, and so on.
     """
     # Records 0 … len(a) - 1 are A's, the following ones B's.
-    columns = [np.concatenate([a[name], b[name]]) for name in key]
+    columns = [np.concatenate([a[name], b[name]]) for name in key_columns]
     order = np.lexsort(columns)  # stable; so of equal keys A's come first
     groups = np.cumsum(is_first_in_group(*(column[order] for column in columns))) - 1
     is_b = order >= len(a)

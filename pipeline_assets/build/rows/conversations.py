@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.store import (
     Part,
     TextSource,
     UpstreamRow,
-    listed_source,
+    make_text_source,
     reject_summary,
 )
 from pipeline_assets.corpus.chat_templates.marked_text import parse_row, uses_chat_template
@@ -80,10 +80,10 @@ class ConversationRows(FileRows):
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
         if self.upstream_rows is None:
-            return listed_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
+            return make_text_source(self.listing(part.source), file, [row], license_tag(part), "row: license")
         inputs = self.artifact.manifest.identity.inputs
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
-        return self.upstream_rows(self.lineage.locate(digest), self.lineage).upstream_row_for_source(file, row)
+        return self.upstream_rows(self.lineage.open_by_digest(digest), self.lineage).upstream_row_for_source(file, row)
 
     def figures(self, part: Part) -> Mapping[str, Any]:
         count = part.record["stats_completion_tokens"]  # null if the pools came without it
@@ -128,7 +128,7 @@ class _FolderRows(ConversationRows):
     """Rows in several folders, such as pools; a row may be in more than one folder.
 
     Attributes:
-        folders_key: Key of the row's folders in `Fate.details`.
+        folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
         fallback: Outcome for a row in no folder. `Fate.detail` then lists all drop reasons of the ledger.
     """
@@ -147,7 +147,9 @@ class _FolderRows(ConversationRows):
             return Fate(self.artifact, self.fallback, f"dropped as {' or '.join(reasons)}")
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
-        return Fate(self.artifact, self.outcome, detail, row=first, details={self.folders_key: folders}, lines=[detail])
+        return Fate(
+            self.artifact, self.outcome, detail, row_number=first, facts={self.folders_key: folders}, lines=[detail]
+        )
 
 
 class PoolRows(_FolderRows):
@@ -186,13 +188,13 @@ class SubsetRows(_FolderRows):
                 return UpstreamRow(rows, rows.row_number(file, row))
         [raw] = [artifact for name, artifact in self._upstream(split) if name.startswith(_RAW_PREFIX)]
         listing = SourceListing(raw, self.artifact, self.lineage.root)
-        return listed_source(listing, file, [row], license_tag(part), "row: license")
+        return make_text_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """Yield (name, artifact) of each input of a partition, a dataset or a split."""
+        """Yield (name, artifact) of each input of a partition: a dataset or a split."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
-                yield entry["name"], self.lineage.locate(entry["digest"])
+                yield entry["name"], self.lineage.open_by_digest(entry["digest"])
 
 
 def license_tag(part: Part) -> str:

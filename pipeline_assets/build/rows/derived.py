@@ -36,13 +36,13 @@ class DerivedRows(DocumentRows):
         self,
         part: Part,
         lines: Sequence[str],
-        details: Mapping[str, Any],
+        facts: Mapping[str, Any],
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
         """Find a kept document in `shards` (default: all); return its fate, or None."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
-        return None if place is None else self.fate_at(*place, lines, details, outcome)
+        return None if place is None else self.fate_at(*place, lines, facts, outcome)
 
 
 class FilteredRows(DerivedRows):
@@ -66,21 +66,21 @@ class FilteredRows(DerivedRows):
                 ran = [f"  python: kept by {step.function} in {step.file}"]
         except InputError as error:  # a list has changed since, or a package is missing
             measurements = [f"not measured: {error}"]
-        details: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": changes}
+        facts: dict[str, Any] = {"reason": None, "measurements": measurements, "changes": changes}
         dropped = find_dropped_document(self.artifact, part.id)
         if dropped is not None:
             if dropped.reason not in reasons:
                 measurements.insert(0, str(dropped))
             lines = [f"dropped for {dropped.reason}", *(f"  {line}" for line in measurements)]
-            details |= {"reason": dropped.reason, "changes": {}}
-            return Fate(self.artifact, "dropped", str(dropped), details=details, lines=lines)
+            facts |= {"reason": dropped.reason, "changes": {}}
+            return Fate(self.artifact, "dropped", str(dropped), facts=facts, lines=lines)
         reject = self.find_reject_row(part.shard, part.shard_row)
         if reject is not None:
             lines = [f"rejected: {reject_summary(reject)}", *(f"  {line}" for line in measurements)]
-            return Fate(self.artifact, "rejected", reject_summary(reject), details=details, lines=lines)
+            return Fate(self.artifact, "rejected", reject_summary(reject), facts=facts, lines=lines)
         changed = [f"  changed: {name} {count:,}" for name, count in changes.items()]
         lines = ["kept", *(f"  {line}" for line in measurements), *changed, *ran]
-        kept = self._kept_fate(part, lines, details, [part.shard])
+        kept = self._kept_fate(part, lines, facts, [part.shard])
         if kept is None:
             what = f"document {part.id!r} is neither kept nor dropped with a reason"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify`, then rebuild the artifact")
@@ -108,13 +108,13 @@ class DeduplicatedRows(DerivedRows):
         if decision.similarity is not None:
             show = shlex.join(["corpusmill", "dedup", "show", decision.doc_id, "--data", str(self.lineage.root)])
             lines.append(f"  similarity {decision.similarity:.4f}; side by side: {show}")
-        details = {"decision": msgspec.to_builtins(decision)}
+        facts = {"decision": msgspec.to_builtins(decision)}
         if decision.decision != "kept":
             detail = lines[0].removeprefix(f"{word} ")
             if decision.decision == "near_duplicate":
                 detail += f", similarity {decision.similarity:.4f}"
-            return Fate(self.artifact, decision.decision, detail, details=details, lines=lines)
-        return self._kept_fate(part, lines, details)
+            return Fate(self.artifact, decision.decision, detail, facts=facts, lines=lines)
+        return self._kept_fate(part, lines, facts)
 
 
 class DecontaminatedRows(DerivedRows):
@@ -124,9 +124,9 @@ class DecontaminatedRows(DerivedRows):
 
     def fate(self, part: Part) -> Fate | None:
         evidence = _find_entry(recipe.read_contaminated(self.artifact), part)
-        details = {"evidence": msgspec.to_builtins(evidence)}
+        facts = {"evidence": msgspec.to_builtins(evidence)}
         if evidence is None:
-            return self._kept_fate(part, ["kept: contains no item of an evaluation set"], details)
+            return self._kept_fate(part, ["kept: contains no item of an evaluation set"], facts)
         spans = ", ".join(f"{start:,}-{end:,}" for start, end in evidence.spans)
         lines = [
             f"{evidence.action} for {evidence.reason}",
@@ -134,8 +134,8 @@ class DecontaminatedRows(DerivedRows):
             f"  in characters {spans}: {evidence.excerpt}",
         ]
         if evidence.action == "dropped":
-            return Fate(self.artifact, evidence.action, str(evidence), details=details, lines=lines)
-        return self._kept_fate(part, lines, details, outcome=evidence.action)
+            return Fate(self.artifact, evidence.action, str(evidence), facts=facts, lines=lines)
+        return self._kept_fate(part, lines, facts, outcome=evidence.action)
 
     def find(self, row_id: str) -> list[int]:
         """Return the first row with this id in each source, since sources may share an id."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pipeline_assets.build.rows.file_rows import FileRows, RowSchema
-from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, listed_source
+from pipeline_assets.build.rows.store import DisplayNames, Part, TextSource, UpstreamRow, make_text_source
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.document_shards import REJECTS_FILE, SHARDS_FOLDER
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -52,7 +52,7 @@ class DocumentRows(FileRows):
         document: Document = part.record
         meta, listing = document.meta, self.listing(part.source)
         rows = _source_rows(meta, _has_answers(listing.corpus))
-        return listed_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
+        return make_text_source(listing, meta.source_file, rows, document.license_tag, meta.license_evidence)
 
 
 class SourceRows(DocumentRows):
@@ -76,13 +76,13 @@ class SourceRows(DocumentRows):
                     return number, False
         return None
 
-    def find_reject_row(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
+    def find_reject_row(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
         if self._text_unit(file) == "file":  # any line belongs to the only reject
-            return next((reject for reject in self.rejects(name) if reject.file == file), None)
-        return super().find_reject_row(file, row, name)
+            return next((reject for reject in self.rejects(reject_file) if reject.file == file), None)
+        return super().find_reject_row(file, row, reject_file)
 
     def _text_unit(self, file: str) -> str | None:
-        """Return the part of a text file that is one Document; None for other files."""
+        """Return the unit of a text file that is one Document; None for other files."""
         recipe = self.artifact.manifest.identity.recipe
         format_ = detect_format(file, recipe.get("text_endings", ()))
         if recipe.get("kind") != "local" or format_ in (None, *COLUMN_FORMATS):

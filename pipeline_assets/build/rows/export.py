@@ -38,48 +38,52 @@ _ROW_GROUP_ROWS = 4096  # tens of megabytes if texts are long
 _SOURCE_COLUMNS, _LICENCE_COLUMNS = ("source", "source_dataset", "dataset"), ("license_tag", "meta_license")
 
 
-def export(store: RowStore, layout: ExportFormat, out: Path, zstd_level: int) -> CardSplit:
+def export(store: RowStore, export_format: ExportFormat, folder: Path, zstd_level: int) -> CardSplit:
     """Write the rows of an artifact into a new folder; return its files and sizes.
 
     Raises:
-        UsageError: `out` exists, or the rows are not text.
+        UsageError: `folder` exists, or the rows are not text.
         InputError: A file of the artifact does not have its sealed hash.
     """
-    raise_if_exists(out)
-    if out.parent.is_dir():
-        durable.remove_abandoned(out.parent)
-    staging = temporary_path(out)
+    raise_if_exists(folder)
+    if folder.parent.is_dir():
+        durable.remove_abandoned(folder.parent)
+    staging = temporary_path(folder)
     try:
         with forbid_replacement(store.artifact.folder), verify_reads():  # both fail before the copy gets its name
             open_artifact(store.artifact.folder, store.artifact.manifest.digest)
-            written = _write_copy(store, layout, staging, zstd_level)
-        durable.rename(staging, out)
+            written = _write_copy(store, export_format, staging, zstd_level)
+        durable.rename(staging, folder)
     except BaseException as error:
         with contextlib.suppress(OSError):  # the first error is the one to report
             durable.remove(staging)
         if isinstance(error, OSError):
-            raise_if_exists(out)
+            raise_if_exists(folder)
         raise
     return written
 
 
-def raise_if_exists(out: Path) -> None:
+def raise_if_exists(path: Path) -> None:
     """Raise UsageError if a path exists, also as a broken link."""
-    if out.is_dir():
-        raise UsageError("folder already exists", out, "choose another folder, or remove this one")
-    if os.path.lexists(out):
-        raise UsageError("expected a folder, got a file", out, "choose another folder, or move the file away")
+    if path.is_dir():
+        raise UsageError("folder already exists", path, "choose another folder, or remove this one")
+    if os.path.lexists(path):
+        raise UsageError("expected a folder, got a file", path, "choose another folder, or move the file away")
 
 
-def _write_copy(store: RowStore, layout: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
+def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zstd_level: int) -> CardSplit:
     shards, files = store.table_shards(), list[str]()
-    durable.make_folder(staging / "data" if layout == "hf" else staging)
+    durable.make_folder(staging / "data" if export_format == "hf" else staging)
     split = CardSplit(DEFAULT_CONFIG, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
-        ending = SUFFIX if layout == "jsonl" else ".parquet"
-        name = f"data/train-{number:05d}-of-{len(shards):05d}{ending}" if layout == "hf" else f"{number:05d}{ending}"
+        ending = SUFFIX if export_format == "jsonl" else ".parquet"
+        name = (
+            f"data/train-{number:05d}-of-{len(shards):05d}{ending}"
+            if export_format == "hf"
+            else f"{number:05d}{ending}"
+        )
         path, tables = staging / name, _counted_tables(shard, split)
-        if layout == "jsonl":
+        if export_format == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:
                 for rows in tables:
                     lines = b"".join(msgspec.json.encode(row) + b"\n" for row in rows.to_pylist())

@@ -18,7 +18,7 @@ from pipeline_assets.build.rows.store import (
     RowStore,
     TextSource,
     UpstreamRow,
-    listed_source,
+    make_text_source,
 )
 from pipeline_assets.build.rows.table_shard import TableShard
 from pipeline_assets.corpus.formats.jsonl_rows import read_line
@@ -160,7 +160,7 @@ class FileRows(RowStore):
 
     def origin(self, part: Part) -> UpstreamRow | TextSource:
         file, row = self.source_place(part)
-        return listed_source(self.listing(part.source), file, [row], "not stated", "recipe")
+        return make_text_source(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
         """Return a part's place in the source files: file name and row in it."""
@@ -198,8 +198,8 @@ class FileRows(RowStore):
         return UpstreamRow(self, match[0])
 
     def fate_at(
-        self, file: str, row: int, lines: Sequence[str], details: Mapping[str, Any] | None = None, outcome: str = "kept"
+        self, file: str, row: int, lines: Sequence[str], facts: Mapping[str, Any] | None = None, outcome: str = "kept"
     ) -> Fate:
         """Return the fate of the document at `row` of `file`; other arguments: see `Fate`."""
         place, number = {"shard": file, "shard_row": row}, self.row_number(file, row)
-        return Fate(self.artifact, outcome, place=place, row=number, details=details or {}, lines=lines)
+        return Fate(self.artifact, outcome, place=place, row_number=number, facts=facts or {}, lines=lines)

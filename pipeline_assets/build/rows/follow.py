@@ -36,7 +36,7 @@ class FollowedRow:
     downstream: Sequence[tuple[RowStore, Fate]] = ()
 
 
-def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
+def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedRow]:
     """Follow a source row into all artifacts that are derived from its file.
 
     Raises:
@@ -44,13 +44,13 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
             an artifact is damaged.
     """
     lineage = stores.lineage
-    if lineage.unreadable:
-        raise next(iter(lineage.unreadable.values()))
+    if lineage.manifest_errors:
+        raise next(iter(lineage.manifest_errors.values()))
     listings = list(_find_listings(lineage))
-    names_in_listings = ((listing, input_file_name(listing.manifest, source, lineage.root)) for listing in listings)
+    names_in_listings = ((listing, input_file_name(listing.manifest, source_row, lineage.root)) for listing in listings)
     matches = [(listing, file) for listing, file in names_in_listings if file is not None]
     followed = [
-        _follow_in_corpus(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source)
+        _follow_in_corpus(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source_row)
         for listing, file in matches
         for store in _corpora_of_listing(stores, listing)
     ]
@@ -59,14 +59,14 @@ def follow_source(stores: RowStores, source: AnySourceRow) -> list[FollowedRow]:
     for folder in (folder for listing, _ in matches for folder, _ in lineage.downstream(listing.manifest.digest)):
         if stores.for_artifact(open_artifact(folder)) is not None:
             what = "rows of scored pools are only traced backwards"
-            raise InputError(what, source.file, f"trace rows of {folder} with --row")
+            raise InputError(what, source_row.file, f"trace rows of {folder} with --row")
     if matches:
         what = f"{matches[0][0].folder} lists this file, but no documents were built from it yet"
-        raise InputError(what, source.file, "build its recipe with `corpusmill run`")
+        raise InputError(what, source_row.file, "build its recipe with `corpusmill run`")
     names = sorted({source_name(listing.manifest, lineage.root) for listing in listings})
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     fix = f"known sources: {', '.join(names[:5])}{more}" if names else "pass the data root of a build with --data"
-    raise InputError(f"no source below {lineage.root} lists this file", source.file, fix)
+    raise InputError(f"no source below {lineage.root} lists this file", source_row.file, fix)
 
 
 def source_files(lineage: Lineage) -> Iterator[Path]:
@@ -86,14 +86,14 @@ def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
         numbers = store.find(row_id)
         if numbers:
-            yield _with_downstream(stores, store, numbers[0], "document", rejects)
+            yield _follow_downstream(stores, store, numbers[0], "document", rejects)
         elif rejects:
             yield FollowedRow(store, Fate(store.artifact, "rejected", reject_summary(rejects[0])), None, rejects)
 
 
 def _find_listings(lineage: Lineage) -> Iterator[Artifact]:
     """Yield the artifacts that list input files, except evaluation sets."""
-    for folder, summary in lineage.sealed.items():
+    for folder, summary in lineage.manifests.items():
         has_files = any("bytes" in entry for entry in summary.identity.inputs)
         if has_files and summary.identity.stage.name != EVALUATION_STAGE.name:
             manifest = read_manifest(folder)
@@ -116,32 +116,34 @@ def _corpora_of_listing(stores: RowStores, listing: Artifact) -> Iterator[RowSto
 
 
 def _follow_in_corpus(
-    stores: RowStores, store: RowStore, listing: SourceListing, file: str, source: AnySourceRow
+    stores: RowStores, store: RowStore, listing: SourceListing, file: str, source_row: AnySourceRow
 ) -> FollowedRow:
     def report_loss(outcome: str, detail: str) -> FollowedRow:
         return FollowedRow(store, Fate(store.artifact, outcome, detail), None)
 
-    if isinstance(source, LocalRow) and source.line is not None:
-        current = listing.row(file, source.row)
+    if isinstance(source_row, LocalRow) and source_row.line is not None:
+        current = listing.row(file, source_row.row)
         if isinstance(current, LocalRow) and current.has_changed:
-            fix = f"write {source.path}#ROW with the bytes before the row in the old file, or run the recipe again"
-            raise InputError("file changed after it was read; its line numbers are no longer valid", source.path, fix)
+            fix = f"write {source_row.path}#ROW with the bytes before the row in the old file, or run the recipe again"
+            raise InputError(
+                "file changed after it was read; its line numbers are no longer valid", source_row.path, fix
+            )
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
-    if isinstance(source, HubRow) and is_read_in_part:
-        unread = unread_reason(listing.file_entry(file), source.row)
+    if isinstance(source_row, HubRow) and is_read_in_part:
+        unread = unread_reason(listing.file_entry(file), source_row.row)
         if unread is not None:
             return report_loss("not_read", unread)
-    match = store.find_by_source(file, source.row)
+    match = store.find_by_source(file, source_row.row)
     if match is not None:
         number, is_part = match
-        return _with_downstream(stores, store, number, "merged" if is_part else "document")
-    reject = store.find_reject(file, source.row)
+        return _follow_downstream(stores, store, number, "merged" if is_part else "document")
+    reject = store.find_reject(file, source_row.row)
     if reject is not None:
         return report_loss(reject[0], reject_summary(reject[1]))
     ledger = store.artifact.manifest.identity.ledger
     rules = " or ".join(f"`{rule}`" for rule in ledger.dropped) or "a rule that the ledger does not name"
     is_numbered = is_read_in_part or has_numbered_rows(file)
-    if is_read_in_part or (ledger.dropped and (not is_numbered or source.row < ledger.rows_in)):
+    if is_read_in_part or (ledger.dropped and (not is_numbered or source_row.row < ledger.rows_in)):
         return report_loss("dropped", f"by {rules}{'' if is_numbered else ', if a row begins at this byte'}")
     if ledger.dropped:
         return report_loss("no_row", f"the source has {ledger.rows_in:,} rows")
@@ -149,14 +151,14 @@ def _follow_in_corpus(
     return report_loss("no_row", f"no row begins there; {hint}")
 
 
-def _with_downstream(
+def _follow_downstream(
     stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
     """Return a corpus row with the fate `outcome` and with its fates downstream."""
     row = UpstreamRow(store, number)
     part = row.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
-    fate = Fate(store.artifact, outcome, place=place, row=number)
+    fate = Fate(store.artifact, outcome, place=place, row_number=number)
     return FollowedRow(store, fate, part, rejects, [*_downstream_fates(stores, row), *_unknown_fates(stores)])
 
 
@@ -167,12 +169,12 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     sources are skipped. So are artifacts with a missing input of a kind with rows; `find_unsearchable` reports them.
     """
     lineage = stores.lineage
-    for folder, summary in lineage.sealed.items():
+    for folder, summary in lineage.manifests.items():
         upstream = summary.identity.upstream
         if not upstream or any(entry["digest"] in lineage for entry in upstream):
             continue
         kinds = [stores.kinds.get("/".join(entry["name"].split("/")[:2])) for entry in upstream]
-        if all(kind is not None and kind.rows is None for kind in kinds):
+        if all(kind is not None and kind.row_store_class is None for kind in kinds):
             store = stores.for_artifact(open_artifact(folder))
             if store is not None and not store.reads_sources:
                 missing = upstream[0]
@@ -191,8 +193,8 @@ def _downstream_fates(stores: RowStores, row: UpstreamRow) -> Iterator[tuple[Row
             if fate is not None:
                 seen.add(store.artifact.folder)
                 yield store, fate
-                if fate.row is not None and not store.holds_tokens:
-                    queue.append(UpstreamRow(store, fate.row))
+                if fate.row_number is not None and not store.holds_tokens:
+                    queue.append(UpstreamRow(store, fate.row_number))
 
 
 def _downstream_stores(stores: RowStores, artifact: Artifact) -> Iterator[RowStore]:

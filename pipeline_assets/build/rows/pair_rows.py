@@ -83,7 +83,7 @@ class EncodedPairs(RowStore):
 
     @cached_property
     def sample(self) -> PairRows:
-        return PairRows(self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"]), self.lineage)
+        return PairRows(self.lineage.open_by_digest(self.artifact.manifest.identity.inputs[0]["digest"]), self.lineage)
 
     def __len__(self) -> int:
         return len(self.cache.splits)
@@ -110,7 +110,7 @@ class EncodedPairs(RowStore):
 
     def fate(self, part: Part) -> Fate:
         place = {"shard": "src.ids.npy", "shard_row": part.shard_row}
-        return Fate(self.artifact, "kept", place=place, row=part.shard_row)
+        return Fate(self.artifact, "kept", place=place, row_number=part.shard_row)
 
 
 def _pair_text(pair: SampledPair) -> str:

@@ -32,8 +32,8 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences`, `sources` and `domains` of an artifact's text rows.
 
-    Values are in descending order of bytes of text; `domains` begins with their number. `sources` are the datasets
-    that rows name; rows of published pools name the datasets that the pools come from.
+    Values are in descending order of bytes of text. The first of the `domains` is the number of domains. `sources` are
+    the datasets that rows name; rows of published pools name the datasets that the pools come from.
 
     If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`,
     from 0 to 1, is the share of domains to return.
@@ -64,9 +64,9 @@ def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iter
     }
 
 
-def _domain_facts(totals: sqlite3.Connection, origin: str, share: float) -> Iterator[Fact]:
+def _domain_facts(totals: sqlite3.Connection, origin: str, domain_share: float) -> Iterator[Fact]:
     [(count,)] = totals.execute("SELECT count(*) FROM totals WHERE property = 'domain'")
-    limit = math.ceil(count * share)
+    limit = math.ceil(count * domain_share)
     rule = f"registrable domains by publicsuffixlist {version('publicsuffixlist')}, the largest first"
     yield Fact(f"{limit:,} of {count:,} domains", origin, rule)
     for domain, rows, size in totals.execute(_SELECT_LARGEST, ("domain", limit)):
@@ -88,7 +88,7 @@ def _row_values(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
 
 
 def url_domain(url: str) -> str | None:
-    """Return the registrable domain of a URL, or its host; None if it has no host."""
+    """Return a URL's registrable domain, or else its host; None if it has no host."""
     host = split_url(url)[0].strip("[]")
     is_address = host.replace(".", "").isdigit()
     return (None if is_address else _load_suffixes().privatesuffix(host)) or host or None

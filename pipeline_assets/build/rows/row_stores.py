@@ -12,7 +12,10 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.metadata_file import REBUILD
 
-_COMPARED = ("stage_a/signatures/", "stage_a/evaluation/")  # kinds of inputs from which an artifact gets no row
+_COMPARED_ONLY_KINDS = (
+    "stage_a/signatures/",
+    "stage_a/evaluation/",
+)  # kinds of inputs from which an artifact gets no row
 _PREVIEW_ROWS = 5
 _EXCERPT_CHARACTERS = 160
 
@@ -27,7 +30,7 @@ class RowStores:
     def for_artifact(self, artifact: Artifact) -> RowStore | None:
         """Return the row store of an artifact; None if its kind has no rows or is unknown."""
         kind = self.kinds.get(artifact.manifest.kind)
-        return None if kind is None or kind.rows is None else kind.rows(artifact, self.lineage)
+        return None if kind is None or kind.row_store_class is None else kind.row_store_class(artifact, self.lineage)
 
     def source_row_stores(self) -> Iterator[RowStore]:
         """Yield the row stores of the artifacts that were read from source files."""
@@ -35,13 +38,13 @@ class RowStores:
             yield rows(open_artifact(folder), self.lineage)
 
     def _source_row_classes(self) -> Iterator[tuple[Path, type[RowStore]]]:
-        for folder, summary in self.lineage.sealed.items():
+        for folder, summary in self.lineage.manifests.items():
             kind = self.kinds.get(summary.kind)
-            if kind is not None and kind.rows is not None and kind.rows.reads_sources:
-                yield folder, kind.rows
+            if kind is not None and kind.row_store_class is not None and kind.row_store_class.reads_sources:
+                yield folder, kind.row_store_class
 
     def find_unsearchable(self, skipped: Collection[Path] = ()) -> dict[Path, str]:
-        """Map folders whose rows cannot be searched to the name of a missing input.
+        """Return folders whose rows cannot be searched, each with a missing input's name.
 
         Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
         with an input that the data root no longer has, and for everything built from it. Inputs that give no rows to
@@ -50,7 +53,7 @@ class RowStores:
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
             (folder, manifest, entry["name"])
-            for folder, manifest in self.lineage.sealed.items()
+            for folder, manifest in self.lineage.manifests.items()
             for entry in manifest.identity.upstream
             if folder not in searched and entry["digest"] not in self.lineage and _gives_rows(entry["name"])
         ]
@@ -63,12 +66,12 @@ class RowStores:
                     waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
         return dict(sorted(unsearchable.items()))
 
-    def find_unlisted(self) -> list[Path]:
+    def find_unsourced(self) -> list[Path]:
         """List artifacts whose rows are not derived from artifacts that read source files.
 
-        Such rows, for example of published pools, were read without the removal list.
+        Such rows, for example of published pools, were read without use of the removal list.
         """
-        sealed, reached = self.lineage.sealed, set[Path]()
+        sealed, reached = self.lineage.manifests, set[Path]()
         waiting = [folder for folder, _ in self._source_row_classes()]
         while waiting:
             folder = waiting.pop()
@@ -76,12 +79,12 @@ class RowStores:
                 reached.add(folder)
                 waiting += [downstream for downstream, _ in self.lineage.downstream(sealed[folder].digest)]
         kinds = {folder: self.kinds.get(sealed[folder].kind) for folder in sealed.keys() - reached}
-        return sorted(folder for folder, kind in kinds.items() if kind is not None and kind.rows is not None)
+        return sorted(folder for folder, kind in kinds.items() if kind is not None and kind.row_store_class is not None)
 
 
 def _gives_rows(name: str) -> bool:
     """Check by an input's name if artifacts contain its rows, or only compare with it."""
-    return not f"{name}/".startswith(_COMPARED)
+    return not f"{name}/".startswith(_COMPARED_ONLY_KINDS)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:

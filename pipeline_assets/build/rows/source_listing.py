@@ -57,7 +57,7 @@ def find_listing(lineage: Lineage, corpus: Artifact, source: str) -> SourceListi
         if not listing.manifest.identity.inputs:
             what = f"{listing.manifest.kind} has no inputs"
             raise InputError(what, listing.folder, "choose a corpus that is derived from a source")
-        listing = lineage.locate(input_for_source(listing.manifest, source)["digest"], listing.manifest.name)
+        listing = lineage.open_by_digest(input_for_source(listing.manifest, source)["digest"], listing.manifest.name)
     return SourceListing(listing, corpus, lineage.root)
 
 
@@ -72,18 +72,18 @@ def corpus_inputs(corpus: Manifest) -> list[Mapping[str, Any]]:
     return [entry for entry in corpus.identity.inputs if f"/{EVALUATION_STAGE.name}/" not in entry["name"]]
 
 
-def input_file_name(listing: Manifest, source: AnySourceRow, root: Path) -> str | None:
+def input_file_name(listing: Manifest, source_row: AnySourceRow, root: Path) -> str | None:
     """Return the file name of a source row; None if the listing lacks the file.
 
     The name of a hub file is its path in the repository; the name of a local file is relative to the source folder.
     """
     folder = input_folder_path(listing, root)
     names = [entry["name"] for entry in listing.identity.inputs]
-    if isinstance(source, HubRow):
-        return source.path if folder is None and source.file in names else None
+    if isinstance(source_row, HubRow):
+        return source_row.path if folder is None and source_row.file in names else None
     if folder is None:
         return None
-    return next((name for name in names if (folder / name).resolve() == source.path.resolve()), None)
+    return next((name for name in names if (folder / name).resolve() == source_row.path.resolve()), None)
 
 
 def source_name(listing: Manifest, root: Path) -> str:

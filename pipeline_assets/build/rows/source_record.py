@@ -29,7 +29,8 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
-        InputError: The file does not exist, or no row begins there. Lines fetched in blocks are not checked for this.
+        InputError: The file does not exist, or no row begins at the position. In blocks of a hub file, the position is
+            not checked.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in COLUMN_FORMATS:
@@ -76,14 +77,14 @@ def _read_numbered_line(file: SourceFile, number: int) -> bytes:
     return record.rstrip(b"\r\n")
 
 
-def _fetch_line(dataset: str, commit: str, file: HubFile, place: int, hub: HubFiles) -> bytes:
-    """Return the line at byte `place` of a hub file; empty after the end of the file."""
+def _fetch_line(dataset: str, commit: str, file: HubFile, offset: int, hub: HubFiles) -> bytes:
+    """Return the line at byte `offset` of a hub file; empty after the end of the file."""
     line = b""
-    # From the block that contains `place`, until a newline. Blocks begin at multiples of the block size, so that
+    # From the block that contains `offset`, until a newline. Blocks begin at multiples of the block size, so that
     # neighbouring lines share cached blocks.
-    for start in range(place - place % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
+    for start in range(offset - offset % _BLOCK_BYTES, file.size, _BLOCK_BYTES):
         span = hub.fetch(dataset, commit, file, start, min(start + _BLOCK_BYTES, file.size))
-        block = span.path.read_bytes()[max(place - start, 0) :]  # without the bytes before `place`
+        block = span.path.read_bytes()[max(offset - start, 0) :]  # without the bytes before `offset`
         head, newline, _ = block.partition(b"\n")
         line += head
         if newline:

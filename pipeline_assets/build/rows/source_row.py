@@ -113,9 +113,11 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     return LocalRow(_find_file(match["path"], files), int(match["row"]))
 
 
-def _find_file(typed: str, files: Iterable[Path]) -> Path:
-    path = Path(typed).absolute()
-    found = [path] if path.is_file() else [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed}"))]
+def _find_file(typed_path: str, files: Iterable[Path]) -> Path:
+    path = Path(typed_path).absolute()
+    found = (
+        [path] if path.is_file() else [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed_path}"))]
+    )
     if len(found) > 1:
-        raise UsageError("several source files match", typed, f"write one of {', '.join(map(str, found))}")
+        raise UsageError("several source files match", typed_path, f"write one of {', '.join(map(str, found))}")
     return found[0] if found else path

@@ -87,12 +87,14 @@ class SplitRows(RowStore):
     @cached_property
     def _selection(self) -> Artifact:
         """Upstream artifact that selects shards of the snapshot for the split."""
-        return self.lineage.locate(self.artifact.manifest.identity.inputs[0]["digest"])
+        return self.lineage.open_by_digest(self.artifact.manifest.identity.inputs[0]["digest"])
 
     @cached_property
     def _snapshot(self) -> DocumentRows:
         """Documents of the snapshot that the selection refers to."""
-        return DocumentRows(self.lineage.locate(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage)
+        return DocumentRows(
+            self.lineage.open_by_digest(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage
+        )
 
     def origin(self, part: Part) -> UpstreamRow:
         return self._snapshot.upstream_row(part)
@@ -116,4 +118,4 @@ class SplitRows(RowStore):
         first = self._first_token(number)
         last = first + int(self.dataset.lengths[number]) - 1
         place = {"sequence": number, "first_token": first, "last_token": last}
-        return Fate(self.artifact, "in_split", place=place, row=number)
+        return Fate(self.artifact, "in_split", place=place, row_number=number)

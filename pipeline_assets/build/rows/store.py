@@ -98,8 +98,8 @@ class Fate:
         outcome: `kept`, `dropped` or another outcome that this kind of artifact defines.
         detail: Reason, or the folders or draws of the row, as text; may be empty.
         place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
-        row: Number of the first row with the document; None if unknown or missing.
-        details: Further facts, as JSON.
+        row_number: Number of the first row with the document; None if unknown or missing.
+        facts: Further facts, as JSON.
         lines: Outcome and facts as lines of text.
     """
 
@@ -107,8 +107,8 @@ class Fate:
     outcome: str
     detail: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
-    row: int | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    row_number: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
 
     @property
@@ -228,13 +228,13 @@ class RowStore(ABC):
         """Return an upstream row's fate in this artifact; None if it was not an input."""
         return None
 
-    def rejects(self, name: str = REJECTS_FILE) -> Iterator[Reject]:
+    def rejects(self, reject_file: str = REJECTS_FILE) -> Iterator[Reject]:
         """Yield the unused input rows in a file of rejects, in order."""
-        return read_structs(self.artifact.path(name), Reject)
+        return read_structs(self.artifact.path(reject_file), Reject)
 
-    def find_reject_row(self, file: str, row: int, name: str = REJECTS_FILE) -> Reject | None:
-        """Find the reject of an input row in the reject file `name`; None if missing."""
-        return next((reject for reject in self.rejects(name) if (reject.file, reject.row) == (file, row)), None)
+    def find_reject_row(self, file: str, row: int, reject_file: str = REJECTS_FILE) -> Reject | None:
+        """Find the reject of an input row in `reject_file`; None if missing."""
+        return next((reject for reject in self.rejects(reject_file) if (reject.file, reject.row) == (file, row)), None)
 
     def find_reject(self, file: str, row: int) -> tuple[str, Reject] | None:
         """Find the outcome and reject of an input row; None if no reject file has the row."""
@@ -283,7 +283,7 @@ def reject_summary(reject: Reject) -> str:
     return reject.reason + (f" ({reject.detail})" if reject.detail else "")
 
 
-def listed_source(
+def make_text_source(
     listing: SourceListing, file: str, rows: Sequence[int], license_tag: str, evidence: str
 ) -> TextSource:
     """Return rows of a file as a TextSource, with the file's digest in the listing."""

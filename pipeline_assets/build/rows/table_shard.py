@@ -17,17 +17,19 @@ from pipeline_assets.spine.damage import errors_as_damage
 _ARROW_TYPES = {str: pa.string(), int: pa.int64()}
 
 
-def _fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
+def _arrow_fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
     return [
         pa.field(
-            column.name, pa.struct(_fields(Meta)) if column.type is Meta else _ARROW_TYPES[column.type], nullable=False
+            column.name,
+            pa.struct(_arrow_fields(Meta)) if column.type is Meta else _ARROW_TYPES[column.type],
+            nullable=False,
         )
         for column in msgspec.structs.fields(struct)
     ]
 
 
 # large_string: the texts of one table may exceed 2 GiB.
-DOCUMENT_SCHEMA = pa.schema(_fields(Document)).set(0, pa.field("text", pa.large_string(), nullable=False))
+DOCUMENT_SCHEMA = pa.schema(_arrow_fields(Document)).set(0, pa.field("text", pa.large_string(), nullable=False))
 DOCUMENT_DECODER = msgspec.json.Decoder(Document)
 
 

@@ -31,10 +31,10 @@ def write_txt(corpus: Artifact, path: Path) -> int:
     written. The file is compressed if its name ends with .gz, .bz2, .xz, .zst or .zstd, and appears when it is
     complete. Raise UsageError if `path` is a folder, or in a sealed artifact.
     """
-    return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _texts(lines)).encode())
+    return _write_converted(corpus, path, lambda lines: "".join(f"{line}\n" for line in _decode_texts(lines)).encode())
 
 
-def _texts(lines: bytes) -> Iterator[str]:
+def _decode_texts(lines: bytes) -> Iterator[str]:
     texts = (" ".join(document.text.splitlines()) for document in _decoder.decode_lines(lines))
     return (text for text in texts if text.strip(_ASCII_BLANKS))
 

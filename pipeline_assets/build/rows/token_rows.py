@@ -56,7 +56,7 @@ class TokenRowStore(RowStore):
     def tokenizer(self) -> Tokenizer: ...
 
     @abstractmethod
-    def row_tokens(self, row: int) -> NDArray:
+    def row_tokens(self, number: int) -> NDArray:
         """Return an array of shape (seq_len,): the tokens of a row, then its padding."""
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
@@ -76,7 +76,7 @@ class TokenRowStore(RowStore):
         return iter(())
 
     @abstractmethod
-    def row_parts(self, row: int) -> Iterable[Part]:
+    def row_parts(self, number: int) -> Iterable[Part]:
         """Return the parts of a row in order, without padding; `row_at` sets their texts."""
 
     def row_at(self, number: int) -> Row:
@@ -95,7 +95,7 @@ class TokenRowStore(RowStore):
     def origin(self, part: Part) -> UpstreamRow:
         digest = input_for_source(self.artifact.manifest, part.source)["digest"]
         if digest not in self._corpora:
-            self._corpora[digest] = DocumentRows(self.lineage.locate(digest), self.lineage)
+            self._corpora[digest] = DocumentRows(self.lineage.open_by_digest(digest), self.lineage)
         return self._corpora[digest].upstream_row(part)
 
     @cached_property
@@ -109,32 +109,32 @@ class PackedRows(TokenRowStore):
     display_names = DisplayNames("packed", "packed", "segment")
 
     @cached_property
-    def packed(self) -> PackedSet:
+    def packed_set(self) -> PackedSet:
         return open_packed(self.artifact.folder, self.artifact.manifest.digest)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
         identity = self.artifact.manifest.identity
         recipe = PackRecipe.from_content({**identity.recipe["pack"], "tokenizer": identity.tokenizer}).tokenizer
-        return self.load_tokenizer(recipe, Path(self.packed.meta.tokenizer_path))
+        return self.load_tokenizer(recipe, Path(self.packed_set.meta.tokenizer_path))
 
     @property
     def seq_len(self) -> int:
-        return self.packed.meta.seq_len
+        return self.packed_set.meta.seq_len
 
-    def row_tokens(self, row: int) -> NDArray[np.int32]:
-        return self.packed[row]
+    def row_tokens(self, number: int) -> NDArray[np.int32]:
+        return self.packed_set[number]
 
     def __len__(self) -> int:
-        return len(self.packed)
+        return len(self.packed_set)
 
-    def row_parts(self, row: int) -> Iterator[Part]:
-        segments, firsts = self.packed.segments(row), self.packed.boundaries(row)[:, 0].tolist()
-        for segment, first, line in zip(segments, firsts, self._segment_lines(segments), strict=True):
+    def row_parts(self, number: int) -> Iterator[Part]:
+        segments, firsts = self.packed_set.segments(number), self.packed_set.boundaries(number)[:, 0].tolist()
+        for segment, first, line in zip(segments, firsts, self._segment_draws(segments), strict=True):
             place = segment.doc_id, segment.source, line.shard, line.row
             yield Part(*place, "", first, segment.start, segment.length)
 
-    def _segment_lines(self, segments: list[Segment]) -> list[DocumentDraw]:
+    def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
         """Return a row of documents.parquet for the document of each segment, in order.
 
         If a document was drawn in several epochs, this is the row of its last draw.
@@ -148,7 +148,7 @@ class PackedRows(TokenRowStore):
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on it") from None
 
     def find(self, row_id: str) -> list[int]:
-        return list(self.packed.rows_with_document(row_id))
+        return list(self.packed_set.rows_with_document(row_id))
 
     def draws(self, doc_id: str, source: str) -> list[DocumentDraw]:
         return [line for line in find_document_draws(self.artifact, [doc_id]) if line.source == source]
@@ -158,16 +158,16 @@ class PackedRows(TokenRowStore):
 
     def fate(self, part: Part) -> Fate | None:
         draws = self.draws(part.id, part.source)
-        details: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
+        facts: dict[str, Any] = {"draws": [asdict(draw) for draw in draws], "reject": None}
         if draws:
             summaries = [draw.summary for draw in draws]
-            return Fate(self.artifact, "drawn", "; ".join(summaries), details=details, lines=summaries)
+            return Fate(self.artifact, "drawn", "; ".join(summaries), facts=facts, lines=summaries)
         reject = self.find_reject_row(f"{part.source}/{part.shard}", part.shard_row)
         if reject is not None:
-            details["reject"] = msgspec.to_builtins(reject)
-            return Fate(self.artifact, "rejected", str(reject), details=details, lines=[f"rejected  {reject}"])
+            facts["reject"] = msgspec.to_builtins(reject)
+            return Fate(self.artifact, "rejected", str(reject), facts=facts, lines=[f"rejected  {reject}"])
         reason = "the share of its source was full before its turn"
-        return Fate(self.artifact, "not_drawn", reason, details=details, lines=[f"not drawn: {reason}"])
+        return Fate(self.artifact, "not_drawn", reason, facts=facts, lines=[f"not drawn: {reason}"])
 
 
 _tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
@@ -179,7 +179,7 @@ class TokenShardRows(TokenRowStore):
     display_names = DisplayNames("token shards", "token_shards", "part")
 
     @cached_property
-    def shards(self) -> TokenShards:
+    def token_shards(self) -> TokenShards:
         return open_shards(self.artifact.folder, self.artifact.manifest.digest)
 
     @cached_property
@@ -189,18 +189,18 @@ class TokenShardRows(TokenRowStore):
 
     @property
     def seq_len(self) -> int:
-        return self.shards.seq_len
+        return self.token_shards.seq_len
 
-    def row_tokens(self, row: int) -> NDArray[Any]:
-        return self.shards[row]
+    def row_tokens(self, number: int) -> NDArray[Any]:
+        return self.token_shards[number]
 
     def __len__(self) -> int:
-        return len(self.shards)
+        return len(self.token_shards)
 
-    def row_parts(self, row: int) -> Iterator[Part]:
+    def row_parts(self, number: int) -> Iterator[Part]:
         # positions in the stream of all rows: [begin, end) of the row, [first, stop) of a document's part in the row
-        begin, end = row * self.seq_len, (row + 1) * self.seq_len
-        for line in self.shards.document_entries_in_row(row):
+        begin, end = number * self.seq_len, (number + 1) * self.seq_len
+        for line in self.token_shards.document_entries_in_row(number):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
             # relative to the row (column), to the document (start), and as a count (tokens)
@@ -208,27 +208,27 @@ class TokenShardRows(TokenRowStore):
 
     def find(self, row_id: str) -> list[int]:
         rows: set[int] = set()
-        for line in self._document_lines(row_id):
+        for line in self._document_entries(row_id):
             first, last = self._token_range(line)
             rows |= {*range(first // self.seq_len, last // self.seq_len + 1)}
         return sorted(rows)
 
-    def _token_range(self, line: dict[str, Any]) -> tuple[int, int]:
+    def _token_range(self, entry: dict[str, Any]) -> tuple[int, int]:
         """Return the positions of a document's first and last token in the rows."""
-        return line["start"], min(line["start"] + line["tokens"], len(self) * self.seq_len) - 1
+        return entry["start"], min(entry["start"] + entry["tokens"], len(self) * self.seq_len) - 1
 
-    def _document_lines(self, doc_id: str) -> Iterator[dict[str, Any]]:
+    def _document_entries(self, doc_id: str) -> Iterator[dict[str, Any]]:
         return rows_with_text(self.artifact.path(DOCUMENTS_FILE), "doc_id", [doc_id])
 
     def fate(self, part: Part) -> Fate | None:
         if not self._is_from_corpus(part):
             return None
-        for line in self._document_lines(part.id):
+        for line in self._document_entries(part.id):
             if (line["shard"], line["row"]) == (part.shard, part.shard_row):
                 first, last = self._token_range(line)
                 number = first // self.seq_len
                 place = {"sequence": number, "first_token": first, "last_token": last}
-                return Fate(self.artifact, "in_rows", place=place, row=number)
+                return Fate(self.artifact, "in_rows", place=place, row_number=number)
         for reject in self.rejects():
             if (reject.file.partition("/")[2], reject.row) == (part.shard, part.shard_row):
                 return Fate(self.artifact, "rejected", reject_summary(reject))
@@ -241,5 +241,5 @@ class TokenShardRows(TokenRowStore):
             return False
         if not identity.upstream:
             return True
-        corpus = self.lineage.locate(input_for_source(self.artifact.manifest, part.source)["digest"])
+        corpus = self.lineage.open_by_digest(input_for_source(self.artifact.manifest, part.source)["digest"])
         return part.shard in shard_rows(corpus)

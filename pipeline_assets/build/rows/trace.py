@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-To trace tokens, their upstream text is encoded again and compared with them, except for sentence pairs. A difference
-raises InputError, and so does a missing or damaged artifact. Only an index, the row, and one block of each upstream
-file are in memory; a sample of sentence pairs, however, is read into memory as a whole.
+When tokens are traced, except tokens of sentence pairs, their upstream text is encoded again and compared with them. A
+difference raises InputError, and so does a missing or damaged artifact. Only an index, the row, and one block of each
+upstream file are in memory; a sample of sentence pairs, however, is read into memory as a whole.
 """
 
 from collections.abc import Mapping, Sequence

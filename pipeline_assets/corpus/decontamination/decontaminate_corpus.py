@@ -251,7 +251,7 @@ def _prepare_index(
     staging: StagingDir, evaluation_sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe
 ) -> Receipt:
     """Write the index unless an earlier run has written it, and return its receipt."""
-    receipt = staging.receipt(_INDEX_STAGE, "items")
+    receipt = staging.read_receipt(_INDEX_STAGE, "items")
     if receipt is None:
         receipt = item_index.write_index(evaluation_sets, recipe, staging)
         for evaluation_set in evaluation_sets:

@@ -14,7 +14,7 @@ from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 
 DEDUP_STAGE, SIGNATURES_STAGE = StageVersion("dedup", 3), StageVersion("signatures", 3)
 DECISION_RULE = f"{DEDUP_STAGE.name}/{DEDUP_STAGE.version}"
@@ -80,7 +80,7 @@ class DuplicateGroup(msgspec.Struct, frozen=True):
     samples: tuple[GroupSample, ...]
 
 
-_GROUPS_FORMAT = MetadataFile("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])
+_GROUPS_FORMAT = MetadataFormat("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])
 
 
 def read_groups(deduplicated: Artifact) -> tuple[DuplicateGroup, ...]:
@@ -144,7 +144,7 @@ class DocumentGroup:
 
 def groups_with_document(lineage: Lineage, doc_id: str) -> Iterator[DocumentGroup]:
     """Yield a document's group from each deduplicated corpus that decided on it."""
-    for folder, manifest in lineage.sealed.items():
+    for folder, manifest in lineage.manifests.items():
         if manifest.identity.stage.name == DEDUP_STAGE.name:
             corpus = open_artifact(folder)
             decision = next((decision for decision in read_decisions(corpus) if decision.doc_id == doc_id), None)
@@ -169,8 +169,8 @@ def _find_seen_corpus(lineage: Lineage, corpus: Artifact, store_name: str) -> Ar
     """Return the corpus that a signature store describes; None if either is missing."""
     _, stores = input_digests(corpus)
     try:
-        [signed] = lineage.locate(stores[store_name]).manifest.identity.upstream
-        return lineage.locate(signed["digest"])
+        [signed] = lineage.open_by_digest(stores[store_name]).manifest.identity.upstream
+        return lineage.open_by_digest(signed["digest"])
     except InputError:
         return None
 
@@ -180,7 +180,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
     from pipeline_assets.corpus.formats.jsonl_rows import read_line
 
     sources, _ = input_digests(member.corpus)
-    source = lineage.locate(sources[member.decision.source])
+    source = lineage.open_by_digest(sources[member.decision.source])
     return read_line(source.path(member.decision.shard), member.decision.row, Document)
 
 

@@ -12,7 +12,7 @@ from pipeline_assets.spine.artifact import Verdict
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.key_types import Decimal
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at
 from pipeline_assets.spine.typed_values import convert
 
@@ -59,15 +59,15 @@ class RemovalCaps(SourceCaps):
         return Verdict(all(passed), "; ".join(summaries) + ("" if all(passed) else f": {_ADVICE}"))
 
 
-def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeError]:
+def check_caps(recipe: Mapping[str, Any], sources: Collection[str]) -> Iterator[RecipeProblem]:
     """Yield errors for caps of unknown sources, and for `max_removed` without `dedup`.
 
     The caps of sources are in `max_removed.sources` and `pack.max_epochs.sources`.
     """
     fix = "correct or remove it"
     if recipe.get("max_removed") is not None and recipe.get("dedup") is None:
-        yield RecipeError(("max_removed",), "`max_removed` requires a section `dedup`", fix)
+        yield RecipeProblem(("max_removed",), "`max_removed` requires a section `dedup`", fix)
     for keys in (("max_removed", "sources"), ("pack", "max_epochs", "sources")):
         for name in section_at(recipe, *keys):
             if name not in sources:
-                yield RecipeError((*keys, name), f"{name} has a cap but is not a source", fix)
+                yield RecipeProblem((*keys, name), f"{name} has a cap but is not a source", fix)

@@ -21,11 +21,11 @@ import pydantic
 from pipeline_assets.spine.changed_keys import changed_keys
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.key_types import Share, text_rule
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.recipe_validation import FOLDER_KEY
 from pipeline_assets.spine.section import RecipeSection
 
-_STEP_FILE: MetadataFile[object] = MetadataFile("step", 1 << 16, "write the step into a plain file", object)
+_STEP_FILE: MetadataFormat[object] = MetadataFormat("step", 1 << 16, "write the step into a plain file", object)
 _FILE_RULE = "must be the name of a file in the recipe's folder, such as my_filter.py"
 _PACKAGE_FOLDERS = {"site-packages", "dist-packages"}  # folders of packages that have a version
 _PACKAGE_NAME = re.compile(r"[\w.-]+")

@@ -12,7 +12,7 @@ from pipeline_assets.spine.disk_errors import read_error_text
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.manifest import Manifest
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.section import RecipeSection
 
 _FILTER_FILES = "filter_files"  # provenance key: sha256, size and modification time of each file, by path
@@ -95,7 +95,7 @@ class FilterFiles:
         return _with_paths(content, {sha256: str((root / path).absolute()) for path, sha256 in self.hashes.items()})
 
 
-def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeError]:
+def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
     """Yield an error with the hash to add for each unpinned file in a section.
 
     `keys` are the path of the section in its recipe. A file that cannot be read is skipped; the build reports it.
@@ -105,7 +105,7 @@ def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Pat
     path = section.get("path")
     if isinstance(path, str) and not section.get("sha256") and (root / path).is_file():
         with contextlib.suppress(OSError):  # the build reports it
-            yield RecipeError(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
+            yield RecipeProblem(keys, f"{path} is not pinned", f"add `sha256: {file_sha256(root / path)}`")
     for key, value in section.items():
         yield from unpinned_file_errors((*keys, key), value, root)
 

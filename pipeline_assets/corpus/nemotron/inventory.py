@@ -22,7 +22,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger, count_rejects
 from pipeline_assets.spine.manifest import Identity, StageVersion
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingDir, StagingView, total_counts
@@ -94,7 +94,7 @@ def _format_percent(fraction: str) -> str:
 
 INVENTORY_STAGE = StageVersion("nemotron_inventory", 6)
 INVENTORY_JSON, COVERAGE_MD = "inventory.json", "metadata_coverage.md"
-INVENTORY_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("inventory", 256 << 20, REBUILD, dict[str, Any])
+INVENTORY_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("inventory", 256 << 20, REBUILD, dict[str, Any])
 _CENSUS_STAGE = "inventory"
 _REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 

@@ -29,7 +29,7 @@ from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.task import Task, run_task
@@ -102,7 +102,7 @@ class PoolReport(msgspec.Struct, frozen=True):
     datasets: dict[str, PoolSetSummary]
 
 
-_REPORT_FORMAT = MetadataFile("report", 256 << 20, REBUILD, PoolReport)
+_REPORT_FORMAT = MetadataFormat("report", 256 << 20, REBUILD, PoolReport)
 
 
 def preview_pools(report: Artifact) -> list[dict[str, str]]:
@@ -153,7 +153,7 @@ def report_on_pools(staging: StagingDir, datasets: Mapping[str, Artifact], setti
     total = report.total
     counts = {"documents": total.rows, "tokens": total.tokens, "completion_tokens": total.completion_tokens}
     pools = {"pools": {name: pool.rows for name, pool in total.pools.items()}}
-    return BuildResult([write_report(staging, report)], counts | pools, {}, page=write_page)
+    return BuildResult([write_report(staging, report)], counts | pools, {}, write_page=write_page)
 
 
 def _build_report(datasets: Mapping[str, Mapping[str, Any]]) -> PoolReport:

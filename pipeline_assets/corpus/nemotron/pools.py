@@ -104,7 +104,7 @@ def build_pools(
             **({"correctness_gap": gap} if gap else {}),
             **({"quotas": quotas} if quotas else {}),
         },
-        page=functools.partial(write_pool_card, files=written),
+        write_page=functools.partial(write_pool_card, files=written),
     )
 
 

@@ -12,7 +12,7 @@ from pipeline_assets.corpus.nemotron.rows_recipe import RowsRecipe
 from pipeline_assets.corpus.nemotron.splits import dataset_key, dataset_of_partition, partition_key
 from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeSection
 
@@ -96,40 +96,40 @@ def recipe_warnings(
         yield f"HF_TOKEN is not set: everything except the publication to {publish.repo} will be built"
 
 
-def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
+def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield errors of sections that require a missing section or contradict another."""
     if not recipe.get("datasets") and not recipe.get("sealed_pools"):
-        yield RecipeError(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
+        yield RecipeProblem(("name",), "the recipe has no `datasets`", "add one, or `sealed_pools` for scores")
     if recipe.get("sealed_pools") and recipe.get("scoring") is None:
-        yield RecipeError(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
+        yield RecipeProblem(("sealed_pools",), "`sealed_pools` needs scores", "add `scoring`")
     has_rows, has_layout = recipe.get("rows") is not None, recipe.get("hf_layout") is not None
     if not has_rows and recipe.get("scan") is None and recipe.get("scoring") is None:
         fix = "add `scan` for inventories, `rows` for normalised rows, `scoring` for scores of pools"
-        yield RecipeError((), "the recipe requests no artifact", fix)
+        yield RecipeProblem((), "the recipe requests no artifact", fix)
     for key in ("hf_layout", "deduplicate"):
         if recipe.get(key) is not None and not has_rows:
-            yield RecipeError((key,), f"`{key}` needs normalised rows", "add `rows`")
+            yield RecipeProblem((key,), f"`{key}` needs normalised rows", "add `rows`")
     for key in ("pools", "decontamination"):
         if recipe.get(key) is not None and recipe.get("deduplicate") is None:
-            yield RecipeError((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")
+            yield RecipeProblem((key,), f"`{key}` needs deduplicated rows", "add `deduplicate`, `{}` is enough")
     if recipe.get("publish") is not None and recipe.get("pools") is None:
-        yield RecipeError(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
+        yield RecipeProblem(("publish",), "`publish` needs pools", "add `pools`, `{}` is enough")
     if recipe.get("scoring") is not None and has_rows and recipe.get("pools") is None:
         fix = "add `pools`, `{}` is enough; or omit `rows`, if the datasets are pools"
-        yield RecipeError(("scoring",), "`scoring` needs pools", fix)
+        yield RecipeProblem(("scoring",), "`scoring` needs pools", fix)
     if recipe.get("subsets") is not None and recipe.get("scoring") is None:
-        yield RecipeError(("subsets",), "`subsets` needs scores", "add `scoring`")
+        yield RecipeProblem(("subsets",), "`subsets` needs scores", "add `scoring`")
     repo = section_at(recipe, "publish").get("repo")
     if isinstance(repo, str) and "{dataset}" not in repo and len(sections_at(recipe, "datasets")) > 1:
         fix = "add {dataset}, such as owner/{dataset}-pools"
-        yield RecipeError(("publish", "repo"), "`publish.repo` would be the same for all datasets", fix)
+        yield RecipeProblem(("publish", "repo"), "`publish.repo` would be the same for all datasets", fix)
     if section_at(recipe, "decontamination").get("action") == "cut":
         what, fix = "rows can only be dropped as a whole, got `cut`", "write `drop`, without the section `cut`"
-        yield RecipeError(("decontamination", "action"), what, fix)
+        yield RecipeProblem(("decontamination", "action"), what, fix)
     yield from _check_datasets(recipe, has_rows, has_layout)
 
 
-def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeError]:
+def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeProblem]:
     """Yield errors of datasets, such as a repeated split or a missing domain."""
     earlier, sources = set[str](), dict[str, object]()
     for number, section in sections_at(recipe, "datasets"):
@@ -140,7 +140,7 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
         for key in (*named, *(partition_key(dataset, split) for split in splits)):
             if key in earlier:
                 fix = "name it once for `hf_layout`" if key in named else "name each split once"
-                yield RecipeError((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
+                yield RecipeProblem((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
             earlier.add(key)
         for source in (section, *(seeds for _, seeds in sections_at(section, "prompts"))):
             place, splits = [source.get(key) for key in ("dataset", "path", "revision")], source.get("splits")
@@ -149,9 +149,9 @@ def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool)
                 files = section_at(source, "files").get(str(split))
                 if (place, files) != sources.setdefault(key, (place, files)):
                     fix = "give each seed set a `dataset` of its own"
-                    yield RecipeError((*location, "prompts"), f"{key} is the name of two different sources", fix)
+                    yield RecipeProblem((*location, "prompts"), f"{key} is the name of two different sources", fix)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:
-            yield RecipeError(location, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
+            yield RecipeProblem(location, f"{dataset} needs a `domain`", f"add one of {', '.join(get_args(Domain))}")
         if has_rows and section.get("reasoning_effort") and section_at(recipe, "rows").get("system", True) is None:
             what = f"`reasoning_effort` of {dataset} needs a system message"
-            yield RecipeError((*location, "reasoning_effort"), what, "omit `system: null`")
+            yield RecipeProblem((*location, "reasoning_effort"), what, "omit `system: null`")

@@ -23,7 +23,7 @@ from pipeline_assets.spine.command_option import Option
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.key_types import MaxRejectShare, Name, Patterns, split_patterns
 from pipeline_assets.spine.manifest import MANIFEST_FILE
-from pipeline_assets.spine.recipe_validation import RecipeError
+from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeSection
 
@@ -167,7 +167,7 @@ def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
     return section.from_content(content | placeholder), output_content["shard_text_bytes"]
 
 
-def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
+def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield an error for each source with an ambiguous name or a refused licence.
 
     A name is ambiguous if an earlier source has it, or if it ends with `.manifest.json`, as copies of manifests do.
@@ -178,15 +178,15 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
     for position, section in sections_at(recipe, "sources"):
         name, keys = str(section.get("source")), ("sources", position)
         if name in earlier and "source" in section:
-            yield RecipeError((*keys, "source"), f"two sources have the name {name}", "give each source its own name")
+            yield RecipeProblem((*keys, "source"), f"two sources have the name {name}", "give each source its own name")
         earlier.add(name)
         if name.endswith(f".{MANIFEST_FILE}"):
             what = f"source name {name} is reserved for the manifest copy of another source"
-            yield RecipeError((*keys, "source"), what, "choose another name")
+            yield RecipeProblem((*keys, "source"), what, "choose another name")
         tag = _source_licence(section) if refused else None
         if tag is not None and tag in refused:
             what = f"source {name} has the licence {tag}, which `refuse_licences` refuses"
-            yield RecipeError((*keys, "license_tag"), what, "remove one of them")
+            yield RecipeProblem((*keys, "license_tag"), what, "remove one of them")
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
@@ -204,7 +204,7 @@ def _only_strings(values: object) -> list[str]:
     return [value for value in values if isinstance(value, str)] if isinstance(values, list | tuple) else []
 
 
-def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) -> Iterator[RecipeError]:
+def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) -> Iterator[RecipeProblem]:
     """Yield an error for each wrong value in `outputs` and `seen` of a recipe.
 
     `recipe` is the content of a recipe file, which need not be valid. `reserved_names` are the folder names of other
@@ -214,17 +214,17 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
     place = Path(str(outputs.get("normalized_dir")))
     if place.name in reserved_names:
         what = f"the folder name {place.name} is reserved for another artifact"
-        yield RecipeError(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
+        yield RecipeProblem(("outputs", "normalized_dir"), what, f"write {place.parent}/normalized")
     stores = [Path(str(folder)).name for folder in seen] if isinstance(seen, list) else []
     for name in dict.fromkeys(name for name in stores if stores.count(name) > 1):
-        yield RecipeError(("seen",), f"two stores in `seen` have the name {name}", "rename one of them")
+        yield RecipeProblem(("seen",), f"two stores in `seen` have the name {name}", "rename one of them")
     for value, location in ((seen, ("seen",)), (outputs.get("signatures"), ("outputs", "signatures"))):
         if value and recipe.get("dedup") is None:
             key = ".".join(location)
-            yield RecipeError(location, f"`{key}` requires `dedup`", f"add `dedup`, or remove `{key}`")
+            yield RecipeProblem(location, f"`{key}` requires `dedup`", f"add `dedup`, or remove `{key}`")
 
 
-def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError]:
+def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
     If the data root already has the list of a source's or evaluation set's files, or if these are in an object store,
@@ -245,10 +245,10 @@ def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeError
             if (root / path).is_dir():
                 yield from _check_files((*keys, position), section, root / path)
             else:
-                yield RecipeError((*keys, position, "path"), f"folder {root / path} not found", "correct `path`")
+                yield RecipeProblem((*keys, position, "path"), f"folder {root / path} not found", "correct `path`")
 
 
-def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeError]:
+def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder: Path) -> Iterator[RecipeProblem]:
     """Yield an error for each key of a section that does not fit the folder's files."""
     kind, files = _SECTIONS_BY_KIND.get(str(section.get("kind"))), list[SourceFile]()
     patterns = section.get("files", kind.model_fields["files"].default if kind else ())
@@ -261,14 +261,14 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
             except UsageError as error:
                 yield _to_recipe_error((*keys, "files", position), error)
         if has_matches and not files:
-            yield RecipeError((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
+            yield RecipeProblem((*keys, "exclude"), "all files of the source are excluded", "correct `exclude`")
         if licences := "".join(_only_strings([section.get("license_files")])):
             files = [file for file in files if not matches_name(file.name, licences)]
             try:
                 list_files(folder, [f"**/{licences}"])
             except UsageError:
                 fix = "correct or remove `license_files`"
-                yield RecipeError((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
+                yield RecipeProblem((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
         endings = tuple(_only_strings(section.get("text_endings", [])))
         if (
             files
@@ -276,7 +276,7 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
             and not any(strip_compression_suffix(file.name).lower().endswith(endings) for file in files)
         ):
             fix = f"add the files to `files`, such as **/*{endings[0]}, or remove `text_endings`"
-            yield RecipeError((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)
+            yield RecipeProblem((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)
         # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.
         known = LocalSource.model_fields.keys() - {"max_reject_fraction"}
         if section.get("kind") == "local" and section.keys() <= known:
@@ -286,5 +286,5 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 yield _to_recipe_error((*keys, "columns"), error)
 
 
-def _to_recipe_error(keys: tuple[str | int, ...], error: UsageError) -> RecipeError:
-    return RecipeError(keys, f"{error.where}: {error.what}", error.fix)
+def _to_recipe_error(keys: tuple[str | int, ...], error: UsageError) -> RecipeProblem:
+    return RecipeProblem(keys, f"{error.where}: {error.what}", error.fix)

@@ -17,7 +17,7 @@ def find_deduplicated_corpus(corpus: Artifact, root: Path) -> Artifact | None:
     """Return the deduplicated corpus from which a corpus was built; None if missing."""
     digests = [entry["digest"] for entry in corpus.manifest.identity.upstream if entry["name"] == DEDUPLICATED_KIND]
     try:
-        return Lineage(root).locate(digests[0]) if digests else None
+        return Lineage(root).open_by_digest(digests[0]) if digests else None
     except InputError:
         return None
 

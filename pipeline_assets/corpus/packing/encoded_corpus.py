@@ -87,7 +87,7 @@ def encode_corpus(
         OracleMismatchError: Two libraries encode a text differently.
     """
     sizes = [shard.file.stat().st_size for shard in shards]
-    settings = replace(limit_workers(staging, settings, sizes), growth_bytes=_GROWTH_BYTES)
+    settings = replace(limit_workers(staging, settings, sizes), max_growth_bytes=_GROWTH_BYTES)
     to_encode = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
     options = {"tokenizer": tokenizer, "zstd_level": settings.zstd_level}
     tasks = [Task.bind(encode_shard, shard, **options) for shard in to_encode]

@@ -29,7 +29,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.key_types import MaxRejectShare
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
@@ -226,7 +226,7 @@ def requested_meta(recipe: SampleRecipe, source: SampleSource) -> dict[str, Any]
     }
 
 
-_META_FORMAT: MetadataFile[SampleMeta] = MetadataFile("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
+_META_FORMAT: MetadataFormat[SampleMeta] = MetadataFormat("description of a sample", 1 << 24, _DRAW_HINT, SampleMeta)
 
 _line_decoder = msgspec.json.Decoder(SampledPair)
 

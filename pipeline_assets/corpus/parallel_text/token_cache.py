@@ -22,7 +22,7 @@ from pipeline_assets.corpus.formats.npy_header import map_npy
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.replacement import forbid_replacement
 
 ENCODE_META_FILE, MODEL_FILE = "ENCODE.meta.json", "spm.model"
@@ -104,7 +104,9 @@ def _side_names(side: Side) -> Sequence[str]:
     return ("src", "tgt") if side == "pair" else (side,)
 
 
-META_FORMAT: MetadataFile[EncodeMeta] = MetadataFile("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
+META_FORMAT: MetadataFormat[EncodeMeta] = MetadataFormat(
+    "description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta
+)
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:

@@ -18,7 +18,7 @@ from pipeline_assets.corpus.publishing.hub_repo import HubRepo
 from pipeline_assets.corpus.publishing.repo_search import RepoSearch, RepoSearchResult, list_lfs_hashes
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import RetryableError, UsageError
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -63,7 +63,7 @@ class RemovalRecord(msgspec.Struct):
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
-_RECORD_FORMAT = MetadataFile("record of a removal", 1 << 30, "restore it from a backup", RemovalRecord)
+_RECORD_FORMAT = MetadataFormat("record of a removal", 1 << 30, "restore it from a backup", RemovalRecord)
 
 
 def unpublish(

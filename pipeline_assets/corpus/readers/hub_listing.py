@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
-from pipeline_assets.spine.metadata_file import MetadataFile
+from pipeline_assets.spine.metadata_file import MetadataFormat
 
 logger = logging.getLogger("corpusmill")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|git-sha1:[0-9a-f]{40}")
@@ -66,7 +66,9 @@ class _Listing:
     sha256: str
 
 
-_LISTING_FORMAT = MetadataFile("listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing)
+_LISTING_FORMAT = MetadataFormat(
+    "listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing
+)
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:

@@ -35,7 +35,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.progress import Progress
 from pipeline_assets.spine.staging import StagingDir
 
@@ -52,7 +52,7 @@ _GROUPINGS: Mapping[str, tuple[str, str, Callable[[Any], str], Callable[[str], A
     "correctness": ("meta_correctness", "correctness", correctness_range, CORRECTNESS_RANGES.index),
     "lengths": ("tokens", "tokens from", length_bucket, int),
 }
-_REPORT_FORMAT: MetadataFile[dict[str, Any]] = MetadataFile("report", 256 << 20, REBUILD, dict[str, Any])
+_REPORT_FORMAT: MetadataFormat[dict[str, Any]] = MetadataFormat("report", 256 << 20, REBUILD, dict[str, Any])
 _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
@@ -93,7 +93,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
     report: dict[str, Any] = {"schema": "corpusmill/score_report/1", "total": total, "splits": by_split}
     report |= {"quantiles": QUANTILES, "bin_edges": BIN_EDGES}
     counts = {"documents": total["scored"]["rows"], "completion_tokens": total["scored"]["completion_tokens"]}
-    return BuildResult([write_report(staging, report)], counts, {}, page=write_page)
+    return BuildResult([write_report(staging, report)], counts, {}, write_page=write_page)
 
 
 @dataclass

@@ -39,7 +39,7 @@ _ROW_COLUMNS = ["nll_mean", "pool_file", "pool_row"]
 def local_runner(scorer: Scorer, settings: RunSettings) -> StageRunner[ScoreJob]:
     """Return a runner that scores on this machine; UsageError if the GPU is missing."""
     workers = _count_parallel_shards(scorer.recipe, settings)
-    local_settings = replace(settings, engine="local", workers=workers, growth_bytes=_NO_MEMORY_LIMIT)
+    local_settings = replace(settings, engine="local", workers=workers, max_growth_bytes=_NO_MEMORY_LIMIT)
     return stage_runner(functools.partial(score_shard, scorer=scorer), local_settings, scorer.warm_up)
 
 

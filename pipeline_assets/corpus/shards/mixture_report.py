@@ -8,7 +8,7 @@ from pipeline_assets.corpus.licences import UNKNOWN, LicenceTable
 from pipeline_assets.corpus.markdown import code, escape, markdown_table
 from pipeline_assets.corpus.shards.source_notes import YES_NO
 from pipeline_assets.spine.key_types import UNPINNED
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
 _PAGE_HEAD = """# Stage-2 mixtures
@@ -16,7 +16,7 @@ _PAGE_HEAD = """# Stage-2 mixtures
 Written by `corpusmill stage2 docs` from `manifests/`, not by hand. [Stage 2](stage2.md) describes the method.
 """
 JsonObject = dict[str, Any]
-JSON_FORMAT: MetadataFile[JsonObject] = MetadataFile("JSON file of a mixture", 256 << 20, REBUILD, JsonObject)
+JSON_FORMAT: MetadataFormat[JsonObject] = MetadataFormat("JSON file of a mixture", 256 << 20, REBUILD, JsonObject)
 
 
 def mixture_page(recipes: Sequence[JsonObject], exports_folder: Path, licences: LicenceTable) -> str:

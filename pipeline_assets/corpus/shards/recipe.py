@@ -15,7 +15,7 @@ from pipeline_assets.corpus.weights import Weights
 from pipeline_assets.spine.errors import RecipeKey, UsageError
 from pipeline_assets.spine.key_types import Name
 from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.recipe_validation import RecipeError, reject_duplicates
+from pipeline_assets.spine.recipe_validation import RecipeProblem, reject_duplicates
 from pipeline_assets.spine.recipe_yaml import section_at, sections_at
 from pipeline_assets.spine.section import RecipeSection
 
@@ -118,7 +118,7 @@ class ShardsSection(ShardsRecipe):
 _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each document or in the reader
 
 
-def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
+def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield an error for each source without a licence.
 
     The licence `unknown` suffices only for a source that neither the tokenizer nor the shards use.
@@ -133,4 +133,4 @@ def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeError]:
         if is_unknown and not has_licence:
             fix = "set `license_tag` to it, or `columns.license` to the column that contains it"
             what = f"no licence is set for {section.get('source')}"
-            yield RecipeError(("sources", position, "license_tag"), what, fix)
+            yield RecipeProblem(("sources", position, "license_tag"), what, fix)

@@ -21,7 +21,7 @@ from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.manifest import canonical_sha256
-from pipeline_assets.spine.metadata_file import REBUILD, MetadataFile
+from pipeline_assets.spine.metadata_file import REBUILD, MetadataFormat
 from pipeline_assets.spine.staging import StagingDir
 
 logger = logging.getLogger("corpusmill")
@@ -74,7 +74,7 @@ class _SegmentsFile(msgspec.Struct, frozen=True):
     segments: tuple[TrainingSegment, ...]
 
 
-_SEGMENTS_FORMAT: MetadataFile[_SegmentsFile] = MetadataFile("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
+_SEGMENTS_FORMAT: MetadataFormat[_SegmentsFile] = MetadataFormat("plan of segments", 256 << 20, REBUILD, _SegmentsFile)
 
 
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
@@ -198,5 +198,5 @@ def open_segments(folder: Path | str, corpora: Mapping[str, Path] | None = None)
     if corpora is None:
         absolute = artifact.folder.absolute()
         lineage = Lineage(find_data_root(absolute) or absolute.parent)
-        corpora = {name: lineage.locate(digest).folder for name, digest in content.corpora.items()}
+        corpora = {name: lineage.open_by_digest(digest).folder for name, digest in content.corpora.items()}
     return TrainingSegments(content.seq_len, content.segments, corpora, content.corpora)

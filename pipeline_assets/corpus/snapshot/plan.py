@@ -104,7 +104,7 @@ def plan_snapshot(
     tails = {}
 
     def file_row_groups(files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
-        progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, quiet_s=1.0)
+        progress = Progress(f"footers {recipe.source}", len(files), "files", log_every_s, initial_quiet_s=1.0)
         for file, footer in zip(files, map_in_order(read, files, threads), strict=True):
             tails[file.path], groups = footer
             progress.add(1)

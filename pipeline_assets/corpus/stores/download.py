@@ -65,7 +65,7 @@ def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFi
 
     None if the receipt is missing or states a different version of the object.
     """
-    receipt = folder.receipt(DOWNLOAD_STAGE, receipt_name(path))
+    receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
 
 

@@ -19,7 +19,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.manifest import Manifest, is_inside
+from pipeline_assets.spine.manifest import Manifest, is_inside_folder
 from pipeline_assets.spine.staging import StagingView
 
 CACHE_FOLDER = "object_cache"  # relative to a data root
@@ -42,7 +42,7 @@ def check_source_path(path: str) -> str:
     if path.startswith("hf://buckets/"):
         raise ValueError(f"must not be a hub bucket, which has no commits to pin, got {path!r}")
     match = _URL_PATTERN.fullmatch(path)
-    if "://" in path and (match is None or not is_inside(f"{match[2]}/{match[3]}".rstrip("/"))):
+    if "://" in path and (match is None or not is_inside_folder(f"{match[2]}/{match[3]}".rstrip("/"))):
         redacted = re.sub(r"(?<=://).*(?=@)|(?<=\?).*", "…", path)
         raise ValueError(f"must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone, got {redacted!r}")
     return path
@@ -93,7 +93,7 @@ def check_copies(folder: Path, inputs: Iterable[Mapping[str, Any]]) -> None:
     """
     view = StagingView(folder)
     for entry in inputs:
-        receipt = view.receipt(DOWNLOAD_STAGE, name := receipt_name(entry["name"]))
+        receipt = view.read_receipt(DOWNLOAD_STAGE, name := receipt_name(entry["name"]))
         if receipt is None or f"sha256:{receipt.files[0].sha256}" != entry["digest"]:
             view.remove_receipt(DOWNLOAD_STAGE, name)
             what = "the copy no longer has the bytes of its object"
@@ -116,7 +116,7 @@ def restore_source(folder: Path, pin: Manifest, settings: RunSettings) -> None:
 
 def _copy_objects(url: str, objects: Sequence[StoredObject], folder: Path, settings: RunSettings) -> None:
     for stored in objects:
-        if not is_inside(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
+        if not is_inside_folder(stored.name) or any(part.startswith(".") for part in stored.name.split("/")):
             raise InputError(f"the name {stored.name!r} cannot be a file name below a folder", url, "rename the object")
     durable.make_folder(folder)
     with lock_folder(folder):  # another process may copy the same objects

@@ -74,8 +74,8 @@ def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_o
     assert isinstance(source, TextSource)
     assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.details["reason"]) == ("kept", None)
-    assert "few_words 5 = 5" in filtered.details["measurements"]
+    assert (filtered.outcome, filtered.facts["reason"]) == ("kept", None)
+    assert "few_words 5 = 5" in filtered.facts["measurements"]
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
     assert fate.part.text == "five words are in here"
     assert [(reject.reason, reject.row) for reject in fate.rejects] == [("duplicate_doc_id", before)]
@@ -91,8 +91,8 @@ def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filt
     [fate] = fates(doc_id)
 
     [filtered] = below(fate, "filtered")
-    assert (filtered.outcome, filtered.details["reason"]) == ("dropped", reason)
-    assert filtered.details["measurements"][0] == measurement
+    assert (filtered.outcome, filtered.facts["reason"]) == ("dropped", reason)
+    assert filtered.facts["measurements"][0] == measurement
 
 
 def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_pat
 def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 
-    assert below(fate, "filtered")[0].details["changes"] == {"masked/email": 1}
+    assert below(fate, "filtered")[0].facts["changes"] == {"masked/email": 1}
 
 
 def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(fates: Fates) -> None:
@@ -151,7 +151,7 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
     }
 
     places = {
-        doc_id: [one.details["evidence"] and one.details["evidence"]["item"] for one in below(fate, "decontaminated")]
+        doc_id: [one.facts["evidence"] and one.facts["evidence"]["item"] for one in below(fate, "decontaminated")]
         for doc_id, [fate] in found.items()
     }
     assert places == {"kept": [None], "leak": ["q-1"], "copy": []}
@@ -160,7 +160,7 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
 def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it(
     source_tables: dict[str, list[dict[str, object]]], hub_folder: Path, demo_root: Path
 ) -> None:
-    sealed = Lineage(demo_root).sealed.items()
+    sealed = Lineage(demo_root).manifests.items()
     [folder] = [folder for folder, one in sealed if one.kind == "healing/fineweb_edu_snapshot"]
     manifest = open_artifact(folder).manifest
     drawn: set[tuple[str, int]] = set()

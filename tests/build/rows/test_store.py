@@ -110,6 +110,6 @@ def test_every_kind_that_has_rows_is_held_to_it() -> None:
 
     parallel = {f"parallel_text/{role}" for role in PARALLEL}
 
-    with_rows = {name for name, kind in SYSTEMS.kinds.items() if kind.rows is not None}
+    with_rows = {name for name, kind in SYSTEMS.kinds.items() if kind.row_store_class is not None}
     differing = sorted(with_rows ^ (stage_a | healing | nemotron | stage2 | parallel))
     assert not differing, f"add the roles of {differing} to the lists above, or remove them if they have no rows"

@@ -72,7 +72,7 @@ def line_of(found: TracedRow) -> dict[str, Any]:
 def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_padding(pack: Pack, strategy: str) -> None:
     packed, oracle = pack(strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
     store = rows_of(packed.folder)
-    ids, padding = store.packed.input_ids.reshape(-1).tolist(), 0
+    ids, padding = store.packed_set.input_ids.reshape(-1).tolist(), 0
 
     for position, token_id in enumerate(ids):
         try:
@@ -83,7 +83,7 @@ def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_pad
             continue
         line = line_of(found)
         assert line["key"] == found.text.part.id
-        expected = [*oracle.encode_ordinary(line["text"]), store.packed.meta.eod_id]
+        expected = [*oracle.encode_ordinary(line["text"]), store.packed_set.meta.eod_id]
         assert (found.token.position, found.token.id) == (position, token_id)
         assert expected[found.token.number] == token_id
         assert found.token.is_end_of_document == (found.token.number == len(expected) - 1)
@@ -170,7 +170,7 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tm
     overwrite(path, bytes(tokens))
 
     store = rows_of(packed.folder)
-    document = store.packed.segments(0)[0].doc_id
+    document = store.packed_set.segments(0)[0].doc_id
     for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
         with pytest.raises(InputError, match=rf"row 0 differs from the tokens of document '{document}'"):
             trace()
@@ -189,6 +189,6 @@ def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> 
             assert "packed" not in fates  # no set could draw it
         else:
             of_set = fates["packed"]
-            assert (of_set.artifact.folder, of_set.details["reject"]) == (packed.folder, None)
-            assert bool(of_set.details["draws"]) == (f"l-{number}" in in_rows)
-            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.details["draws"])
+            assert (of_set.artifact.folder, of_set.facts["reject"]) == (packed.folder, None)
+            assert bool(of_set.facts["draws"]) == (f"l-{number}" in in_rows)
+            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.facts["draws"])

@@ -68,7 +68,7 @@ def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back
         fates = {fate.artifact.folder.name: fate for _, fate in back.downstream}
         there = fates.pop(split)
         assert (back.fate.outcome, back.part.id) == ("document", part.id)
-        assert (there.outcome, there.row) == ("in_split", sequence.number)
+        assert (there.outcome, there.row_number) == ("in_split", sequence.number)
         assert there.place["first_token"] <= position <= there.place["last_token"]
         assert [other.outcome for other in fates.values()] == ["other_split"]
 

@@ -37,8 +37,8 @@ def made(seed: int) -> tuple[list[str], list[str]]:
         document = words(20)
         place = 0
         for item in chance.choices(items, k=chance.randint(0, 3)):
-            is_inside = place < len(document) and chance.random() < 0.5
-            place = place + 1 if is_inside else chance.randint(0, len(document))
+            is_inside_folder = place < len(document) and chance.random() < 0.5
+            place = place + 1 if is_inside_folder else chance.randint(0, len(document))
             document[place:place] = item[chance.choice([0, 0, 1]) :]
         documents.append(document)
     texts = ["".join(word + chance.choice(BLANKS) for word in one) for one in documents]

@@ -14,7 +14,7 @@ from stage_a_build import INLINE
 
 from pipeline_assets.build import recipe_paths
 from pipeline_assets.build.inventory import artifact_statuses
-from pipeline_assets.build.recipe_versions import version_for
+from pipeline_assets.build.recipe_versions import find_or_write_version
 from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.follow import follow_document
 from pipeline_assets.build.rows.row_stores import RowStores
@@ -225,7 +225,7 @@ def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_file
     }
     path.write_text(yaml.safe_dump(content | {"sources": [pages, notes]}))
 
-    version = version_for("mixed", tmp_path, SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
+    version = find_or_write_version("mixed", tmp_path, SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
 
     assert version.path == path.with_name("mixed_20261102.yaml")
     assert StageARecipe.read(version.path).revisions() == [("maker/pages", commit)]
@@ -245,7 +245,7 @@ def test_a_version_of_a_project_recipe_has_its_step_beside_it(
     path.write_text(yaml.safe_dump(content | {"sources": [pages]}))
     monkeypatch.setattr(recipe_paths, "PROJECT_RECIPES_FOLDER", path.parent)
 
-    version = version_for("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
+    version = find_or_write_version("mixed", tmp_path / "data", SYSTEMS, hub_files, datetime(2026, 11, 2, tzinfo=UTC))
 
     recipe = StageARecipe.read(version.path)
     assert (version.path, recipe.revisions()) == (

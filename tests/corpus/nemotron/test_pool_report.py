@@ -90,13 +90,13 @@ def test_workers_are_forked_from_a_process_that_has_the_kernels_and_no_threads_o
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[WarmUp] = []
-    run_here = engine._run_here
+    run_here = engine._run_in_process
 
     def spied(work: Any, load_once: WarmUp, *stage: Any) -> Any:
         loads.append(inspect.unwrap(load_once))
         return run_here(work, load_once, *stage)
 
-    monkeypatch.setattr(engine, "_run_here", spied)
+    monkeypatch.setattr(engine, "_run_in_process", spied)
     report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})})
 
     kernels = {build_pools.__module__, report_on_pools.__module__}

@@ -193,7 +193,7 @@ def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tm
     packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
 
     [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path / "data")), "bad")
-    packing = [fate.details for _, fate in found.downstream if "draws" in fate.details]
+    packing = [fate.facts for _, fate in found.downstream if "draws" in fate.facts]
     assert [(told["draws"], told["reject"]["reason"]) for told in packing] == [([], "special_tokens")]
     token = trace_token(open_rows(packed.folder, SYSTEMS.kinds), 1).token
     assert token is not None

@@ -27,7 +27,7 @@ from pipeline_assets.corpus.removal_entries import add_entries, entry_dates
 from pipeline_assets.corpus.removal_list import read_removal_list
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.artifact import Artifact
-from pipeline_assets.spine.builder import BuilderBusy
+from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 
@@ -287,7 +287,7 @@ def test_refusals_are_one_line_and_later_runs_go_on(path: str, place: Place, roo
 
 
 def test_two_at_once_are_refused(place: Place, root: Path, versions: list[str]) -> None:
-    with locked(root / "removals/published/pools.json"), pytest.raises(BuilderBusy):
+    with locked(root / "removals/published/pools.json"), pytest.raises(BuilderBusyError):
         remove(place, root)
 
 

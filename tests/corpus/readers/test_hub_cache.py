@@ -50,7 +50,7 @@ def cache(hub_files: HubFiles, publish: Callable[..., str]) -> Cache:
 
 def complaints(found: HubCacheCheck) -> list[str]:
     size = sum(task.bytes for task in found.tasks)
-    results = rehash(found.tasks, 1, Progress("verify", size, "bytes", every_s=1000))
+    results = rehash(found.tasks, 1, Progress("verify", size, "bytes", log_every_s=1000))
     return [complaint for _, complaint in results if complaint is not None]
 
 
@@ -67,8 +67,8 @@ def test_a_file_that_is_here_from_first_to_last_byte_is_held_against_the_hash_of
 
     found = cache.held(listed)
 
-    assert (found.whole, found.in_part, found.unavailable) == ([listed["name"]], [], [])
-    assert [(task.name, task.paths, f"sha256:{task.expected}") for task in found.tasks] == [
+    assert (found.whole_files, found.partial_files, found.unavailable) == ([listed["name"]], [], [])
+    assert [(task.name, task.paths, f"sha256:{task.expected_hash}") for task in found.tasks] == [
         (listed["name"], tuple(sorted(local, key=lambda path: int(path.name.split("-")[0]))), listed["digest"])
     ]
     assert complaints(found) == []
@@ -94,7 +94,7 @@ def test_parts_are_held_against_the_hash_that_they_came_with(cache: Cache) -> No
 
     found = cache.held(listed)
 
-    assert (found.whole, found.in_part, found.unavailable) == ([], [listed["name"]], [])
+    assert (found.whole_files, found.partial_files, found.unavailable) == ([], [listed["name"]], [])
     assert sorted(task.name for task in found.tasks) == [
         f"{listed['name']} bytes 100-300",
         f"{listed['name']} bytes 900-1024",
@@ -112,7 +112,7 @@ def test_row_groups_may_lie_in_several_spans_but_not_in_a_gap(cache: Cache) -> N
         cache.entry("a.parquet", (150, 450), (450, 700)),
     )
 
-    assert cache.held(covered).in_part == [covered["name"]]
+    assert cache.held(covered).partial_files == [covered["name"]]
     assert cache.held(in_a_gap).unavailable == [in_a_gap["name"]]
 
 
@@ -123,7 +123,11 @@ def test_what_was_read_and_is_gone_is_not_here_and_no_finding(cache: Cache) -> N
     for place in (cache, emptied):
         found = place.held(listed, cache.entry("notes.txt"), other)
 
-        assert (found.listed, found.unavailable, found.not_looked_for) == (2, [listed["name"]], ["dump.xml.bz2"])
+        assert (found.listed_count, found.unavailable, found.unsearched_names) == (
+            2,
+            [listed["name"]],
+            ["dump.xml.bz2"],
+        )
         assert (found.tasks, found.findings) == ([], [])
 
 
@@ -134,7 +138,7 @@ def test_a_manifest_that_names_no_row_groups_read_every_file_whole(cache: Cache)
 
     found = cache.held(*listed)
 
-    assert (found.whole, found.in_part, found.unavailable) == ([listed[0]["name"]], [], [listed[1]["name"]])
+    assert (found.whole_files, found.partial_files, found.unavailable) == ([listed[0]["name"]], [], [listed[1]["name"]])
 
 
 def test_a_span_of_another_size_is_a_finding(cache: Cache) -> None:
@@ -166,7 +170,7 @@ def test_a_cached_listing_that_says_otherwise_is_a_finding(cache: Cache, change:
 
     [finding] = cache.held(listed).findings
 
-    assert (finding.where, finding.artifact) == (path, "sha256:artifact")
+    assert (finding.where, finding.artifact_digest) == (path, "sha256:artifact")
     assert finding.what == f"lists a.parquet {what.format(digest=listed['digest'])}; {CACHE_FIX}"
 
 
@@ -201,4 +205,4 @@ def test_a_file_that_two_artifacts_name_is_looked_for_once(cache: Cache) -> None
 
     found = check_hub_cache(cache.files.cache, {"sha256:one": [listed], "sha256:two": [listed]})
 
-    assert (found.listed, len(found.tasks)) == (1, 1)
+    assert (found.listed_count, len(found.tasks)) == (1, 1)

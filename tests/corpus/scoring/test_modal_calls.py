@@ -37,16 +37,16 @@ def test_receipts_are_committed_and_come_in_the_order_of_the_jobs_whatever_finis
     jobs = jobs_of(tmp_path, a=None, b="write", c=None)
 
     def tell_the_others() -> None:
-        wait_for(lambda: folder.receipt("score", "b"))
+        wait_for(lambda: folder.read_receipt("score", "b"))
         tell(jobs[2], "write")
-        wait_for(lambda: folder.receipt("score", "c"))
+        wait_for(lambda: folder.read_receipt("score", "c"))
         tell(jobs[0], "write")
 
     with beside(tell_the_others):
         receipts = list(launcher.run("score", jobs, folder))
 
     assert made(folder, receipts) == ["(0,)"] * 3
-    assert [folder.receipt("score", job.name) for job in jobs] == receipts
+    assert [folder.read_receipt("score", job.name) for job in jobs] == receipts
     committed = {path.stem: path.stat().st_mtime_ns for path in folder.folder.rglob("score/*.json")}
     assert committed["b"] <= committed["c"] <= committed["a"]  # equal within a tick of the file system's clock
     assert calls_written(folder) == []
@@ -60,7 +60,7 @@ def test_a_job_whose_worker_dies_three_times_is_named(launcher: Launcher, folder
 
     assert line.startswith(f"{jobs[1].pool_path}: {DIED}, 3 times on shard b; ")
     assert len(pids_of(jobs[1])) == 3
-    assert folder.receipt("score", "a") is not None
+    assert folder.read_receipt("score", "a") is not None
     assert calls_written(folder) == []
 
 
@@ -89,7 +89,7 @@ def test_who_stops_early_cancels_what_runs(launcher: Launcher, folder: StagingVi
     with pytest.raises(ProcessLookupError):
         os.kill(pids_of(jobs[1])[0], 0)
     assert calls_written(folder) == []
-    assert folder.receipt("score", "b") is None
+    assert folder.read_receipt("score", "b") is None
 
 
 def test_a_call_of_an_earlier_build_is_waited_for_and_one_for_other_rows_is_made(

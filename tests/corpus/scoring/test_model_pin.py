@@ -409,8 +409,8 @@ def test_verification_and_rebuild_find_the_files_of_a_model_in_the_cache_of_mode
     held = check_hub_cache(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
     elsewhere = check_hub_cache(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
 
-    assert (held.whole, held.unavailable, held.not_looked_for, held.findings) == (names, [], [], [])
-    assert (elsewhere.whole, elsewhere.unavailable, elsewhere.not_looked_for) == ([], names, [])
+    assert (held.whole_files, held.unavailable, held.unsearched_names, held.findings) == (names, [], [], [])
+    assert (elsewhere.whole_files, elsewhere.unavailable, elsewhere.unsearched_names) == ([], names, [])
     again = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
     assert [one.verdict for one in again.outcomes] == ["identical", "identical"]
 

@@ -205,7 +205,7 @@ def test_shards_that_were_scored_by_other_means_are_not_put_together(
 ) -> None:
     """As it is where torch was upgraded between a build that was cut off and the next."""
     folder = StagingView(cut_off(tmp_path, recipe, monkeypatch))
-    receipt = folder.receipt("score", "00000-000000010")
+    receipt = folder.read_receipt("score", "00000-000000010")
     assert receipt is not None
     notes = {**receipt.notes, "made_by": {**receipt.notes["made_by"], "torch": "1.0"}}
     folder.commit("score", "00000-000000010", replace(receipt, notes=notes))

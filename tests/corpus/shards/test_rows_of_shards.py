@@ -79,14 +79,14 @@ def test_rows_of_token_shards_keep_the_contract(shards: Artifact) -> None:
 
 def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
     store = rows_of(shards)
-    stream = [token for row in range(len(store)) for token in store.shards[row].tolist()]
+    stream = [token for row in range(len(store)) for token in store.token_shards[row].tolist()]
 
     for position in range(0, len(stream), 101):
         found = trace_token(store, position)
         [source] = found.text.source.rows
         assert isinstance(source, LocalRow)
         line = json.loads(source.path.read_bytes()[source.row :].splitlines()[0])
-        ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.shards.eos]
+        ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.token_shards.eos]
         assert (found.token.position, found.token.id) == (position, stream[position])
         assert ids[found.token.number] == stream[position]
         assert line["key"] == found.text.part.id
@@ -112,7 +112,7 @@ def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact)
             continue
         fate = fates["made/token_shards"]
         outcomes.append(fate.outcome)
-        if fate.row is not None:
+        if fate.row_number is not None:
             [traced] = trace_id(store, f"p-{number}")
             begin, end = traced.places[0], traced.places[-1]
             assert fate.place["first_token"] == begin[0].first_token + begin[1].column

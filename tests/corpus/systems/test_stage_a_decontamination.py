@@ -54,7 +54,7 @@ def test_it_is_made_of_filtered_sources_or_of_what_deduplication_left_and_the_re
 
     filtered = ["stage_a/filtered/notes", "stage_a/filtered/pages"]
     for one, corpora in ((alone, filtered), (after_dedup, ["stage_a/deduplicated"])):
-        by_step = {target.kind.step: target for target in one.targets()}
+        by_step = {target.kind.short_name: target for target in one.targets()}
         evaluation, decontaminated, report = (by_step[step] for step in ("evaluation", "decontaminated", "report"))
         assert [str(target.folder) for target in (evaluation, decontaminated)] == [
             "stage_a/mixed/evaluation/quiz",
