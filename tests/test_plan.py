@@ -95,3 +95,21 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
     [stale] = [number for number, line in enumerate(lines) if line.startswith("stale  corpora/")]
     assert lines[stale].endswith("(the recipe changed (`rules`: ['int_score >= 3'] → ['int_score >= 2']))")
     assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
+
+
+def test_artifacts_whose_inputs_are_missing_are_kept_if_these_are_rebuilt(
+    corpusmill: Corpusmill, root: Path, demo_hub: FaultyHub
+) -> None:
+    [snapshot] = (root / "corpora" / "fineweb_edu").glob("[0-9a-f]*/")
+    shutil.rmtree(snapshot)
+    env = {"HF_ENDPOINT": demo_hub.endpoint}
+
+    text = corpusmill("plan", "healing_text_v1", "--data", root, env=env).stdout
+    planned = json.loads(corpusmill("plan", "healing_text_v1", "--data", root, "--json", env=env).stdout)["artifacts"]
+    built = corpusmill("run", "healing_text_v1", "--data", root, env=env)
+
+    assert {entry["state"] for entry in planned} == {"missing", "stale"}
+    assert not any(entry["needs_replace"] for entry in planned)
+    assert "--replace" not in text
+    assert "`run` keeps those whose inputs are rebuilt with equal content" in text
+    assert (built.returncode, built.stdout.count("built ")) == (0, 1), built.stderr

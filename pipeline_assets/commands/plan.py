@@ -151,6 +151,8 @@ def _kind_lines(kind_name: str, artifact_plans: Sequence[ArtifactPlan]) -> Itera
     yield from (f"{_INDENT}{line}" for line in dict.fromkeys(lines) if line)
     if any(entry.needs_replace for entry in unbuilt):
         yield f"{_INDENT}`run` needs --replace, or a new name in the recipe; until the seal, both versions are on disk"
+    if any(entry.is_kept_if_equal for entry in unbuilt):
+        yield f"{_INDENT}`run` keeps those whose inputs are rebuilt with equal content"
     for entry in unbuilt[:_MAX_LISTED]:
         if entry.sample is not None:
             files = f"{entry.sample.files:,} of {terminal.pluralize(entry.sample.files_listed, 'file')}"

@@ -32,6 +32,7 @@ _STORED_BYTES_PER_TEXT_BYTE = 0.4  # web text at zstd level 3
 _TOKEN_BYTES_PER_STORED_BYTE = 2.1  # of text at zstd level 3
 _LEVEL_1_BYTES_PER_LEVEL_3_BYTE = 1.1  # bytes at zstd level 1 per byte at level 3
 _KEPT_BYTES_PER_TEXT_BYTE = 1.4  # bytes of kept work per byte of text, see benchmarks/weeks.py
+_ABSENT_STATES = ("missing", "damaged")  # in the reasons why artifacts downstream are stale
 _COMPRESSED_SUFFIXES = (*COMPRESSION_SUFFIXES, ".parquet", ".7z")
 
 
@@ -94,6 +95,8 @@ class ArtifactPlan:
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimate of the artifact's bytes on the disk; None if its kind has no rows, or it is already built.
+        is_kept_if_equal: True for an artifact that is stale only because inputs are missing or damaged; a build keeps
+            it if they are rebuilt with equal content.
     """
 
     status: ArtifactStatus
@@ -101,11 +104,13 @@ class ArtifactPlan:
     sample: HubSample | None = None
     listing_bytes: int = 0
     disk_bytes: int | None = None
+    is_kept_if_equal: bool = False
 
     @property
     def needs_replace(self) -> bool:
         """True for a stale or damaged artifact without members, which needs `--replace`."""
-        return self.status.sealed_state in ("stale", "damaged") and not self.status.target.members
+        is_replaced = self.status.sealed_state in ("stale", "damaged") and not self.is_kept_if_equal
+        return is_replaced and not self.status.target.members
 
     @property
     def bytes_to_write(self) -> int:
@@ -158,9 +163,26 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
     mixtures = {target.folder: _estimate_mixture(target, bytes_by_folder, texts) for target in packed}
     artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
+    kept = _kept_if_equal(statuses, run.root)
+    artifacts = [replace(plan, is_kept_if_equal=plan.status.target.folder in kept) for plan in artifacts]
     mixture = next(iter(mixtures.values()), None)
     kept_bytes = round(sum(_kept_bytes(status, bytes_by_folder) for status in statuses)) if run.keep_work else 0
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
+
+
+def _kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
+    """Return the folders of artifacts that are stale only because of missing or damaged inputs."""
+    kept, changing = set[Path](), set[Path]()
+    for status in statuses:
+        target, manifest = status.target, status.manifest
+        has_changing_input = any(upstream.folder in changing for upstream in target.upstream)
+        if status.sealed_state == "stale" and manifest is not None and not has_changing_input:
+            reason = target.staleness_reason(root, manifest)
+            absent = tuple(f"{upstream.role} is {state}" for upstream in target.upstream for state in _ABSENT_STATES)
+            has_changing_input = reason is not None and not reason.startswith(absent)
+            kept |= set() if has_changing_input else {target.folder}
+        changing |= {target.folder} if has_changing_input else set()
+    return kept
 
 
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
