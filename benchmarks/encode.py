@@ -24,7 +24,7 @@ from measure import machine_line
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.partial_documents import DocumentText
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256, load_encoder
 
 _BATCH = 2000
 
@@ -57,7 +57,7 @@ def main() -> None:
     options = parser.parse_args()
     import gigatoken
 
-    raw = gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    raw = gigatoken.Tokenizer.from_tiktoken(VOCABULARY_PATH, pretokenizer="o200k", special_tokens={})
     encoder = load_encoder(VOCABULARY_SHA256)
     slow = load_encoder(VOCABULARY_SHA256, driver="tiktoken")
     flows: dict[str, Callable[[list[str]], np.ndarray]] = {

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 END_OF_TEXT = 199_999
-VOCABULARY = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
+VOCABULARY_PATH = Path(__file__).parents[1] / "pipeline_assets" / "corpus" / "tokens" / "o200k_base.tiktoken"
 
 
 @functools.cache
 def gigatoken_once() -> Any:
     import gigatoken
 
-    tokenizer = gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    tokenizer = gigatoken.Tokenizer.from_tiktoken(VOCABULARY_PATH, pretokenizer="o200k", special_tokens={})
     tokenizer.encode_batch(["the first text builds tables"], parallel=False)
     return tokenizer
 

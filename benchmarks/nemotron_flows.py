@@ -30,7 +30,7 @@ from pipeline_assets.corpus.nemotron.normalise_split import normalise_split
 from pipeline_assets.corpus.nemotron.rows_recipe import NORMALISE_STAGE, RowsRecipe
 from pipeline_assets.corpus.nemotron.source_rows import SCAN_SHARD_BYTES
 from pipeline_assets.corpus.readers.source_folder import SourceFile
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.engine import RunSettings
 
 RULES = RowsRecipe(shard_bytes=SCAN_SHARD_BYTES, max_reject_fraction="0")
@@ -116,7 +116,7 @@ def library(kind: str, folder: Path) -> None:
     Its rows are already messages, which it need not extract from the raw rows. Prints the number of rows and the CPU
     seconds of the map and of writing, without loading.
     """
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY_PATH.parent)}
     import datasets
     import openai_harmony
 

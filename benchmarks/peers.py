@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flows import END_OF_TEXT, VOCABULARY, shards
+from flows import END_OF_TEXT, VOCABULARY_PATH, shards
 
 _TOKENIZER = "tokenizer.json"
 _PREPROCESS_CHUNK = 32  # lines per task, as in Megatron-LM's tools/preprocess_data.py
@@ -82,7 +82,7 @@ def write_tokenizer(folder: Path) -> None:
 
     from pipeline_assets.corpus.tokens.o200k_vocabulary import SPLIT_PATTERN
 
-    converter = TikTokenConverter(vocab_file=str(VOCABULARY), pattern=SPLIT_PATTERN, extra_special_tokens=[])
+    converter = TikTokenConverter(vocab_file=str(VOCABULARY_PATH), pattern=SPLIT_PATTERN, extra_special_tokens=[])
     tokenizer = converter.converted()
     tokenizer.add_special_tokens([AddedToken("<|startoftext|>"), AddedToken("<|endoftext|>")])
     tokenizer.save(str(folder / _TOKENIZER))

@@ -26,7 +26,7 @@ from pipeline_assets.corpus.packing.recipe import TokenizerPath
 from pipeline_assets.corpus.readers.hub_errors import RepoType
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.source_folder import SourceFolder, modification_times_ns
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH
 from pipeline_assets.spine.errors import InputError, combine_errors
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.key_types import UNPINNED
@@ -84,7 +84,7 @@ def _list_external_assets(target: Target, root: Path) -> Iterable[ExternalAsset]
     elif target.stage == MODEL_STAGE:
         yield _hub_asset("model", str(target.recipe["name"]), str(commit))
     if target.tokenizer is not None:
-        path = target.external_inputs.path if isinstance(target.external_inputs, TokenizerPath) else VOCABULARY
+        path = target.external_inputs.path if isinstance(target.external_inputs, TokenizerPath) else VOCABULARY_PATH
         yield _tokenizer_asset(target.tokenizer["family"], target.tokenizer["sha256"], path)
     if "licences" in target.recipe:
         yield _LICENCE_TABLE_ASSET

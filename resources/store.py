@@ -16,7 +16,7 @@ from pipeline_assets.build.run import ENGINE, HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
 from pipeline_assets.corpus.tokens.o200k_harmony import (
-    VOCABULARY,
+    VOCABULARY_PATH,
     VOCABULARY_SHA256,
     HarmonyEncoder,
     check_vocabulary,
@@ -168,7 +168,7 @@ class Tokenizer(dg.ConfigurableResource):
         """
         if self.family != FAMILY:
             raise _invalid_error("tokenizer", "family", FAMILY, self.family)
-        check_vocabulary(self._configured_path() or VOCABULARY, self.sha256)
+        check_vocabulary(self._configured_path() or VOCABULARY_PATH, self.sha256)
         return self._configured_path()
 
     def _configured_path(self) -> Path | None:

@@ -16,7 +16,7 @@ from command_results import Corpusmill, RecipeIn, Typed, only_line
 
 from pipeline_assets import cli
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -281,7 +281,7 @@ def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_pat
     out = tmp_path / "tokenizer.json"
 
     result = corpusmill(
-        "tokenizer", "check", VOCABULARY, "--expected-sha256", VOCABULARY_SHA256, "--metadata-json", out
+        "tokenizer", "check", VOCABULARY_PATH, "--expected-sha256", VOCABULARY_SHA256, "--metadata-json", out
     )
 
     found = json.loads(out.read_text())

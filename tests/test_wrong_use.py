@@ -19,7 +19,7 @@ from pipeline_assets.commands.options import option_finder
 from pipeline_assets.commands.terminal import resume_hint
 from pipeline_assets.corpus.normalize.sources import LocalSource
 from pipeline_assets.corpus.readers.column_recipe import column_fix
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.builder import BuilderBusyError
@@ -197,7 +197,7 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
 def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
     corpusmill: Corpusmill, here: Path, words: str, line: str
 ) -> None:
-    result = corpusmill(*shlex.split(words.format(here=here, vocabulary=VOCABULARY)))
+    result = corpusmill(*shlex.split(words.format(here=here, vocabulary=VOCABULARY_PATH)))
 
     assert refused(result) == line.format(here=here)
     assert not (here / "none").exists()

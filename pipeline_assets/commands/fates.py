@@ -106,11 +106,11 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
     """Format a row's place in its source file; if inputs are missing, its row number."""
     from pipeline_assets.build.rows.source_row import format_place
-    from pipeline_assets.corpus.readers.row_positions import format_row
+    from pipeline_assets.corpus.readers.row_positions import format_row_position
 
     with contextlib.suppress(InputError):  # an input is missing
         return format_place(followed.store.listing(source).row(file, row))
-    return format_row(file, row, None)
+    return format_row_position(file, row, None)
 
 
 def show(

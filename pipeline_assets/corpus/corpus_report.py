@@ -36,7 +36,7 @@ from pipeline_assets.corpus.profile import (
 from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 from pipeline_assets.corpus.report_sizes import describe_estimates, kept_sizes, packed_token_counts, profile_size
 from pipeline_assets.corpus.sealed_shards import document_shards
-from pipeline_assets.corpus.token_sample import Sampling
+from pipeline_assets.corpus.token_sample import SamplingRule
 from pipeline_assets.corpus.tokens.encode import warm_up_tokenizer
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
@@ -69,10 +69,10 @@ class SourceArtifacts:
         return self.filtered or self.normalized
 
     @property
-    def sampling(self) -> Sampling:
+    def sampling(self) -> SamplingRule:
         """Rule that samples the final documents."""
         counts = self.corpus.manifest.identity.counts
-        return Sampling.for_size(counts["documents"], counts["text_bytes"])
+        return SamplingRule.for_size(counts["documents"], counts["text_bytes"])
 
 
 def write_corpus_report(

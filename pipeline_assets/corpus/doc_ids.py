@@ -126,12 +126,12 @@ def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
 
 
 class _Run(NamedTuple):
-    """Sorted run of `ids` document ids in a shard's file, from position `start` on."""
+    """Sorted run of document ids in a shard's file, from position `start` on."""
 
     shard: int
     path: Path
     start: int
-    ids: int
+    id_count: int
 
     def read(self, start: int, stop: int) -> NDArray[np.void]:
         """Read the ids [start, stop) of the run; RetryableError if the file is too short."""
@@ -156,12 +156,12 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
         ids = path.stat().st_size // _ID_DTYPE.itemsize
         runs += [_Run(shard, path, start, min(IDS_PER_RUN, ids - start)) for start in range(0, ids, IDS_PER_RUN)]
     max_ids = max(_BLOCK_IDS, len(runs) * _MIN_READ_IDS)
-    ranges = -(-sum(run.ids for run in runs) // max_ids)  # rounded up
+    ranges = -(-sum(run.id_count for run in runs) // max_ids)  # rounded up
     bounds = np.array([number * 2**64 // ranges for number in range(ranges)], np.uint64)
     positions = np.empty((ranges + 1, len(runs)), np.int32)
     for number, run in enumerate(runs):
-        positions[:-1, number] = np.searchsorted(run.read(0, run.ids)["high"], bounds)
-        positions[-1, number] = run.ids
+        positions[:-1, number] = np.searchsorted(run.read(0, run.id_count)["high"], bounds)
+        positions[-1, number] = run.id_count
     for starts, stops in itertools.pairwise(positions):
         yield from _merge_range(runs, starts, stops, 2 * max_ids)
 

@@ -13,8 +13,8 @@ from typing import Any
 from pipeline_assets.corpus.document import Document
 
 SIZES_NOTE = "document_sizes"
-LARGE_BYTES = 1_000_000
-MEDIAN_FACTOR = 100
+OUTSIZED_MIN_BYTES = 1_000_000
+OUTSIZED_MEDIAN_FACTOR = 100
 OUTSIZED = "outsized_document"
 _LEADING_BITS = 5  # bits of a size that its bin keeps, so a median is at most 1/16 too low
 
@@ -47,8 +47,8 @@ class DocumentSizes:
 def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Describe the largest document for provenance if it is outsized, else return {}.
 
-    An outsized document is larger than `LARGE_BYTES` and at least `MEDIAN_FACTOR` times the median size.
-    `shard_notes` has the `DocumentSizes.to_json` of each shard, {} for a shard that an earlier version wrote.
+    An outsized document is larger than `OUTSIZED_MIN_BYTES`, and at least `OUTSIZED_MEDIAN_FACTOR` times as large as
+    the median. `shard_notes` has `DocumentSizes.to_json` of each shard, {} if an earlier version wrote the shard.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
     for notes in shard_notes:
@@ -57,6 +57,6 @@ def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict
     size, doc_id, file, row = largest
     seen = accumulate(bins[size] for size in sorted(bins))
     median = next((size for size, count in zip(sorted(bins), seen, strict=True) if 2 * count > bins.total()), 0)
-    if size <= LARGE_BYTES or size < MEDIAN_FACTOR * median:
+    if size <= OUTSIZED_MIN_BYTES or size < OUTSIZED_MEDIAN_FACTOR * median:
         return {}
     return {OUTSIZED: {"bytes": size, "median_bytes": median, "doc_id": doc_id, "file": file, "row": row}}

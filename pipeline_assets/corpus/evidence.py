@@ -16,7 +16,7 @@ from pipeline_assets.corpus.dedup.decision import Passage, compare_words, find_d
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.dropped_rows import DroppedRow, dropped_rows
 from pipeline_assets.corpus.formats.jsonl_rows import read_chosen_lines
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.spine.artifact import Artifact
 
 SEED = 0
@@ -78,7 +78,7 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
             document = documents[normalized.path(file), number]
             meta, doc_id, text = document.meta, document.doc_id, document.text
             file, number = meta.source_file, meta.source_row
-        place = f"row {number:,}" if is_hub else format_row(file, number, None)
+        place = f"row {number:,}" if is_hub else format_row_position(file, number, None)
         return Example(doc_id, row.detail, text[:_EXAMPLE_CHARACTERS], f"{file} {place}")
 
     return {reason: [example(row) for row in rows] for reason, rows in drawn.items()}

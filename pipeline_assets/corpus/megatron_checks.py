@@ -104,9 +104,9 @@ def no_valid_text_in_train(dataset: Artifact) -> Verdict:
     return Verdict(repeated == 0, summary, {"valid_texts_in_train": repeated})
 
 
-def _open_split(dataset: Artifact, name: Split) -> Artifact:
+def _open_split(dataset: Artifact, split: Split) -> Artifact:
     digests = {entry.get("member"): entry["digest"] for entry in dataset.manifest.identity.inputs}
-    return open_artifact(dataset.folder / name, digests[name])
+    return open_artifact(dataset.folder / split, digests[split])
 
 
 def _open_dataset(split: Artifact) -> IndexedDataset:

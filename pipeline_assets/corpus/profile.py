@@ -22,7 +22,7 @@ from pipeline_assets.corpus.token_sample import (
     NO_SAMPLE,
     WEIGHT_ONE,
     SampleSums,
-    Sampling,
+    SamplingRule,
     count_tokens,
     scale,
     utf8_size,
@@ -54,7 +54,7 @@ _decoder = msgspec.json.Decoder(_Row)
 class ProfileShard(DocumentShard):
     """Document shard of one source, with the rule for the source's sample."""
 
-    sampling: Sampling
+    sampling: SamplingRule
 
 
 @dataclass(frozen=True, order=True)
@@ -177,7 +177,7 @@ def profile_from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGrou
     return {convert(entry, DocumentGroup): convert(entry, ProfileCounts) for entry in entries}
 
 
-def _count_group(documents: Sequence[_Row], sampling: Sampling, tokenizer: Tokenizer | None) -> ProfileCounts:
+def _count_group(documents: Sequence[_Row], sampling: SamplingRule, tokenizer: Tokenizer | None) -> ProfileCounts:
     sizes = [utf8_size(document.text) for document in documents]
     counts = ProfileCounts(len(documents), sum(len(document.text) for document in documents), sum(sizes), None)
     if tokenizer is None:

@@ -18,7 +18,7 @@ WEIGHT_ONE = 1 << 32  # weights and rates are integers in units of 1 / WEIGHT_ON
 _STANDARD_ERRORS = 1.96  # in half of a 95 % interval
 
 
-class Sampling(NamedTuple):
+class SamplingRule(NamedTuple):
     """Rule that samples the documents of a source.
 
     Attributes:
@@ -30,7 +30,7 @@ class Sampling(NamedTuple):
     mean_bytes: int
 
     @classmethod
-    def for_size(cls, documents: int, text_bytes: int) -> "Sampling":
+    def for_size(cls, documents: int, text_bytes: int) -> "SamplingRule":
         """Return the rule for a source of this size."""
         rates = ((SAMPLE_BYTES, text_bytes), (SAMPLE_DOCUMENTS, documents))
         return cls(max(WEIGHT_ONE * part // max(part, total) for part, total in rates), text_bytes // max(documents, 1))
@@ -65,7 +65,7 @@ class SampleSums(NamedTuple):
     def relative_error(self) -> float:
         """Return half the width of the tokens' 95 % interval, divided by the estimate.
 
-        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
+        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey SamplingRule, 1992, chapter 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
         variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares

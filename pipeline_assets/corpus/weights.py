@@ -59,24 +59,24 @@ def _format_weight(value: Fraction) -> str:
     return text if Fraction(text) == value else str(value)
 
 
-def add_missing_weight(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> Any:
+def add_missing_weight(recipe: Any, key_path: tuple[str, ...], sources: Collection[str]) -> Any:
     """Set the missing weight of a single source, so that all weights sum to 1.
 
-    `recipe` is the content of a recipe file, which need not be valid; the weights are at the path `keys`. The recipe is
+    `recipe` is the content of a recipe file, which need not be valid; the weights are at `key_path`. The recipe is
     returned unchanged if it has no weights, if they are invalid or sum to 1 or more, or if no source or several sources
     lack a weight.
     """
-    weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
+    weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):
         return recipe
     filled: Any = {**weights, missing[0]: remaining}
-    for depth in range(len(keys) - 1, -1, -1):
-        filled = {**section_at(recipe, *keys[:depth]), keys[depth]: filled}
+    for depth in range(len(key_path) - 1, -1, -1):
+        filled = {**section_at(recipe, *key_path[:depth]), key_path[depth]: filled}
     return filled
 
 
-def _missing_sources(recipe: Any, keys: tuple[str, ...], sources: Collection[str]) -> list[str]:
-    weights = section_at(recipe, *keys)
+def _missing_sources(recipe: Any, key_path: tuple[str, ...], sources: Collection[str]) -> list[str]:
+    weights = section_at(recipe, *key_path)
     return [name for name in dict.fromkeys(sources) if name not in weights] if weights else []
 
 
@@ -91,18 +91,18 @@ def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
 
 
 def check_recipe_weights(
-    recipe: Mapping[str, Any], keys: tuple[str, ...], sources: Collection[str], *, require_all: bool
+    recipe: Mapping[str, Any], key_path: tuple[str, ...], sources: Collection[str], *, require_all: bool
 ) -> Iterator[RecipeProblem]:
     """Yield an error for each unknown or missing source in a recipe's weights.
 
-    The weights are at the path `keys`. With `require_all`, every source needs a weight if any has one; a single source
+    The weights are at `key_path`. With `require_all`, every source needs a weight if any has one; a single source
     may lack it if the other weights sum to less than 1.
     """
-    weights, missing = section_at(recipe, *keys), _missing_sources(recipe, keys, sources)
+    weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     for name in weights:
         if name not in sources:
             what = f"{name} has a weight but is not a source"
-            yield RecipeProblem((*keys, name), what, "correct the name, or remove it")
+            yield RecipeProblem((*key_path, name), what, "correct the name, or remove it")
     if require_all and not (len(missing) == 1 and _remaining_weight(weights)):
         for name in missing:
-            yield RecipeProblem(keys, f"source {name} has no weight", f"add one, or remove `{keys[-1]}`")
+            yield RecipeProblem(key_path, f"source {name} has no weight", f"add one, or remove `{key_path[-1]}`")

@@ -18,7 +18,7 @@ from real_samples import sample
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.systems.healing import HealingRecipe
@@ -49,7 +49,7 @@ def tiktoken_ids() -> Callable[[str], list[int]]:
     """Ids of a text by tiktoken's own definition of o200k_harmony; the shipped file stands in for its download."""
     from tiktoken_ext import openai_public
 
-    lines = (line.split() for line in VOCABULARY.read_bytes().splitlines())
+    lines = (line.split() for line in VOCABULARY_PATH.read_bytes().splitlines())
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: ranks)

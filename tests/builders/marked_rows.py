@@ -21,7 +21,7 @@ from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.engine import RunSettings
 
-VOCABULARY = Path(__file__).parents[2] / "pipeline_assets/corpus/tokens/o200k_base.tiktoken"
+VOCABULARY_PATH = Path(__file__).parents[2] / "pipeline_assets/corpus/tokens/o200k_base.tiktoken"
 
 
 def marker(number: int) -> str:
@@ -83,7 +83,7 @@ def forget_ids(root: Path, ids: list[str]) -> dict[str, Any]:
 
 def decoder(root: Path) -> Callable[[list[int]], str]:
     models = [*root.rglob("*.model")]
-    return sentencepiece_decoder(models[0]) if models else o200k(VOCABULARY)
+    return sentencepiece_decoder(models[0]) if models else o200k(VOCABULARY_PATH)
 
 
 def sources(folder: Path, *names: str, **changes: Any) -> Recipe:

@@ -22,7 +22,7 @@ from pipeline_assets.corpus.profile import (
     profile_to_json,
     sum_profile_by,
 )
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, Sampling
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SamplingRule
 from pipeline_assets.corpus.tokens.families import TokenizerFile
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.spine.errors import InputError
@@ -30,11 +30,11 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 TOKENIZER = TokenizerFile(HarmonyRecipe())
-EVERY_DOCUMENT = Sampling(WEIGHT_ONE, 1)
+EVERY_DOCUMENT = SamplingRule(WEIGHT_ONE, 1)
 WEB, WIKI = DocumentGroup("fineweb", "web", "odc-by"), DocumentGroup("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 
-def shard_of(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling: Sampling) -> ProfileShard:
+def shard_of(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling: SamplingRule) -> ProfileShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
@@ -47,7 +47,7 @@ def profiled(
     folder: Path,
     documents: list[tuple[DocumentGroup, str]],
     window: Window = WHOLE_SHARD,
-    sampling: Sampling = EVERY_DOCUMENT,
+    sampling: SamplingRule = EVERY_DOCUMENT,
 ) -> dict[DocumentGroup, ProfileCounts]:
     receipt = profile_shard(
         shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums, Sampling, count_tokens, scale
+from pipeline_assets.corpus.token_sample import LENGTH_BINS, WEIGHT_ONE, SampleSums, SamplingRule, count_tokens, scale
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
 ENCODER = load_encoder(VOCABULARY_SHA256)
@@ -34,7 +34,7 @@ def corpus() -> Corpus:
     return [(text, len(text.encode()), count) for text, count in zip(texts, tokens, strict=True)]
 
 
-def sample_of(corpus: Corpus, sampling: Sampling, prefix: str = "") -> tuple[SampleSums, list[int]]:
+def sample_of(corpus: Corpus, sampling: SamplingRule, prefix: str = "") -> tuple[SampleSums, list[int]]:
     weights = [sampling.weigh(f"{prefix}{number}", size) for number, (_, size, _) in enumerate(corpus)]
     sampled = [(text, weight) for (text, _, _), weight in zip(corpus, weights, strict=True) if weight]
     return count_tokens([text for text, _ in sampled], [weight for _, weight in sampled], sampling.rate, ENCODER)
@@ -47,7 +47,7 @@ def estimated(sample: SampleSums, corpus: Corpus) -> int:
 @pytest.fixture(scope="module")
 def samples(corpus: Corpus) -> Samples:
     """A hundred samples, each of a twentieth of the short documents."""
-    sampling = Sampling(WEIGHT_ONE // 20, sum(size for _, size, _ in corpus) // len(corpus))
+    sampling = SamplingRule(WEIGHT_ONE // 20, sum(size for _, size, _ in corpus) // len(corpus))
     return [sample_of(corpus, sampling, f"{seed}-") for seed in range(100)]
 
 
@@ -105,11 +105,11 @@ def test_a_text_that_would_crash_the_tokenizer_has_no_tokens() -> None:
     ],
 )
 def test_the_rate_follows_from_the_size_of_the_source(documents: int, text_bytes: int, rate: int) -> None:
-    assert Sampling.for_size(documents, text_bytes).rate == rate
+    assert SamplingRule.for_size(documents, text_bytes).rate == rate
 
 
 def test_a_document_is_sampled_in_proportion_to_its_length_above_the_mean() -> None:
-    sampling = Sampling(WEIGHT_ONE // 100, 1000)
+    sampling = SamplingRule(WEIGHT_ONE // 100, 1000)
     names = [f"doc-{number}" for number in range(10_000)]
 
     sampled = {size: [sampling.weigh(name, size) for name in names] for size in (0, 10, 1000, 2000, 10_000, 100_000)}

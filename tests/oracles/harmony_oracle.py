@@ -9,12 +9,12 @@ import openai_harmony
 
 from pipeline_assets.corpus.harmony.message import AnalysisMode, Ending, Message
 from pipeline_assets.corpus.harmony.prompt import DeveloperContent, SystemContent, ToolNamespace
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 
 
 @cache
 def library() -> openai_harmony.HarmonyEncoding:
-    with mock.patch.dict(os.environ, {"TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}):
+    with mock.patch.dict(os.environ, {"TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY_PATH.parent)}):
         return openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
 
 

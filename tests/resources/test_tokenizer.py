@@ -14,7 +14,7 @@ import resources.store
 from pipeline_assets.build import drive
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.code_location import build_definitions
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, load_encoder
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.store import Hub, Store, Tokenizer
@@ -30,7 +30,7 @@ def test_it_is_the_encoder_that_builds_take_loaded_once() -> None:
 def test_a_run_begins_with_its_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = tmp_path / "o200k_base.tiktoken"
     other.write_bytes(b"IQ== 0\n")
-    monkeypatch.setattr(resources.store, "VOCABULARY", other)
+    monkeypatch.setattr(resources.store, "VOCABULARY_PATH", other)
 
     with pytest.raises(InputError, match="sha256"):
         Store().make_run(tmp_path, Hub().files(tmp_path), Tokenizer())
@@ -46,7 +46,7 @@ def test_the_ui_shows_it_with_its_digest(tmp_path: Path) -> None:
 def other_file(folder: Path) -> Tokenizer:
     """A resource whose file is a valid vocabulary of another hash, which it names."""
     path = folder / "other.tiktoken"
-    path.write_bytes(VOCABULARY.read_bytes() + b"\n")
+    path.write_bytes(VOCABULARY_PATH.read_bytes() + b"\n")
     return Tokenizer(path=str(path), sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 
@@ -73,7 +73,7 @@ def test_a_build_encodes_with_the_resources_file(kind: str, tmp_path: Path, requ
 
     with pytest.raises(InputError, match=r"sha256 is .*, pinned 446a9538"):
         build_with(other_file(tmp_path), root, recipe, kind)
-    copy = Tokenizer(path=str(shutil.copy(VOCABULARY, tmp_path / "copy.tiktoken")))
+    copy = Tokenizer(path=str(shutil.copy(VOCABULARY_PATH, tmp_path / "copy.tiktoken")))
     copied = build_with(copy, root, recipe, kind)
 
     target = next(target for target in recipe.targets() if target.kind.name == kind)

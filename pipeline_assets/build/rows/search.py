@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipeline_assets.build.rows.file_rows import FileRows
 from pipeline_assets.build.rows.row_stores import RowStores
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import input_folder, input_folder_path
 from pipeline_assets.spine.errors import InputError
 
@@ -46,10 +46,12 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
         columns = schema.id, schema.file, schema.row, schema.text
         for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
             if pattern.search(text) if pattern else file in names:
-                yield FoundRow(doc_id, folder, f"{file} {format_row(file, row, None)}", text[:_EXCERPT_CHARACTERS])
+                yield FoundRow(
+                    doc_id, folder, f"{file} {format_row_position(file, row, None)}", text[:_EXCERPT_CHARACTERS]
+                )
         for reject in corpus.rejects() if names else ():
             if reject.file in names:
-                place = f"{reject.file} {format_row(reject.file, reject.row, None)}"
+                place = f"{reject.file} {format_row_position(reject.file, reject.row, None)}"
                 yield FoundRow("", folder, place, f"rejected: {reject.reason} {reject.detail}".rstrip())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline_assets.corpus.readers.row_positions import format_row, locate_line, source_file_at
+from pipeline_assets.corpus.readers.row_positions import format_row_position, locate_line, source_file_at
 from pipeline_assets.spine.errors import UsageError
 
 _HUB_ROW = re.compile(r"(?P<dataset>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{40}):(?P<path>.+)#(?P<row>[0-9]{1,18})")
@@ -81,10 +81,10 @@ AnySourceRow = HubRow | LocalRow
 def format_place(row: AnySourceRow) -> str:
     """Format the position of a row in its file, with the line number if it is local."""
     if isinstance(row, HubRow):
-        return f"row {row.row:,}" if row.is_numbered else format_row(row.path, row.row, None)
+        return f"row {row.row:,}" if row.is_numbered else format_row_position(row.path, row.row, None)
     if row.has_changed:
-        return f"{format_row(row.path.name, row.row, None)} of the file that was read; it has changed since"
-    return format_row(row.path.name, row.row, source_file_at(row.path))
+        return f"{format_row_position(row.path.name, row.row, None)} of the file that was read; it has changed since"
+    return format_row_position(row.path.name, row.row, source_file_at(row.path))
 
 
 def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:

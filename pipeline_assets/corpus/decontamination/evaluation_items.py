@@ -8,7 +8,7 @@ from pipeline_assets.corpus.readers.column_recipe import LicensedColumns, column
 from pipeline_assets.corpus.readers.columns import find_column
 from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.local import LocalRecipe, piece_rows, plan_local
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -45,7 +45,7 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
     for number, (position, row) in enumerate(_read_rows(file, recipe)):
         if isinstance(row, Fault):
             reason = f"{row.reason}{row.detail and f': {row.detail}'}"
-            what = f"{format_row(file.name, position, file)} can't be read ({reason})"
+            what = f"{format_row_position(file.name, position, file)} can't be read ({reason})"
             raise InputError(what, file.path, "correct the row, because no item may be missing")
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}
@@ -93,7 +93,8 @@ def _read_text(row: dict[str, Any], column_name: str, position: int, file: Sourc
     texts: Sequence[object] = value if isinstance(value, list) else [value]
     for text in texts:
         if text is not None and not isinstance(text, str):
-            what = f"`{column_name}` of {format_row(file.name, position, file)} holds {type(text).__name__}, not text"
+            where = format_row_position(file.name, position, file)
+            what = f"`{column_name}` of {where} holds {type(text).__name__}, not text"
             raise UsageError(what, file.path, "set `columns.text` in the recipe to columns of text")
     return "\n".join(text for text in texts if isinstance(text, str)) if any(texts) else None
 

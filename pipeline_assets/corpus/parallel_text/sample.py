@@ -231,14 +231,14 @@ _META_FORMAT: MetadataFormat[SampleMeta] = MetadataFormat("description of a samp
 _line_decoder = msgspec.json.Decoder(SampledPair)
 
 
-def read_sample(manifest: Path) -> Sample:
+def read_sample(manifest_path: Path) -> Sample:
     """Read the sample of a manifest.jsonl; InputError if it is missing or edited."""
     try:
-        data, meta = manifest.read_bytes(), _META_FORMAT.read(manifest.with_name(SAMPLE_META_FILE))
+        data, meta = manifest_path.read_bytes(), _META_FORMAT.read(manifest_path.with_name(SAMPLE_META_FILE))
     except FileNotFoundError as error:
         raise InputError("file not found", error.filename, _DRAW_HINT) from None
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != meta.manifest_sha256:
         what = f"sample was edited after the draw: sha256 is {sha256}, expected {meta.manifest_sha256}"
-        raise InputError(what, manifest, f"restore it, or {_DRAW_HINT}")
+        raise InputError(what, manifest_path, f"restore it, or {_DRAW_HINT}")
     return Sample(meta, [_line_decoder.decode(line) for line in data.splitlines()])

@@ -9,7 +9,7 @@ import msgspec
 
 from pipeline_assets.corpus.readers.faults import NESTED_TOO_DEEP, Fault, utf8_fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING, is_nested_within
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
@@ -76,7 +76,7 @@ def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fau
     if b"\0" in line:
         what = f"from byte {offset + line.index(0):,} on, the file contains NUL bytes, as after a crash or a full disk"
         return InputError(what, piece.file.path, "fetch or write the file again, or remove these bytes")
-    position = format_row(piece.file.name, offset, piece.file)
+    position = format_row_position(piece.file.name, offset, piece.file)
     what = f"the last line, {position}, is truncated ({fault.detail or fault.reason})"
     return InputError(what, piece.file.path, "fetch or write the file again, or remove that line")
 

@@ -122,16 +122,16 @@ def plan_local(
     files: Sequence[source_folder.SourceFile],
     recipe: LocalRecipe,
     shard_bytes: int,
-    unreadable: MutableMapping[str, str] | None = None,
+    unreadable_reasons: MutableMapping[str, str] | None = None,
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
 
-    An unreadable file is one piece, and its reason is added to `unreadable`; without `unreadable`, raise InputError.
+    An unreadable file is one piece; its error is added to `unreadable_reasons`, or raised if that is None.
     """
     pieces: list[Piece] = []
     for file in files:
         planned: Sequence[Piece] = [source_folder.ByteRange(file)]
-        with note_unreadable(file, unreadable):
+        with note_unreadable(file, unreadable_reasons):
             planned = _plan_file(file, recipe, shard_bytes)
         pieces += planned
     return pieces

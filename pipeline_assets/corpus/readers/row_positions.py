@@ -81,7 +81,7 @@ def _row_start(file: SourceFile, offset: int, line: int) -> int:
     return before[0]
 
 
-def format_row(name: str, row: int, file: SourceFile | None) -> str:
+def format_row_position(name: str, row: int, file: SourceFile | None) -> str:
     """Format a position as `line 12 (byte 3,456)`, or `row 12` if rows are numbered.
 
     The line number is omitted if lines cannot be counted, or without `file`, as for a file on another machine.
@@ -102,7 +102,7 @@ def reject_formatter(files: Iterable[SourceFile]) -> RejectFormatter:
     def format_reject(reject: Reject) -> str:
         if reject.reason == UNREADABLE:
             return f"{reject.file}: {reject.reason} ({reject.detail})"
-        return reject.describe(format_row(reject.file, reject.row, by_name.get(reject.file)))
+        return reject.describe(format_row_position(reject.file, reject.row, by_name.get(reject.file)))
 
     return format_reject
 

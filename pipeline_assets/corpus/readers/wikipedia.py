@@ -23,7 +23,7 @@ import pydantic
 
 from pipeline_assets.corpus.document import Document, Meta
 from pipeline_assets.corpus.readers.faults import Fault
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.command_option import Option
@@ -150,7 +150,7 @@ def _page_language(url: str, language: str | None, piece: ByteRange, offset: int
         return match["language"]
     if match is None and "://" not in url and language is not None:
         return language
-    where = f"{piece.file.path} {format_row(piece.file.name, offset, piece.file)}"
+    where = f"{piece.file.path} {format_row_position(piece.file.name, offset, piece.file)}"
     if match is not None:
         what = f"the url {url} belongs to a wiki other than `language` in the recipe, {language}"
         raise InputError(what, where, "correct `language`, or exclude the file")

@@ -29,7 +29,7 @@ import msgspec
 from pipeline_assets.corpus.readers.faults import Fault, utf8_fault
 from pipeline_assets.corpus.readers.json_lines import json_rows
 from pipeline_assets.corpus.readers.lines import MAX_LINE_BYTES, line_blocks, split_lines
-from pipeline_assets.corpus.readers.row_positions import format_row
+from pipeline_assets.corpus.readers.row_positions import format_row_position
 from pipeline_assets.corpus.readers.source_folder import ByteRange
 from pipeline_assets.spine.errors import InputError
 
@@ -130,15 +130,19 @@ def _doc_pages(piece: ByteRange, blocks: Iterable[tuple[int, bytes]]) -> Iterato
         yield begin, _doc_page(header, b"".join(body), True, piece, begin)
 
 
-def _doc_page(header: re.Match[bytes], body: bytes, is_last: bool, piece: ByteRange, offset: int) -> Page | Fault:
+def _doc_page(header: re.Match[bytes], body: bytes, is_last_page: bool, piece: ByteRange, offset: int) -> Page | Fault:
     """Parse a `<doc>` page; raise InputError if its `</doc>` is missing."""
     closed = body.rstrip()
     is_closed = closed == _END or closed.endswith(b"\n" + _END)
     content = closed.removesuffix(_END) if is_closed else body
     has_end_inside = _END in content and _END_LINE.search(content) is not None
-    if not is_closed and (is_last or not has_end_inside):
-        what = "the page is not closed: the file is truncated" if is_last else "the page is not closed before the next"
-        where = f"{piece.file.path} {format_row(piece.file.name, offset, piece.file)}"
+    if not is_closed and (is_last_page or not has_end_inside):
+        what = (
+            "the page is not closed: the file is truncated"
+            if is_last_page
+            else "the page is not closed before the next"
+        )
+        where = f"{piece.file.path} {format_row_position(piece.file.name, offset, piece.file)}"
         raise InputError(what, where, "extract again, or exclude the file")
     if has_end_inside:
         return Fault("unclear_end", "a line `</doc>` inside the page")

@@ -107,7 +107,7 @@ def convert_shard(
 
 
 def _convert_parquet(
-    fetched: FetchedPiece,
+    fetched_piece: FetchedPiece,
     window: Window,
     first_row: int,
     recipe: SnapshotRecipe,
@@ -119,10 +119,10 @@ def _convert_parquet(
 
     `first_row` is the number of the piece's first row in the shard.
     """
-    group = fetched.piece.group
+    group = fetched_piece.piece.group
     path, where = group.file.path, recipe.input_name(group.file.path)
     stop = np.iinfo(np.int64).max if window.stop is None else window.stop
-    for batch_start, batch in _read_batches(fetched, where):
+    for batch_start, batch in _read_batches(fetched_piece, where):
         if columns is not None:
             check_columns(batch.schema, [("license", columns.license)], where)
         rows = np.arange(batch_start, batch_start + batch.num_rows)  # in the row group
@@ -144,11 +144,11 @@ def _convert_parquet(
             )
 
 
-def _read_batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the number of each batch's first row in the row group, and the batch."""
-    group, rows = fetched.piece.group, fetched.piece.rows
+    group, rows = fetched_piece.piece.group, fetched_piece.piece.rows
     try:
-        with open_row_groups(group.file, fetched.spans) as parquet:
+        with open_row_groups(group.file, fetched_piece.spans) as parquet:
             seen = 0
             for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group.number], use_threads=False):
                 yield seen, batch.slice(0, rows - seen)
@@ -156,6 +156,6 @@ def _read_batches(fetched: FetchedPiece, where: str) -> Iterator[tuple[int, pa.R
                 if seen >= rows:
                     return
     except (pa.ArrowException, OSError) as error:
-        delete_spans(fetched.spans)
+        delete_spans(fetched_piece.spans)
         what = f"row group {group.number} cannot be read ({one_line(error)})"
         raise InputError(what, where, "the file is damaged: pin another commit, or exclude it from `files`") from None

@@ -20,7 +20,7 @@ from pipeline_assets.spine.stage import KILLED_WORKER, Window
 
 
 def convert_lines(
-    fetched: FetchedPiece,
+    fetched_piece: FetchedPiece,
     window: Window,
     first_row: int,
     recipe: SnapshotRecipe,
@@ -31,9 +31,13 @@ def convert_lines(
 
     `first_row` is the number of the piece's first row in the shard.
     """
-    path, rules, with_language = fetched.piece.group.file.path, recipe.row_rules(()), recipe.row_rules(["language"])
-    with closing(SpanStream(fetched.spans)) as source:
-        lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched.piece.rows))
+    path, rules, with_language = (
+        fetched_piece.piece.group.file.path,
+        recipe.row_rules(()),
+        recipe.row_rules(["language"]),
+    )
+    with closing(SpanStream(fetched_piece.spans)) as source:
+        lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched_piece.piece.rows))
         stop = None if window.stop is None else max(window.stop - first_row, 0)
         for number, line in itertools.islice(lines, max(window.start - first_row, 0), stop):
             writer.count("rows")

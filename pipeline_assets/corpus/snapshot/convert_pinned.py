@@ -19,20 +19,22 @@ from pipeline_assets.spine.staging import StagingDir, total_counts
 
 def convert_hub_rows(
     staging: StagingDir,
-    raw: Artifact,
+    raw_pin: Artifact,
     hub: HubFiles,
     recipe: SnapshotRecipe,
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Fetch and convert the rows that the pin `raw` lists.
+    """Fetch and convert the rows that the pin `raw_pin` lists.
 
     Raise InputError if the hub's files or row groups differ from the pin's.
     """
-    log_every_s, pinned = settings.log_every_s, raw.manifest.identity.inputs
+    log_every_s, pinned = settings.log_every_s, raw_pin.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
     if hub_inputs(recipe, plan) != pinned:
-        raise InputError("files or row groups differ from those on the hub", raw.folder, "build this artifact again")
+        raise InputError(
+            "files or row groups differ from those on the hub", raw_pin.folder, "build this artifact again"
+        )
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = plan_shards(pieces, recipe.shard_text_bytes)

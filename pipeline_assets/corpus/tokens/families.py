@@ -8,7 +8,7 @@ from typing import Annotated
 import pydantic
 
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_hf_tokenizer
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, Driver, HarmonyRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, Driver, HarmonyRecipe, load_encoder
 from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 from pipeline_assets.corpus.tokens.sentencepiece_model import load_sentencepiece
 from pipeline_assets.corpus.tokens.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ class TokenizerFile:
         if self.file is None and not isinstance(self.recipe, HarmonyRecipe):
             fix = "set `pack.tokenizer_path`; only the file of o200k_harmony ships with this program"
             raise UsageError(f"the tokenizer file of {self.recipe.family} is not set", RecipeKey("pack.tokenizer"), fix)
-        return self.file or VOCABULARY
+        return self.file or VOCABULARY_PATH
 
 
 @functools.lru_cache(maxsize=1)

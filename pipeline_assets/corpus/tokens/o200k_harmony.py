@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("corpusmill")
 Driver = Literal["gigatoken", "tiktoken"]
 
-VOCABULARY = Path(__file__).with_name("o200k_base.tiktoken")
+VOCABULARY_PATH = Path(__file__).with_name("o200k_base.tiktoken")
 VOCABULARY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 # tiktoken's regex engine overflows its stack on 999,999 spaces in a row, a panic that no `except Exception` catches.
 # The lookbehind tries only the beginning of a run; otherwise a run that is slightly shorter takes 5e11 steps.
@@ -78,7 +78,7 @@ class HarmonyRecipe(RecipeSection):
 
     def describe(self) -> dict[str, object]:
         """Return the content and the vocabulary file's path, relative to the project."""
-        return {**self.content(), "path": VOCABULARY.relative_to(VOCABULARY.parents[3]).as_posix()}
+        return {**self.content(), "path": VOCABULARY_PATH.relative_to(VOCABULARY_PATH.parents[3]).as_posix()}
 
     @pydantic.field_validator("sha256")
     @classmethod
@@ -95,8 +95,8 @@ class HarmonyEncoder(Tokenizer):
     end_of_document_id = padding_id = END_OF_TEXT
     special_ids = SPECIAL_TOKENS
 
-    def __init__(self, vocabulary: Path, sha256: str, driver: Driver) -> None:
-        self._vocabulary, self._sha256 = vocabulary, sha256
+    def __init__(self, vocabulary_file: Path, sha256: str, driver: Driver) -> None:
+        self._vocabulary, self._sha256 = vocabulary_file, sha256
         self.driver = driver
         self._fast: dict[tuple[str, ...], gigatoken.Tokenizer] = {}  # by the control tokens that each one knows
         self._grown_bytes = 0
@@ -175,31 +175,31 @@ class HarmonyEncoder(Tokenizer):
         return runs
 
 
-def load_encoder(sha256: str, vocabulary: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
+def load_encoder(sha256: str, vocabulary_file: Path | None = None, driver: Driver = "gigatoken") -> HarmonyEncoder:
     """Load the encoder of a vocabulary file; a process caches the last four.
 
     If gigatoken is not installed, tiktoken encodes to the same ids, more slowly. Raise InputError if the file does not
     have this sha256.
     """
-    return _load_cached(sha256, vocabulary or VOCABULARY, driver)
+    return _load_cached(sha256, vocabulary_file or VOCABULARY_PATH, driver)
 
 
 @functools.lru_cache(maxsize=4)
-def _load_cached(sha256: str, vocabulary: Path, driver: Driver) -> HarmonyEncoder:
-    check_vocabulary(vocabulary, sha256)
+def _load_cached(sha256: str, vocabulary_file: Path, driver: Driver) -> HarmonyEncoder:
+    check_vocabulary(vocabulary_file, sha256)
     if driver == "gigatoken":
         try:
             import gigatoken  # noqa: F401
         except ImportError as error:
             logger.warning("cannot load gigatoken (%s); tiktoken encodes to the same ids, more slowly", error)
             driver = "tiktoken"
-    return HarmonyEncoder(vocabulary, sha256, driver)
+    return HarmonyEncoder(vocabulary_file, sha256, driver)
 
 
-def check_vocabulary(vocabulary: Path, sha256: str) -> None:
+def check_vocabulary(vocabulary_file: Path, sha256: str) -> None:
     """Raise InputError if a vocabulary file does not have its pinned sha256."""
-    fix = "reinstall the program" if vocabulary == VOCABULARY else "pass the path of a .tiktoken file"
-    read_pinned(vocabulary, sha256, fix)
+    fix = "reinstall the program" if vocabulary_file == VOCABULARY_PATH else "pass the path of a .tiktoken file"
+    read_pinned(vocabulary_file, sha256, fix)
 
 
 def _may_split_differently(text: bytes) -> bool:

@@ -47,22 +47,22 @@ SPLIT_PATTERN = "|".join(
 
 
 @functools.lru_cache(maxsize=1)
-def load_oracle(vocabulary: Path, sha256: str) -> "tiktoken.Encoding":
+def load_oracle(vocabulary_file: Path, sha256: str) -> "tiktoken.Encoding":
     """Load tiktoken's tokenizer from a verified file, and cache the last tokenizer."""
     import tiktoken
 
-    ranks = read_ranks(vocabulary)
+    ranks = read_ranks(vocabulary_file)
     return tiktoken.Encoding(name=FAMILY, pat_str=SPLIT_PATTERN, mergeable_ranks=ranks, special_tokens=SPECIAL_TOKENS)
 
 
-def read_ranks(vocabulary: Path) -> dict[bytes, int]:
+def read_ranks(vocabulary_file: Path) -> dict[bytes, int]:
     """Read ranks by token bytes from lines `<base64> <rank>`; InputError if invalid."""
-    fields = vocabulary.read_bytes().split()
+    fields = vocabulary_file.read_bytes().split()
     try:
         ranks = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2]), strict=True))
     except ValueError:
         ranks = {}
     if not ranks or list(ranks.values()) != list(range(len(ranks))):
         what = "expected lines of `<base64> <rank>` with ranks 0, 1, 2, …"
-        raise InputError(what, vocabulary, "use a .tiktoken rank file")
+        raise InputError(what, vocabulary_file, "use a .tiktoken rank file")
     return ranks

@@ -17,7 +17,7 @@ from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.normalize.files import read_piece
 from pipeline_assets.corpus.readers.csv_rows import read_csv
 from pipeline_assets.corpus.readers.local import LocalRecipe, plan_local
-from pipeline_assets.corpus.readers.row_positions import format_row, locate_line
+from pipeline_assets.corpus.readers.row_positions import format_row_position, locate_line
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError, UsageError
 
@@ -167,7 +167,7 @@ def test_a_row_is_named_by_the_line_where_it_begins(source: Source) -> None:
     file = source('text\n"One\ntwo"\nThree.\n', "a.csv")
 
     assert [place for place, _, _ in read_csv(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
-    assert format_row("a.csv", 15, file) == "line 4 (byte 15)"
+    assert format_row_position("a.csv", 15, file) == "line 4 (byte 15)"
 
 
 fields = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

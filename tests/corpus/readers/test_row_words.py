@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline_assets.build.rows.source_record import read_record
 from pipeline_assets.build.rows.source_row import LocalRow
 from pipeline_assets.corpus.readers.hub_files import HubFiles
-from pipeline_assets.corpus.readers.row_positions import format_row, line_number, locate_line, source_file_at
+from pipeline_assets.corpus.readers.row_positions import format_row_position, line_number, locate_line, source_file_at
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import UsageError
 
@@ -28,13 +28,13 @@ def test_lines_are_counted_from_1_and_of_compressed_files_in_their_text(
 ) -> None:
     file = source(zstandard.compress(TEXT) if is_compressed else TEXT, "notes.jsonl")
 
-    assert format_row("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
+    assert format_row_position("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
 
 
 def test_what_has_no_lines_is_told_by_its_number_and_what_is_not_here_by_its_byte(source: Source) -> None:
-    assert format_row("a/part.parquet", 1234, None) == "row 1,234"
-    assert format_row("Posts.xml", 12, None) == format_row("site.7z", 12, None) == "row 12"
-    assert format_row("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
+    assert format_row_position("a/part.parquet", 1234, None) == "row 1,234"
+    assert format_row_position("Posts.xml", 12, None) == format_row_position("site.7z", 12, None) == "row 12"
+    assert format_row_position("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
 
 
 def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp_path: Path) -> None:
@@ -43,8 +43,8 @@ def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp
     with open(tmp_path / "sample.jsonl", "wb") as sparse:
         sparse.truncate(1 << 24)
 
-    assert format_row("a.jsonl", 4, changed) == "byte 4"
-    assert format_row("sample.jsonl", 1 << 23, source_file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
+    assert format_row_position("a.jsonl", 4, changed) == "byte 4"
+    assert format_row_position("sample.jsonl", 1 << 23, source_file_at(tmp_path / "sample.jsonl")) == "byte 8,388,608"
     assert source_file_at(tmp_path / "gone.jsonl") is None
 
 
@@ -85,4 +85,4 @@ def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
 
 
 def test_the_first_line_of_an_empty_file_is_told(source: Source) -> None:
-    assert format_row("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"
+    assert format_row_position("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"

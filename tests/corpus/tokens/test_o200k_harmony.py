@@ -17,7 +17,7 @@ from wrong_tokenizer import nothing_kept
 
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.tokens import o200k_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256, HarmonyEncoder, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS, SPECIAL_TOKENS
 from pipeline_assets.corpus.tokens.token_runs import TokenRuns
 
@@ -91,7 +91,7 @@ def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: Harmony
 
     encoded = encoder.encode_controlled(raw, CONTROL_TOKENS)
 
-    expected = HarmonyEncoder(VOCABULARY, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, CONTROL_TOKENS)
+    expected = HarmonyEncoder(VOCABULARY_PATH, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, CONTROL_TOKENS)
     assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
     assert [one.control_positions.tolist() for one in encoded] == [one.control_positions.tolist() for one in expected]
     assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
@@ -184,7 +184,7 @@ def test_all_code_points_have_tiktokens_ids(encoder: HarmonyEncoder, contraction
 def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left_to_tiktoken(
     contractions_by_tiktoken: list[list[int]],
 ) -> None:
-    fast = gigatoken.Tokenizer.from_tiktoken(VOCABULARY, pretokenizer="o200k", special_tokens={})
+    fast = gigatoken.Tokenizer.from_tiktoken(VOCABULARY_PATH, pretokenizer="o200k", special_tokens={})
     layout = fast.encode_batch([f"{character}'t".encode() for character in UNICODE], parallel=False).layout
     ids, ends = np.asarray(layout.content.data).tolist(), np.asarray(layout.offsets.data).tolist()
 

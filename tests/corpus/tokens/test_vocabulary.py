@@ -10,13 +10,13 @@ import pydantic
 import pytest
 
 from pipeline_assets.corpus.tokens import o200k_harmony
-from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
+from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_PATH, VOCABULARY_SHA256, HarmonyRecipe, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT, NUM_RANKS, SPECIAL_TOKENS, read_ranks
 from pipeline_assets.spine.errors import InputError
 
 
 def test_the_shipped_file_is_the_published_one() -> None:
-    ranks = read_ranks(VOCABULARY)
+    ranks = read_ranks(VOCABULARY_PATH)
 
     assert len(ranks) == NUM_RANKS == 199_998
     assert ranks[b"!"] == 0
@@ -31,7 +31,7 @@ def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_c
         load_encoder(pinned)
 
     assert str(error.value) == (
-        f"{VOCABULARY}: sha256 is {VOCABULARY_SHA256}, pinned {pinned}; "
+        f"{VOCABULARY_PATH}: sha256 is {VOCABULARY_SHA256}, pinned {pinned}; "
         "restore the file, or pin the hash of the intended file"
     )
 
@@ -39,15 +39,15 @@ def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_c
 @pytest.mark.parametrize(
     ("name", "shipped", "why", "fix"),
     [
-        ("none.tiktoken", VOCABULARY.name, "No such file or directory", "pass the path of a .tiktoken file"),
-        (".", VOCABULARY.name, "Is a directory", "pass the path of a .tiktoken file"),
+        ("none.tiktoken", VOCABULARY_PATH.name, "No such file or directory", "pass the path of a .tiktoken file"),
+        (".", VOCABULARY_PATH.name, "Is a directory", "pass the path of a .tiktoken file"),
         ("gone.tiktoken", "gone.tiktoken", "No such file or directory", "reinstall the program"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_and_one_that_ships_needs_a_new_installation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shipped: str, why: str, fix: str
 ) -> None:
-    monkeypatch.setattr(o200k_harmony, "VOCABULARY", tmp_path / shipped)
+    monkeypatch.setattr(o200k_harmony, "VOCABULARY_PATH", tmp_path / shipped)
 
     with pytest.raises(InputError) as error:
         load_encoder(VOCABULARY_SHA256, tmp_path / name)
@@ -92,7 +92,7 @@ harmony = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
 names = sorted(harmony.special_tokens_set)
 print(json.dumps([names, harmony.encode("".join(names), allowed_special=set(names))]))
 """
-    environment = {**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY.parent)}
+    environment = {**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY_PATH.parent)}
 
     theirs = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60

@@ -98,12 +98,12 @@ class PostRow(NamedTuple):
         return thread, convert([typed.get(name) for name in _ATTRIBUTES], Post)
 
 
-def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool = True) -> Iterator[PostRow]:
+def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last_part: bool = True) -> Iterator[PostRow]:
     """Yield the rows of a Posts.xml, or of a part of it, in file order.
 
     `blocks` are the bytes of the part, from byte `start`: 0, or the first byte of a row. The part ends between two rows
-    or, if `is_last`, at the end of the file. Raise InputError, with `where` and the byte, if the file is truncated or
-    not a Posts.xml.
+    or, if `is_last_part`, at the end of the file. Raise InputError, which names `where` and the byte, if the file is
+    truncated or not a Posts.xml.
     """
     pending, offset, has_head = b"", start, start > 0  # unread bytes, and their offset in the file
     for block in blocks:
@@ -126,7 +126,7 @@ def read_rows(blocks: Iterable[bytes], where: str, start: int = 0, is_last: bool
     if not has_head:
         what = "not the head of a Posts.xml in UTF-8: <?xml …?><posts>, without an internal DTD"
         raise _byte_error(what, pending, where, 0)
-    if not is_last:
+    if not is_last_part:
         yield _parse_row(pending, where, offset)
     elif not pending.startswith(b"</"):
         what = f"the file is truncated: no </posts> follows the row at byte {offset:,}"
