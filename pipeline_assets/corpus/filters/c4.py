@@ -229,14 +229,15 @@ class C4Filter(Filter):
             results.append(_RuleResult(reason, first_phrases, None, first_phrases >= 0, (*phrases, None)))
         if self._recipe.remove_citations and _remove_citations(candidates):
             batch = join_texts([candidate.text for candidate in candidates])
-        kept = self._kept_lines(batch)
+        kept_lines = self._kept_lines(batch)
         minimum = self._recipe.min_sentences
         if minimum is not None:
-            results.append(_RuleResult(FEW_SENTENCES, kept.sentence_counts, minimum, kept.sentence_counts < minimum))
+            sentences = kept_lines.sentence_counts
+            results.append(_RuleResult(FEW_SENTENCES, sentences, minimum, sentences < minimum))
         if self._recipe.remove_lines:
-            _remove_lines(candidates, batch, kept)
+            _remove_lines(candidates, batch, kept_lines)
         if self._recipe.remove_lines or self._recipe.remove_citations:
-            remaining = kept.line_counts - kept.removal_counts.sum(axis=1) * self._recipe.remove_lines
+            remaining = kept_lines.line_counts - kept_lines.removal_counts.sum(axis=1) * self._recipe.remove_lines
             results.append(_RuleResult(LINES_LEFT, remaining, 1, remaining < 1))
         return results
 
@@ -277,11 +278,11 @@ def _remove_citations(candidates: Sequence[Candidate]) -> int:
     return total
 
 
-def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept: KeptLines) -> None:
-    text, offsets = kept.text.tobytes(), kept.offsets.tolist()
-    for document in np.flatnonzero(np.diff(kept.offsets) < np.diff(batch.offsets)).tolist():
+def _remove_lines(candidates: Sequence[Candidate], batch: TextBatch, kept_lines: KeptLines) -> None:
+    text, offsets = kept_lines.text.tobytes(), kept_lines.offsets.tolist()
+    for document in np.flatnonzero(np.diff(kept_lines.offsets) < np.diff(batch.offsets)).tolist():
         candidates[document].text = text[offsets[document] : offsets[document + 1]]
-    for document, reason in np.argwhere(kept.removal_counts).tolist():
+    for document, reason in np.argwhere(kept_lines.removal_counts).tolist():
         candidates[document].record_changes(
-            f"removed_lines/{_LINE_REASONS[reason]}", int(kept.removal_counts[document, reason])
+            f"removed_lines/{_LINE_REASONS[reason]}", int(kept_lines.removal_counts[document, reason])
         )

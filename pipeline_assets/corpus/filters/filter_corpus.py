@@ -72,8 +72,8 @@ def filter_shard(
         for area in (document_shards.SHARDS_FOLDER, f"{WORK_FOLDER}/dropped", f"{WORK_FOLDER}/rejects")
     )
     with (
-        JsonlZstWriter(folder.path(kept_name), zstd_level) as kept,
-        JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped,
+        JsonlZstWriter(folder.path(kept_name), zstd_level) as kept_writer,
+        JsonlZstWriter(folder.path(dropped_name), zstd_level) as dropped_writer,
         contextlib.ExitStack() as stack,
     ):
         step = None if recipe.python is None else stack.enter_context(contextlib.closing(StepProcess(recipe.python)))
@@ -81,14 +81,14 @@ def filter_shard(
             counts["rows"] += len(lines) + len(poison_rows)
             rejects += [Reject(shard.path, row, KILLED_WORKER) for row in poison_rows]
             rejects += _filter_lines(
-                lines, shard, recipe, refused_licences, repeated_shares, kept, dropped, counts, step
+                lines, shard, recipe, refused_licences, repeated_shares, kept_writer, dropped_writer, counts, step
             )
-    counts["documents"] = kept.rows
+    counts["documents"] = kept_writer.rows
     counts.update(count_rejects(rejects))
     rejected = write_rows(folder.path(rejects_name), rejects_name, [reject.to_json() for reject in rejects], zstd_level)
-    kept_file = sealed_shards.link_if_equal(kept.output(kept_name), shard, folder)
+    kept_file = sealed_shards.link_if_equal(kept_writer.output(kept_name), shard, folder)
     notes = {} if step is None else {STEP_SECONDS: step.seconds}
-    return Receipt([kept_file, dropped.output(dropped_name), rejected], dict(counts), notes=notes)
+    return Receipt([kept_file, dropped_writer.output(dropped_name), rejected], dict(counts), notes=notes)
 
 
 def load_filters(recipe: FilterRecipe) -> None:
@@ -108,8 +108,8 @@ def _filter_lines(
     recipe: FilterRecipe,
     refused_licences: frozenset[str],
     repeated_shares: Mapping[int, float],
-    kept: JsonlZstWriter,
-    dropped: JsonlZstWriter,
+    kept_writer: JsonlZstWriter,
+    dropped_writer: JsonlZstWriter,
     counts: Counter[str],
     step: StepProcess | None,
 ) -> list[Reject]:
@@ -155,8 +155,8 @@ def _filter_lines(
             counts[name] += changes
         counts["changed"] += kept_line is not line
         counts["bytes"] += len(candidate.text)
-    kept.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
-    dropped.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
+    kept_writer.write_lines(b"\n".join([*kept_lines, b""]), len(kept_lines))
+    dropped_writer.write_lines(_encoder.encode_lines(dropped_lines), len(dropped_lines))
     return rejects
 
 

@@ -108,7 +108,7 @@ def _mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled_inner
 def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
-    """Clear the slots of a hash table for `entry_count` keys, and return its index mask.
+    """Clear the slots of a hash table for `entry_count` keys; return the index mask.
 
     The number of slots is the smallest power of two that is at least 8 and at least twice `entry_count`.
     """
@@ -121,17 +121,17 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 
 @always_inline
-def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, mask: np.uint64, scratch: Scratch) -> int:
+def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
     """Return the word with this key in the table; insert `word` if the key is new.
 
     The search begins at `slot`.
     """
     keys, slots = scratch.keys, scratch.slots
-    slot &= mask
+    slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
     first = np.int32(word) if slots[slot] < 0 else slots[slot]
     while keys[to_index(first)] != key:
-        slot = (slot + _ONE) & mask
+        slot = (slot + _ONE) & index_mask
         first = np.int32(word) if slots[slot] < 0 else slots[slot]
     slots[slot] = first  # unchanged unless the slot was empty
     return to_int64(first)

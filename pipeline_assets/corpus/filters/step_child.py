@@ -69,11 +69,11 @@ class _TooSlow(BaseException):
 class _Step:
     """Loaded function of a step."""
 
-    def __init__(self, code: str, file: str, function: str, seconds: int) -> None:
-        self._file, self._seconds, module = file, seconds, types.ModuleType("own_step")
+    def __init__(self, code: str, file_name: str, function_name: str, seconds: int) -> None:
+        self._file, self._seconds, module = file_name, seconds, types.ModuleType("own_step")
         sys.modules[module.__name__] = module  # dataclasses look their module up
-        exec(compile(code, file, "exec"), vars(module))
-        self._function: Callable[[Document], object] = vars(module)[function]
+        exec(compile(code, file_name, "exec"), vars(module))
+        self._function: Callable[[Document], object] = vars(module)[function_name]
 
     def answer(self, line: bytes, run_twice: bool) -> StepAnswer:
         """Run the function on an encoded document.
@@ -129,10 +129,10 @@ def _check_result(line: bytes, result: object) -> StepAnswer:
     return StepAnswer("changed", line=returned, changes=changes) if changes else StepAnswer("kept")
 
 
-def _describe_error(error: BaseException, file: str) -> str:
-    """Describe an exception by its line in `file`, its type and its message."""
-    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
-    place = f"{file}:{lines[-1]}: " if lines else ""
+def _describe_error(error: BaseException, file_name: str) -> str:
+    """Describe an exception by its line in `file_name`, its type and its message."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == file_name]
+    place = f"{file_name}:{lines[-1]}: " if lines else ""
     return f"{place}{type(error).__name__}: {_error_message(error)}"
 
 

@@ -133,9 +133,9 @@ class StepProcess:
         return InputError(f"{self._step.function} {answer.reason}", self._step.file + document_suffix, answer.detail)
 
 
-def _wait_for_message(connection: Connection, seconds: int) -> bool:
-    """Wait for a message, and return whether it arrived within `seconds`.
+def _wait_for_message(connection: Connection, timeout_s: int) -> bool:
+    """Wait for a message, and return whether it arrived within `timeout_s`.
 
     Time during which this process is stopped, as by Ctrl-Z, counts as one second at most.
     """
-    return any(connection.poll(1) for _ in range(seconds))
+    return any(connection.poll(1) for _ in range(timeout_s))

@@ -30,11 +30,11 @@ def read_chosen_lines(positions: Iterable[tuple[Path, int]], row_type: type[T]) 
     return {(path, row): line for path, decoded in lines for row, line in decoded}
 
 
-def _chosen_lines(path: Path, rows: set[int], row_type: type[T]) -> Iterator[tuple[int, T]]:
-    decoder, first_row, last_row = json_decoder(row_type), 0, max(rows)
+def _chosen_lines(path: Path, row_numbers: set[int], row_type: type[T]) -> Iterator[tuple[int, T]]:
+    decoder, first_row, last_row = json_decoder(row_type), 0, max(row_numbers)
     for block in read_line_blocks(path):
         next_first_row = first_row + block.count(b"\n")
-        rows_of_block = sorted(row for row in rows if first_row <= row < next_first_row)
+        rows_of_block = sorted(row for row in row_numbers if first_row <= row < next_first_row)
         lines = block.split(b"\n") if rows_of_block else []
         for row in rows_of_block:
             try:

@@ -61,9 +61,9 @@ class IndexedDataset:
     document_index: NDArray[np.int64]
     tokens: NDArray[Any]
 
-    def document(self, number: int) -> NDArray[Any]:
+    def document(self, document_number: int) -> NDArray[Any]:
         """Return the tokens of one document, shape (tokens,)."""
-        first, last = self.document_index[number], self.document_index[number + 1]
+        first, last = self.document_index[document_number], self.document_index[document_number + 1]
         if first == last:
             return self.tokens[:0]
         start = int(self.pointers[first]) // self.tokens.itemsize

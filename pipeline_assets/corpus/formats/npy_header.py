@@ -41,11 +41,11 @@ def map_npy(path: Path) -> NDArray[Any]:
         return np.asarray(np.load(path, mmap_mode="r"))
 
 
-def read_npy_header(file: BinaryIO, where: Path) -> NpyHeader:
+def read_npy_header(file: BinaryIO, path: Path) -> NpyHeader:
     """Read the header of an .npy file; raise InputError if it is invalid."""
     try:
         npy.read_magic(file)
         shape, is_fortran, dtype = npy.read_array_header_1_0(file)
     except (ValueError, TypeError, SyntaxError, TokenError, RecursionError) as error:
-        raise InputError(f"not an array ({one_line(error)})", where, "restore the file or rebuild the set") from None
+        raise InputError(f"not an array ({one_line(error)})", path, "restore the file or rebuild the set") from None
     return NpyHeader(shape, "F" if is_fortran else "C", dtype, file.tell())

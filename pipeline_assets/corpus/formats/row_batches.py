@@ -32,7 +32,7 @@ class RowReader:
     boundary_offsets: NDArray[np.int64]
     path: Path
 
-    def read(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
+    def read(self, row_numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.
 
         Each row has a run per segment, numbered from 0, and then a run of padding, which may be empty, with the number
@@ -43,9 +43,9 @@ class RowReader:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).
         """
         size, seq_len = self.input_ids.shape
-        places = np.where(rows < 0, rows + size, rows)
+        places = np.where(row_numbers < 0, row_numbers + size, row_numbers)
         if (missing := (places < 0) | (places >= size)).any():
-            raise IndexError(f"row must be below {size:,}, got {rows[missing][0]:,}")
+            raise IndexError(f"row must be below {size:,}, got {row_numbers[missing][0]:,}")
         first, last = self.boundary_offsets[places], self.boundary_offsets[places + 1]
         # A row has a run per segment, then one for padding, which may be empty: with 2 segments, runs 0, 1 and 2.
         runs = last - first + 1

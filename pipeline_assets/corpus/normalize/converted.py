@@ -87,8 +87,8 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source; None for other sources. Local sources may have a few rejects
-            more than the limit.
+        lost_files: Unreadable files of a local source; None for other sources. A local source may have a few
+            rejects even above the limit.
     """
 
     shards: Mapping[str, Receipt]
@@ -102,7 +102,7 @@ class ConvertedSource:
 
 def finish_source(
     staging: StagingDir,
-    converted: ConvertedSource,
+    source: ConvertedSource,
     max_reject_fraction: str,
     settings: RunSettings,
     where: object = None,
@@ -115,27 +115,27 @@ def finish_source(
     `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The last two
     errors name `where`, or by default the build's target. `fix` is the advice if no row became a document.
     """
-    receipts = list(converted.shards.values())
-    counts = total_counts([*receipts, Receipt([], converted.unsharded_counts)])
+    receipts = list(source.shards.values())
+    counts = total_counts([*receipts, Receipt([], source.unsharded_counts)])
 
     def bad_rows() -> Iterator[Reject]:
-        return itertools.filterfalse(converted.is_expected, read_rejects(staging, receipts))
+        return itertools.filterfalse(source.is_expected, read_rejects(staging, receipts))
 
-    bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), converted.reject_formatter
+    bad, rows, format_reject = sum(1 for _ in bad_rows()), counts.get("rows", 0), source.reject_formatter
     floor = 0
-    if converted.lost_files is not None:
-        converted.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
+    if source.lost_files is not None:
+        source.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _ACCEPTED_REJECTS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
-    named = forget_documents(staging, converted.shards, removals, settings) if removals.entries else converted.shards
-    finalized = finalize_shards(staging, named, converted.derive_id, settings)
-    counts = total_counts([*finalized, Receipt([], converted.unsharded_counts)])
+    named = forget_documents(staging, source.shards, removals, settings) if removals.entries else source.shards
+    finalized = finalize_shards(staging, named, source.derive_id, settings)
+    counts = total_counts([*finalized, Receipt([], source.unsharded_counts)])
     check_document_counts(counts, where or staging.target, fix)
     rejects = gather_rejects(staging, receipts, finalized, settings.zstd_level)
     return BuildResult(
         files=[*(receipt.files[0] for receipt in finalized), rejects],
         counts=manifest_counts(counts),
-        decisions=converted.decisions,
+        decisions=source.decisions,
         provenance=describe_outsized_document(receipt.notes.get(SIZES_NOTE, {}) for receipt in named.values()),
     )
 

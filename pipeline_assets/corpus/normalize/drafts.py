@@ -266,13 +266,13 @@ def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     return letters.most_common(1)[0][0]
 
 
-def _text_values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _text_values(row: Mapping[str, Any], path_prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield the path and value of each text, also in nested objects."""
     for name, value in row.items():
         if isinstance(value, dict):
-            yield from _text_values(value, f"{prefix}{name}.")
+            yield from _text_values(value, f"{path_prefix}{name}.")
         elif isinstance(value, str) and value:
-            yield prefix + name, value
+            yield path_prefix + name, value
 
 
 def _is_conversation(value: object) -> bool:
@@ -280,13 +280,13 @@ def _is_conversation(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(turn, dict) and "role" in turn for turn in value)
 
 
-def _selection_keys(folder: SourceFolder, selected: Sequence[SourceFile]) -> dict[str, list[str]]:
+def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
     The patterns of `files` are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If the
     patterns match at least as many other files as selected files, `files` has the names of the selected files instead.
     """
-    names = {file.name for file in selected}
+    names = {file.name for file in selected_files}
     patterns = list(folder.patterns)
     if folder.patterns == (_ANY_PATTERN,):
         bases = [PurePosixPath(name).name for name in names]
@@ -295,7 +295,7 @@ def _selection_keys(folder: SourceFolder, selected: Sequence[SourceFile]) -> dic
         patterns = [f"**/*{end}" for end in sorted(ends)]
     unwanted = {file.name for file in replace(folder, patterns=tuple(patterns)).files()} - names
     if len(unwanted) >= len(names):
-        return {"files": [glob.escape(file.name) for file in selected]}
+        return {"files": [glob.escape(file.name) for file in selected_files]}
     excluded = [*folder.exclude, *(glob.escape(name) for name in sorted(unwanted))]
     return {"files": patterns} | ({"exclude": excluded} if excluded else {})
 

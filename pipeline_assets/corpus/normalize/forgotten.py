@@ -37,11 +37,12 @@ def forget_documents(
     return {**converted, **{name: _merge_receipts(converted[name], receipt) for name, receipt in changed.items()}}
 
 
-def _merge_receipts(converted: Receipt, remaining: Receipt) -> Receipt:
+def _merge_receipts(converted_receipt: Receipt, remaining_receipt: Receipt) -> Receipt:
     """Return a shard's receipt with the files and counts of its remaining documents."""
-    files, notes = [*remaining.files[:2], converted.files[2]], {**converted.notes, **remaining.notes}
-    counts = {**converted.counts, "documents": 0, "bytes": 0, **remaining.counts}
-    return replace(converted, files=files, counts=counts, notes=notes)
+    files = [*remaining_receipt.files[:2], converted_receipt.files[2]]
+    notes = {**converted_receipt.notes, **remaining_receipt.notes}
+    counts = {**converted_receipt.counts, "documents": 0, "bytes": 0, **remaining_receipt.counts}
+    return replace(converted_receipt, files=files, counts=counts, notes=notes)
 
 
 def _forget_in_shard(

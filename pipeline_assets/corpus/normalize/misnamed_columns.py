@@ -1,4 +1,4 @@
-"""Columns of a recipe without values in any row, whose names may be misspelt."""
+"""Columns of a recipe that have no value in any document: perhaps misspelt names."""
 
 from collections.abc import Iterable, Mapping
 
