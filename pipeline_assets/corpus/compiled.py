@@ -32,7 +32,7 @@ _SOURCE_FOLDER = Path(__file__).parent
 class KernelLocator(UserWideCacheLocator):
     """Numba cache locator for code of `corpus`.
 
-    Kernels of other packages are cached in numba's folder of the user.
+    Code of other packages is cached where numba caches it by default.
     """
 
     def __init__(self, function: FunctionType) -> None:

@@ -65,7 +65,7 @@ class SampleSums(NamedTuple):
     def relative_error(self) -> float:
         """Return half the width of the tokens' 95 % interval, divided by the estimate.
 
-        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey SamplingRule, 1992, chapter 5.6.
+        Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """
         ratio = self.weighted_tokens / max(self.weighted_bytes, 1)
         variance = self.tokens_squares - 2 * ratio * self.byte_token_products + ratio * ratio * self.bytes_squares

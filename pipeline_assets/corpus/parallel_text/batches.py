@@ -81,7 +81,7 @@ class Order:
 
 
 def padding_share(lengths: NDArray[np.int64], batches: Sequence[NDArray[np.int64]]) -> float:
-    """Compute the padding's share if batches are padded to their longest sequence.
+    """Compute the share of padding if batches are padded to their longest sequence.
 
     Args:
         lengths: Number of ids of each sequence, shape (sequences,). A sequence of n ids has n - 1 tokens, see

@@ -14,7 +14,7 @@ ENCODE_STAGE = StageVersion("parallel_tokens", 1)
 
 
 class EncodeRecipe(UnigramRecipe):
-    """Settings that determine the token ids of a sample.
+    """Settings that determine the token ids of a sample of sentence pairs.
 
     Attributes:
         vocab_size: Maximum number of pieces of a trained model. If the training texts allow fewer, that number is used,

@@ -47,7 +47,7 @@ class SplitShares(RecipeSection):
     test: int = pydantic.Field(default=12, ge=0)
 
     def sizes(self, pairs: int) -> dict[Split, int]:
-        """Return the pairs per split, by largest remainder; the first split wins ties."""
+        """Return the number of pairs per split: largest remainders, the first wins ties."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
         return dict(zip(SPLITS, apportion(weights, pairs), strict=True))
@@ -79,7 +79,7 @@ def assign_splits(pairs: Sequence[Pair], shares: SplitShares, seed: int) -> list
 
 
 class SampleRecipe(RecipeSection):
-    """Recipe of a sample.
+    """Recipe of a sample of sentence pairs.
 
     Attributes:
         languages: Source and target language.
@@ -196,7 +196,7 @@ class SampleMeta(SampleSource, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Sample:
-    """Sample, as read from its two files."""
+    """Sample of sentence pairs, as read from its two files."""
 
     meta: SampleMeta
     pairs: Sequence[SampledPair]

@@ -17,7 +17,7 @@ from pipeline_assets.spine.files import seeded_sort_key
 
 @dataclass(frozen=True)
 class Piece:
-    """First rows of a row group, possibly all, that a snapshot reads."""
+    """Rows that a snapshot reads from a row group: the first ones, or all."""
 
     group: RowGroup
     rows: int

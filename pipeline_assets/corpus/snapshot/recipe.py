@@ -80,7 +80,7 @@ class HubRows(RecipeSection):
     max_reject_fraction: MaxRejectShare = "0.001"
 
     def row_rules(self, columns: Collection[str]) -> list[ColumnRule]:
-        """Return the rules, and one for `language` if it is set and in `columns`."""
+        """Return the rules; add one for `language` if this is set and in `columns`."""
         rules = [ColumnRule.parse(rule) for rule in self.rules]
         if self.language is None or "language" not in columns:
             return rules

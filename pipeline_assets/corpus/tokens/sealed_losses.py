@@ -7,7 +7,7 @@ from pipeline_assets.spine.manifest import Manifest
 def read_losses(manifest: Manifest) -> dict[str, Losses] | None:
     """Return the losses by source in a manifest; empty for a lossless tokenizer.
 
-    None if an earlier version of this program built the artifact, and did not count losses.
+    Return None if an earlier version of this program, which did not count losses, built the artifact.
     """
     counted = manifest.provenance.get(LOST_TEXT)
     if counted is None:
