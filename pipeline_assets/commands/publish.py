@@ -165,14 +165,14 @@ def pull(
         pulled = pull_all(opened, found, folder, root if upstream else None, replace, log_every_s)
     main, count = found.artifacts[0], pluralize(pulled.artifacts, "artifact")
     compared = "intact" if replace else "compared by size (--replace compares the content)"
-    present = f"; already present: {pulled.present:,}, {compared}" if pulled.present else ""
+    present = f"; already present: {pulled.present_artifacts:,}, {compared}" if pulled.present_artifacts else ""
     echo(f"{folder}: {main.digest} of {main.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
 
 
 @contextlib.contextmanager
 def _open_store(url: str, root: Path) -> Iterator["Store"]:
     """Open the store at a URL; raise UsageError if it is not the URL of a store."""
-    from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN, HubRepo
+    from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo
     from pipeline_assets.corpus.stores.hub_store import HubStore
     from pipeline_assets.corpus.stores.object_store import ObjectStore
 
@@ -182,7 +182,7 @@ def _open_store(url: str, root: Path) -> Iterator["Store"]:
         raise UsageError("the URL must not contain credentials or options", "STORE", "set them in the environment")
     hub = _HUB_URL.fullmatch(url)
     if hub is not None:
-        token = os.environ.get(HF_TOKEN) or None
+        token = os.environ.get(HF_TOKEN_VARIABLE) or None
         repo = HubRepo.open(hub["name"], open_hub(root, os.environ), token)
         prefix = f"{hub['prefix']}/" if hub["prefix"] else ""
         with repo.limit_requests():

@@ -69,12 +69,12 @@ def _rebuild_json(rebuilt: "Rebuild") -> dict[str, Any]:
                 "folder": outcome.step.sealed_folder,
                 "verdict": outcome.verdict,
                 "sealed": outcome.step.manifest.digest,
-                "rebuilt": outcome.rebuilt.digest if outcome.rebuilt else None,
+                "rebuilt": outcome.rebuilt_manifest.digest if outcome.rebuilt_manifest else None,
                 "copy": rebuilt.rebuilt_folder(outcome),
                 "files": outcome.files,
                 "elsewhere": outcome.other_differences,
                 "stored_otherwise": outcome.differently_stored_paths,
-                "versions": outcome.versions,
+                "versions": outcome.version_changes,
             }
             for outcome in rebuilt.outcomes
         ],
@@ -92,14 +92,14 @@ def _rebuild_lines(rebuilt: "Rebuild") -> Iterator[str]:
 
 def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator[str]:
     step = outcome.step
-    if outcome.rebuilt is None:
+    if outcome.rebuilt_manifest is None:
         yield "an input differs after its rebuild"
         return
     if outcome.verdict == "different":
         yield f"sealed   {step.manifest.digest}"
-        yield f"rebuilt  {outcome.rebuilt.digest}"
+        yield f"rebuilt  {outcome.rebuilt_manifest.digest}"
     else:
-        yield outcome.rebuilt.digest
+        yield outcome.rebuilt_manifest.digest
     if outcome.verdict == "identical":
         yield _describe_identical(outcome)
     for finding in outcome.files:
@@ -113,8 +113,10 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
         yield f"{files} with equal content in other bytes: {paths}"
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
-        yield "changed since the seal:" if outcome.versions else unchanged
-        yield from (f"{_INDENT}{version.name}: {version.sealed} → {version.current}" for version in outcome.versions)
+        yield "changed since the seal:" if outcome.version_changes else unchanged
+        yield from (
+            f"{_INDENT}{version.name}: {version.sealed} → {version.current}" for version in outcome.version_changes
+        )
     if copy_folder is not None:
         yield f"kept in {copy_folder}"
         if outcome.verdict == "different" and step.sealed_folder is not None:

@@ -28,8 +28,8 @@ from pipeline_assets.demo.loopback_hub import HUB_FOLDER
 from pipeline_assets.demo.texts import Chooser, DemoPage
 from pipeline_assets.spine import durable
 
-Json = dict[str, Any]
-Rows = Sequence[Json]
+Row = dict[str, Any]
+Rows = Sequence[Row]
 Files = Iterator[tuple[str, bytes]]
 EDU_DATASET, PAIRS_DATASET, HANDBOOK_DATASET = "HuggingFaceFW/fineweb-edu", "wmt/wmt14", "corpusmill/handbook"
 STACKEXCHANGE_SITE = "coffee.stackexchange.com"
@@ -72,7 +72,7 @@ def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump:
 
     `path_template` has fields of `_page_fields`. `columns` lists fields; `column=field` renames a field.
     """
-    files: dict[str, list[Json]] = {}
+    files: dict[str, list[Row]] = {}
     fields = [column.partition("=") for column in columns.split()]
     for number, page in enumerate(pages):
         record = _page_fields(page, number, dump)
@@ -81,7 +81,7 @@ def page_rows(pages: Iterable[DemoPage], path_template: str, columns: str, dump:
     return files
 
 
-def _page_fields(page: DemoPage, page_number: int, dump: str) -> Json:
+def _page_fields(page: DemoPage, page_number: int, dump: str) -> Row:
     """Return all fields of a page, from which each dataset takes its columns."""
     bucket, step, half = page.url_hash[0] % 20, int.from_bytes(page.url_hash[1:3]), page_number % 2
     # Scores have steps of 1/64. In 3 of 20 buckets, the score is in [1.5, 2.5], which rounds to 2 (2.5 rounds to even).
@@ -273,7 +273,7 @@ def _stage_a_files() -> Files:
     yield from _encode_files("sources/quiz", page_rows(quiz, "quiz.jsonl", "id=item question=text"))
 
 
-def _posts() -> Iterator[Json]:
+def _posts() -> Iterator[Row]:
     """Yield questions with two answers each; the last two answers lack their question."""
     for number in range(40):
         rng, first = Chooser.from_name(f"question {number}"), 3 * number + 1

@@ -14,14 +14,14 @@ _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not bl
 
 
 @contextmanager
-def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
+def open_folder(root: Path, *folder_names: str, create: bool = False) -> Iterator[int]:
     """Yield a descriptor of a folder below `root`; only `root` itself may be a link.
 
     If `create`, missing folders below `root` are created.
     """
     descriptor = os.open(root, _FOLDER_FLAGS)
     try:
-        for name in names:
+        for name in folder_names:
             if create:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=descriptor)
@@ -33,10 +33,10 @@ def open_folder(root: Path, *names: str, create: bool = False) -> Iterator[int]:
         os.close(descriptor)
 
 
-def is_folder(root: Path, *names: str) -> bool:
+def is_folder(root: Path, *folder_names: str) -> bool:
     """Check whether a folder exists below `root` and can be reached without a link."""
     try:
-        with open_folder(root, *names):
+        with open_folder(root, *folder_names):
             return True
     except OSError:
         return False

@@ -52,7 +52,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Repo:
-    """State of a repo at a commit, as read for a request; `files` are by path."""
+    """Repo as of a commit; `files` are by path."""
 
     name: str
     files: Mapping[str, RepoFile]

@@ -35,13 +35,13 @@ _Change = tuple[str, bytes | str | None]
 class HubWriter:
     """Writer of clients' changes to a hub's folder, which a single token permits.
 
-    `read` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise HubError
-    for requests that they refuse.
+    `read_repo` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise
+    HubError for requests that they refuse.
     """
 
-    def __init__(self, folder: Path, read: Callable[[Path, str, str], Repo], token: str) -> None:
+    def __init__(self, folder: Path, read_repo: Callable[[Path, str, str], Repo], token: str) -> None:
         self._folder = folder
-        self._read = read
+        self._read_repo = read_repo
         self._token = token
         self._lock = threading.Lock()
 
@@ -187,7 +187,7 @@ class HubWriter:
             raise HubError(400, "", "This hub has no pull requests.")
         lines = [json.loads(line) for line in request.body.splitlines() if line.strip()]
         with self._lock:
-            head = self._read(self._folder, f"datasets/{repo.name}", repo.name)
+            head = self._read_repo(self._folder, f"datasets/{repo.name}", repo.name)
             if lines[0]["value"].get("parentCommit") not in (None, head.commit):
                 raise HubError(412, "", "A commit has happened since. Please refresh and try again.")
             changes = [self._parse_change(line, head) for line in lines[1:]]
@@ -195,7 +195,7 @@ class HubWriter:
             self._keep_files(head)
             for path, content in changes:
                 self._apply_change(repo, path, content)
-            oid = self._read(self._folder, f"datasets/{repo.name}", repo.name).commit
+            oid = self._read_repo(self._folder, f"datasets/{repo.name}", repo.name).commit
         url = f"/datasets/{repo.name}/commit/{oid}"
         return json_response({"success": True, "commitOid": oid, "commitUrl": url, "hookOutput": ""})
 

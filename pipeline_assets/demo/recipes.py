@@ -44,7 +44,7 @@ def write_stage_a_recipe(root: Path, commits: Commits) -> StageARecipe:
 
 
 def write_nemotron_recipe(root: Path, commits: Commits) -> NemotronRecipe:
-    """Write and return the shipped Nemotron recipe, which publishes on loopback."""
+    """Write and return the shipped Nemotron recipe, changed to publish on loopback."""
     content = _read_shipped("nemotron_v1") | {"name": _NEMOTRON_NAME}
     content["datasets"] = [section | {"revision": commits[section["dataset"]]} for section in content["datasets"]]
     content["rows"] |= {"max_reject_fraction": "0.2"}

@@ -102,15 +102,15 @@ def paragraphs(rng: Chooser, count: int, sentences: int = 5) -> list[str]:
     return [" ".join(sentence(rng) for _ in range(sentences)) for _ in range(count)]
 
 
-def unwanted_pages(site: str, order: int) -> list[DemoPage]:
+def unwanted_pages(site: str, permutation_number: int) -> list[DemoPage]:
     """Generate pages that filters drop: three in other languages, and a short one.
 
-    The foreign pages are in German, French and Spanish; `order` (0 to 5) selects the permutation of their three
-    sentences. The short page is one English sentence.
+    The foreign pages are in German, French and Spanish; `permutation_number` (0 to 5) selects the permutation of their
+    three sentences. The short page is one English sentence.
     """
     orders = (list(itertools.permutations(text.rstrip(".").split(". "))) for text in _FOREIGN_TEXTS)
     odd = [
-        *(f"{'. '.join(permutations[order])}." for permutations in orders),
+        *(f"{'. '.join(permutations[permutation_number])}." for permutations in orders),
         sentence(Chooser.from_name(f"{site} odd")),
     ]
     return [DemoPage(f"https://{site}.example/odd/{number}", text, "Odd") for number, text in enumerate(odd)]

@@ -69,26 +69,26 @@ class StepOutcome:
     Attributes:
         verdict: `identical` or `different` by digest; `damaged` if the digests are equal, but sealed files are damaged;
             `not rebuilt` if an input is `different` or `not rebuilt`.
-        rebuilt: New manifest; None if the artifact was not rebuilt.
+        rebuilt_manifest: New manifest; None if the artifact was not rebuilt.
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
         differently_stored_paths: Paths of files with equal content but different stored bytes; they do not count as
             different.
-        versions: Versions that changed since the seal.
+        version_changes: Versions that changed since the seal.
     """
 
     step: RebuildStep
     verdict: Verdict
-    rebuilt: Manifest | None = None
+    rebuilt_manifest: Manifest | None = None
     is_sealed_intact: bool = False
     files: Sequence[FileFinding] = ()
     other_differences: Sequence[str] = ()
     differently_stored_paths: Sequence[str] = ()
-    versions: Sequence[VersionChange] = ()
+    version_changes: Sequence[VersionChange] = ()
 
 
-def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool) -> StepOutcome:
+def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_files: bool) -> StepOutcome:
     """Compare a rebuilt manifest with the sealed one.
 
     If `check_sealed_files`, also read and check every sealed file. Raise RetryableError if the sealed artifact was
@@ -101,25 +101,29 @@ def compare_step(step: RebuildStep, rebuilt: Manifest, check_sealed_files: bool)
     damage = {}
     if check_sealed_files and step.sealed_folder is not None:
         damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}
-    is_same = rebuilt.digest == sealed.digest
-    contents, contents_now = ({file.path: file for file in manifest.identity.files} for manifest in (sealed, rebuilt))
-    stored, stored_now = ({file.path: file.sha256 for file in manifest.storage} for manifest in (sealed, rebuilt))
+    is_same = rebuilt_manifest.digest == sealed.digest
+    contents, contents_now = (
+        {file.path: file for file in manifest.identity.files} for manifest in (sealed, rebuilt_manifest)
+    )
+    stored, stored_now = (
+        {file.path: file.sha256 for file in manifest.storage} for manifest in (sealed, rebuilt_manifest)
+    )
     files = [
         FileFinding(path, contents.get(path), contents_now.get(path), damage.get(path))
         for path in {**contents, **contents_now, **damage}
         if path in damage or contents.get(path) != contents_now.get(path)
     ]
     equal = [path for path, file in contents.items() if file == contents_now.get(path)]
-    identities = _identity_without_files(sealed.identity), _identity_without_files(rebuilt.identity)
+    identities = _identity_without_files(sealed.identity), _identity_without_files(rebuilt_manifest.identity)
     return StepOutcome(
         step=step,
         verdict="different" if not is_same else "damaged" if damage else "identical",
-        rebuilt=rebuilt,
+        rebuilt_manifest=rebuilt_manifest,
         is_sealed_intact=check_sealed_files and not damage,
         files=files,
         other_differences=[] if is_same else changed_values(*identities),
         differently_stored_paths=[path for path in equal if stored.get(path) != stored_now[path]],
-        versions=changed_versions(sealed.provenance, current_versions()),
+        version_changes=changed_versions(sealed.provenance, current_versions()),
     )
 
 

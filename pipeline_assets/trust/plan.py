@@ -49,15 +49,15 @@ class CapacityCheck:
         return self.needed <= self.free
 
 
-def check_disks(root: Path, cache: Path, written_bytes: int, fetched_bytes: int) -> list[CapacityCheck]:
+def check_disks(root: Path, cache_folder: Path, written_bytes: int, fetched_bytes: int) -> list[CapacityCheck]:
     """Compare free bytes with the bytes that a build needs, once for each disk.
 
     The data root needs `written_bytes`, and the hub cache `fetched_bytes`; on one disk, the sum is compared.
     """
-    (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache)
+    (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
         return [CapacityCheck(root, written_bytes + fetched_bytes, free)]
-    return [CapacityCheck(root, written_bytes, free), CapacityCheck(cache, fetched_bytes, cache_free)]
+    return [CapacityCheck(root, written_bytes, free), CapacityCheck(cache_folder, fetched_bytes, cache_free)]
 
 
 def _disk_space(path: Path) -> tuple[int, int]:

@@ -59,7 +59,7 @@ class PullResult:
     """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled."""
 
     artifacts: int
-    present: int
+    present_artifacts: int
     bytes: int
 
 
@@ -180,7 +180,7 @@ def _is_present(folder: Path, digest: str, hashes_files: bool) -> bool:
 def _read_object(store: Store, key: str, sha256: str) -> bytes:
     """Read an object into memory; raise InputError if it is missing or damaged."""
     stored = store.read_pointer(key)
-    data = b"" if stored is None else stored.data
+    data = b"" if stored is None else stored.content
     if (actual := hashlib.sha256(data).hexdigest()) != sha256:
         raise _damaged_error(store, key, len(data), actual, sha256)
     return data

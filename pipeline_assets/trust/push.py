@@ -72,7 +72,7 @@ def ref_key(name: str) -> str:
 def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     """Parse a pointer; InputError if damaged, or if a folder is outside the data root."""
     where = f"{store.url}/{ref_key(name)}"
-    ref = _REF_FORMAT.parse(pointer.data, where)
+    ref = _REF_FORMAT.parse(pointer.content, where)
     if (
         ref.schema != REF_SCHEMA
         or not ref.artifacts

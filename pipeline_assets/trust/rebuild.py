@@ -212,7 +212,7 @@ class Rebuild:
 
     def rebuilt_folder(self, outcome: StepOutcome) -> Path | None:
         """Return the folder of a rebuilt copy; None if it was not built, or was removed."""
-        if self.kept_folder is None or outcome.rebuilt is None:
+        if self.kept_folder is None or outcome.rebuilt_manifest is None:
             return None
         return self.kept_folder / outcome.step.target.folder
 

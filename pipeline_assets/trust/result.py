@@ -40,17 +40,20 @@ class FileSample:
     def __str__(self) -> str:
         return f"{float(self.share * 100):.12g}%"
 
-    def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
+    def select(
+        self, items: Sequence[T], get_size: Callable[[T], int], get_names: Callable[[T], Sequence[str]]
+    ) -> list[T]:
         """Select random items of at most `share` of the total size; keep their order.
 
-        The seed and the `names` that identify an item determine the random order. An item that does not fit is skipped.
+        The seed and the `get_names` that identify an item determine the random order. An item that does not fit is
+        skipped.
         """
-        budget = math.floor(self.share * sum(map(size, items)))
-        ranks = [seeded_sort_key("sample", self.seed, *names(item)) for item in items]
+        budget = math.floor(self.share * sum(map(get_size, items)))
+        ranks = [seeded_sort_key("sample", self.seed, *get_names(item)) for item in items]
         chosen = set()
         for number in sorted(range(len(items)), key=ranks.__getitem__):
-            if size(items[number]) <= budget:
-                budget -= size(items[number])
+            if get_size(items[number]) <= budget:
+                budget -= get_size(items[number])
                 chosen.add(number)
         return [item for number, item in enumerate(items) if number in chosen]
 

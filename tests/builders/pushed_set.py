@@ -24,7 +24,7 @@ def send(folder: Path, made: HealingSet, store: ObjectStore, upstream: bool = Tr
 def fetch(store: ObjectStore, name: str, root: Path, upstream: bool = True, replace: bool = False) -> tuple[int, int]:
     ref = find_ref(store, name, None)
     pulled = pull_all(store, ref, root / name, root if upstream else None, replace, HOUR_S)
-    return pulled.artifacts + pulled.present, pulled.bytes
+    return pulled.artifacts + pulled.present_artifacts, pulled.bytes
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

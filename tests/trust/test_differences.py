@@ -92,7 +92,7 @@ def test_a_sealed_file_that_was_damaged_is_the_wrong_one(made: HealingSet, judge
 
     [finding] = outcome.files
     assert (outcome.verdict, outcome.other_differences, finding.matches_manifest) == ("damaged", [], True)
-    assert outcome.rebuilt is not None and outcome.rebuilt.digest == made.manifest("valid").digest
+    assert outcome.rebuilt_manifest is not None and outcome.rebuilt_manifest.digest == made.manifest("valid").digest
     assert str(finding.damage).startswith("sha256 is ")
 
 
@@ -128,4 +128,4 @@ def test_the_provenance_of_the_sealed_one_has_no_part_in_the_verdict(made: Heali
     outcome = judged("selection")
 
     assert outcome.verdict == "identical"
-    assert [one.sealed for one in outcome.versions] == [None] * len(current_versions())
+    assert [one.sealed for one in outcome.version_changes] == [None] * len(current_versions())

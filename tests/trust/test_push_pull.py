@@ -56,7 +56,7 @@ def test_members_are_pulled_with_it_into_any_folder(made: HealingSet, store: Obj
 
     pulled = pull_all(store, find_ref(store, None, None), elsewhere / "anywhere", None, False, HOUR_S)
 
-    assert (pulled.artifacts, pulled.present) == (3, 0)
+    assert (pulled.artifacts, pulled.present_artifacts) == (3, 0)
     assert verify(elsewhere / "anywhere").verdict == "intact"
 
 

@@ -146,10 +146,10 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
     return distinct | {"processing": [*ledgers, *distinct.get("processing", ())]}
 
 
-def _stated_settings(steps: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
+def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
     """Yield a property and a fact for each value of the settings in `_SETTING_PATHS`."""
     for name, *keys in _SETTING_PATHS:
-        for step in steps:
+        for step in manifests:
             value = remove_empty_values(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
             if name == "periods":  # names with a year; others are folders
                 value = [dump for dump in value or () if sum(map(str.isdigit, dump)) > 3]
@@ -183,7 +183,7 @@ def _source_fact(manifest: Manifest) -> Fact:
     return dataset_fact(name, recipe.get("revision"), f"{origin}: identity.inputs, identity.recipe", detail)
 
 
-def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
+def _licences(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[Fact]:
     """Return facts on an artifact's licences, from the token counts in its manifest.
 
     Without such counts they come from `license_tag` in the recipes of the sources. The list is then empty if one of
@@ -195,7 +195,9 @@ def _licences(manifest: Manifest, sources: Sequence[Manifest]) -> list[Fact]:
     if tokens:
         origin = f"{manifest.kind} {manifest.name}: identity.counts, license_tokens"
         return [licence_fact(tag, f"{count:,} tokens", origin) for tag, count in sorted(tokens.items())]
-    recipes = [(f"{step.kind} {step.name}: identity.recipe.license_tag", step.identity.recipe) for step in sources]
+    recipes = [
+        (f"{step.kind} {step.name}: identity.recipe.license_tag", step.identity.recipe) for step in source_manifests
+    ]
     if any(not recipe.get("license_tag") or section_at(recipe, "columns").get("license") for _, recipe in recipes):
         return []
     return [licence_fact(recipe["license_tag"], "", origin) for origin, recipe in recipes]

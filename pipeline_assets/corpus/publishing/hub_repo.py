@@ -22,16 +22,18 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 T = TypeVar("T")
-HF_TOKEN = "HF_TOKEN"
+HF_TOKEN_VARIABLE = "HF_TOKEN"
 _INVALID_NAME = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # Names that huggingface_hub rejects.
 _MAX_NAME_LENGTH = 96
 
 
 def hf_token(variables: Mapping[str, str]) -> str:
     """Return HF_TOKEN from `variables`, not a saved login; raise UsageError if unset."""
-    token = variables.get(HF_TOKEN, "").strip()
+    token = variables.get(HF_TOKEN_VARIABLE, "").strip()
     if not token:
-        raise UsageError("no token is set", HF_TOKEN, "set it to a token with write access; a saved login is not used")
+        raise UsageError(
+            "no token is set", HF_TOKEN_VARIABLE, "set it to a token with write access; a saved login is not used"
+        )
     return token
 
 
@@ -105,11 +107,13 @@ class HubRepo:
             except HfHubHTTPError as error:
                 if error.response.status_code in (401, 403):
                     what = f"{client.address} rejects the token"
-                    raise RetryableError(what, HF_TOKEN, "set it to a valid token with write access") from None
+                    raise RetryableError(what, HF_TOKEN_VARIABLE, "set it to a valid token with write access") from None
                 raise
             with convert_parse_errors():
                 if ((identity.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
-                    raise RetryableError("the token is read-only", HF_TOKEN, "set it to a token with write access")
+                    raise RetryableError(
+                        "the token is read-only", HF_TOKEN_VARIABLE, "set it to a token with write access"
+                    )
                 return [str(owner["name"]) for owner in (identity, *(identity.get("orgs") or []))]
 
         return self.hub.call_with_retries(self.name, "main", send)

@@ -29,7 +29,8 @@ def _fold_row(logits, positions, ids, target_columns, accumulators, LANES: tl.co
         logit = tl.load(row + column, mask=column < ids, other=float("-inf"))
         former, largest = largest, tl.maximum(largest, logit)  # ignores NaN; the sum below becomes NaN
         total = total * tl.exp(former - largest) + tl.exp(logit - largest)
-    # `sums` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and add them.
+    # `accumulators` has three rows: largest logits, sums, logits of targets. Rescale both sums to the new maximum and
+    # add them.
     before = tl.load(accumulators + position)
     after = tl.maximum(before, tl.max(largest, 0))
     block = tl.sum(total * tl.exp(largest - after), 0)

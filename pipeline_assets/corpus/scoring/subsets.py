@@ -82,25 +82,27 @@ def choose_subsets(
     splits = sorted(splits, key=lambda split: split.name)
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
-    scored = _ScoredRows(splits, recipe)
-    chosen = choose_rows(scored.candidates, scored.ranks, scored.strata, recipe.ordered_rules, disjoint=recipe.disjoint)
-    files = _write_subsets(staging, scored, chosen, settings)
+    scored_rows = _ScoredRows(splits, recipe)
+    is_chosen = choose_rows(
+        scored_rows.candidates, scored_rows.ranks, scored_rows.strata, recipe.ordered_rules, disjoint=recipe.disjoint
+    )
+    files = _write_subsets(staging, scored_rows, is_chosen, settings)
     control_tokens = CountedControlTokens(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
-    is_out, is_candidate = np.any(chosen, axis=1), np.any(scored.candidates, axis=1)
-    has_score = ~np.isnan(scored.nll)
+    is_out, is_candidate = np.any(is_chosen, axis=1), np.any(scored_rows.candidates, axis=1)
+    has_score = ~np.isnan(scored_rows.nll)
     masks = {"no_score": ~has_score, "in_no_subset": has_score & ~is_candidate, "over_max_rows": is_candidate & ~is_out}
     dropped = {reason: int(rows.sum()) for reason, rows in masks.items() if rows.any()}
     return BuildResult(
         files=sorted([*itertools.chain(*files.values()), *tokens], key=lambda file: file.path),
         counts={
-            "ledger": Ledger(len(chosen), int(is_out.sum()), dropped).to_json(),
+            "ledger": Ledger(len(is_chosen), int(is_out.sum()), dropped).to_json(),
             "documents": int(is_out.sum()),
-            "tokens": int(scored.tokens[is_out].sum()),
-            "completion_tokens": int(scored.completion_tokens[is_out].sum()),
-            "subsets": {name: int(chosen[:, column].sum()) for column, name in enumerate(recipe.order)},
+            "tokens": int(scored_rows.tokens[is_out].sum()),
+            "completion_tokens": int(scored_rows.completion_tokens[is_out].sum()),
+            "subsets": {name: int(is_chosen[:, column].sum()) for column, name in enumerate(recipe.order)},
         },
-        decisions=_describe_decisions(scored, chosen),
+        decisions=_describe_decisions(scored_rows, is_chosen),
     )
 
 
@@ -193,17 +195,17 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
 
 
 def _write_subsets(
-    staging: StagingDir, scored: _ScoredRows, chosen: NDArray[np.bool_], settings: RunSettings
+    staging: StagingDir, scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
     """Run the second pass: write the chosen rows; return the files by rule, in order."""
     shards = []
-    for column, rule in enumerate(scored.recipe.order):
-        for number, (split, rows) in enumerate(scored.split_ranges()):
+    for column, rule in enumerate(scored_rows.recipe.order):
+        for number, (split, rows) in enumerate(scored_rows.split_ranges()):
             name = f"{rule}-{number:05d}"
             shards.append(_Shard(name, rule, split, staging.path(f"{WORK_FOLDER}/chosen/{name}")))
             with CheckedFile(shards[-1].mask_file) as work:
-                work.write(chosen[rows, column].tobytes())
-    files: dict[str, list[OutputFile]] = {rule: [] for rule in scored.recipe.order}
+                work.write(is_chosen[rows, column].tobytes())
+    files: dict[str, list[OutputFile]] = {rule: [] for rule in scored_rows.recipe.order}
     receipts = run_stage("subsets", write_rows, shards, staging, settings)
     for shard, receipt in zip(shards, receipts, strict=True):
         for number, file in enumerate(receipt.files):
@@ -235,7 +237,7 @@ def _read_chosen_rows(shard: _Shard) -> Iterator[pa.Table]:
             yield table.append_column(RULE_COLUMN, repeat_text(shard.rule, len(table))).select(SUBSET_SCHEMA.names)
 
 
-def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[str, Any]:
+def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) -> dict[str, Any]:
     """Describe the choice for the manifest.
 
     `error_bar` maps each split to the error bar of its NLL, null if unknown. `rules` maps each rule to:
@@ -248,26 +250,28 @@ def _describe_decisions(scored: _ScoredRows, chosen: NDArray[np.bool_]) -> dict[
       `rows` divided by the number of rows that are near a boundary or are candidates;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
-    bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored.split_ranges()}
+    bars = {
+        split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored_rows.split_ranges()
+    }
     rules, is_known = dict[str, Any](), set(bars.values()) != {None}
-    for column, (name, rule) in enumerate(zip(scored.recipe.order, scored.recipe.ordered_rules, strict=True)):
+    for column, (name, rule) in enumerate(zip(scored_rows.recipe.order, scored_rows.recipe.ordered_rules, strict=True)):
         flips, could_be, by_split = 0, 0, {}
-        for split, rows in scored.split_ranges():
-            nll, percentile, bar = scored.nll[rows], scored.percentile[rows], bars[split.name]
-            if (selected := chosen[rows, column]).any():
+        for split, rows in scored_rows.split_ranges():
+            nll, percentile, bar = scored_rows.nll[rows], scored_rows.percentile[rows], bars[split.name]
+            if (selected := is_chosen[rows, column]).any():
                 values = {"nll_mean": nll[selected], "percentile": percentile[selected]}
                 ranges = {key: [repr(float(array.min())), repr(float(array.max()))] for key, array in values.items()}
                 by_split[split.name] = {"rows": int(selected.sum()), **ranges}
             if bar is not None:
-                near = are_near_boundary(nll, percentile, rule, float(bar)) & scored.meets_conditions[rows, column]
+                near = are_near_boundary(nll, percentile, rule, float(bar)) & scored_rows.meets_conditions[rows, column]
                 flips += int(near.sum())
-                could_be += int((near | scored.candidates[rows, column]).sum())
+                could_be += int((near | scored_rows.candidates[rows, column]).sum())
         rules[name] = {
-            "candidates": int(scored.candidates[:, column].sum()),
-            "taken": int(chosen[:, column].sum()),
+            "candidates": int(scored_rows.candidates[:, column].sum()),
+            "taken": int(is_chosen[:, column].sum()),
             "splits": by_split,
             "could_flip": {"rows": flips, "share": f"{flips / max(could_be, 1):.6f}"} if is_known else None,
         }
-        if empty_columns := [column for column in rule.condition_columns if column not in scored.present_columns]:
+        if empty_columns := [column for column in rule.condition_columns if column not in scored_rows.present_columns]:
             rules[name]["unsaid"] = empty_columns
     return {"error_bar": {name: bar if bar is None else str(bar) for name, bar in bars.items()}, "rules": rules}

@@ -60,25 +60,29 @@ def receipt_name(path: str) -> str:
     return hashlib.sha256(path.encode()).hexdigest()
 
 
-def _find_copy(path: str, stored: StoredObject, folder: StagingView) -> OutputFile | None:
+def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> OutputFile | None:
     """Return the part of an object that was copied earlier, according to its receipt.
 
     None if the receipt is missing or states a different version of the object.
     """
     receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
-    return None if receipt is None or receipt.notes != {"version": stored.version} else receipt.files[0]
+    return None if receipt is None or receipt.notes != {"version": stored_object.version} else receipt.files[0]
 
 
 def _download(
-    store: Store, path: str, stored: StoredObject, folder: StagingView, count_bytes: Callable[[int], None]
+    store: Store, path: str, stored_object: StoredObject, folder: StagingView, count_bytes: Callable[[int], None]
 ) -> OutputFile:
-    local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored, folder)
+    local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored_object, folder)
 
     def record(size: int) -> OutputFile:
-        if stored.modified_ns is not None:
-            os.utime(local_path, ns=(stored.modified_ns, stored.modified_ns))  # so that a new copy counts as unchanged
+        if stored_object.modified_ns is not None:
+            os.utime(
+                local_path, ns=(stored_object.modified_ns, stored_object.modified_ns)
+            )  # so that a new copy counts as unchanged
         durable_part = OutputFile(path, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
-        folder.commit(DOWNLOAD_STAGE, receipt_name(path), Receipt([durable_part], {}, {"version": stored.version}))
+        folder.commit(
+            DOWNLOAD_STAGE, receipt_name(path), Receipt([durable_part], {}, {"version": stored_object.version})
+        )
         return durable_part
 
     if copy is not None and local_path.exists():
@@ -89,12 +93,14 @@ def _download(
         folder.remove_receipt(DOWNLOAD_STAGE, receipt_name(path))
         durable.remove(local_path)
         durable.remove_abandoned(local_path.parent)
-        file_ranges.reserve(local_path, stored.bytes)
+        file_ranges.reserve(local_path, stored_object.bytes)
         digest = hashlib.sha256()
         copy = record(0)
     count_bytes(copy.bytes)
-    while copy.bytes < stored.bytes:
-        part = store.read(stored.name, copy.bytes, min(_PART_BYTES, stored.bytes - copy.bytes), stored.version)
+    while copy.bytes < stored_object.bytes:
+        part = store.read(
+            stored_object.name, copy.bytes, min(_PART_BYTES, stored_object.bytes - copy.bytes), stored_object.version
+        )
         if not part:
             break
         file_ranges.write_range(local_path, copy.bytes, memoryview(part))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN, HubRepo, UploadFile, hf_token
+from pipeline_assets.corpus.publishing.hub_repo import HF_TOKEN_VARIABLE, HubRepo, UploadFile, hf_token
 from pipeline_assets.corpus.stores.object_store import Pointer
 from pipeline_assets.spine.errors import RetryableError, UsageError
 
@@ -37,7 +37,7 @@ class HubStore:
         if self.is_bucket:
             fix = "push to hf://datasets/OWNER/NAME or to an object store"
             raise UsageError("a hub bucket has no conditional writes, so it is only read", self.url, fix)
-        hf_token({HF_TOKEN: self.repo.hub.token or ""})
+        hf_token({HF_TOKEN_VARIABLE: self.repo.hub.token or ""})
         self.repo.check_token()
         if self.repo.access_settings() is None:
             self.repo.create(private=True)
@@ -89,13 +89,13 @@ class HubStore:
         data = self.read(key, 0, _MAX_POINTER_BYTES, revision)
         return Pointer(data) if data else None
 
-    def replace(self, key: str, data: bytes, expected: Pointer | None) -> bool:
+    def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         for _ in range(_MAX_HEAD_MOVES):
             head = self.repo.hub.resolve(self.repo.name)
             current = self.read_pointer(key, head)
-            if current == Pointer(data) or current != expected:
-                return current == Pointer(data)
-            self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, data)])
+            if current == Pointer(content) or current != expected:
+                return current == Pointer(content)
+            self.repo.commit(head, f"Write {key}", [UploadFile.from_bytes(self.prefix + key, content)])
         raise RetryableError(f"other commits moved the head {_MAX_HEAD_MOVES} times", self.url, _FIX)
 
     def _call_with_retries(self, request: Callable[[], T]) -> T:

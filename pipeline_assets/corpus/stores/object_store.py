@@ -48,7 +48,7 @@ _QUERY_PATTERN = re.compile(r"\?[^\s\"')]*")
 class Pointer:
     """Content of a small object, and the version that a conditional put requires."""
 
-    data: bytes
+    content: bytes
     version: object = None
 
 
@@ -204,19 +204,19 @@ class ObjectStore:
             return Pointer(bytes(answer.bytes()), {name: value for name, value in version.items() if value})
         return None
 
-    def replace(self, key: str, data: bytes, expected: Pointer | None) -> bool:
-        """Write `data` to a pointer that still equals `expected`; otherwise return False.
+    def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
+        """Replace a pointer that still equals `expected`; otherwise return False.
 
-        `expected` is None for a new pointer. A pointer that already has the content `data` counts as written: the
+        `expected` is None for a new pointer. A pointer that already has the content `content` counts as written: the
         answer to a put may have been lost. A store that answers 409 to simultaneous puts may have written none of them,
         so the put is repeated, and TransientError is raised after eight such answers.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):
-                if self._put_if(key, data, expected):
+                if self._put_if(key, content, expected):
                     return True
             now = self.read_pointer(key)
-            if now is not None and now.data == data:
+            if now is not None and now.content == content:
                 return True
             if now != expected:
                 return False
@@ -224,7 +224,7 @@ class ObjectStore:
         what = f"the store refused {len(_CONFLICT_WAITS_S)} conditional writes (HTTP 409)"
         raise TransientError(what, f"{self.url}/{key}", "run the same command again")
 
-    def _put_if(self, key: str, data: bytes, expected: Pointer | None) -> bool:
+    def _put_if(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         """Try once to replace a pointer; return False if the store refuses.
 
         It refuses if the stored pointer is not `expected`; some stores also refuse simultaneous puts, with HTTP 409.
@@ -237,11 +237,11 @@ class ObjectStore:
             with lock_folder((self.folder / key).parent):
                 if self.read_pointer(key) != expected:
                     return False
-                durable.write_durably(self.folder / key, data)
+                durable.write_durably(self.folder / key, content)
                 return True
         try:
             mode = "create" if expected is None else expected.version
-            obstore.put(self.client, key, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+            obstore.put(self.client, key, content, mode=mode, use_multipart=False)  # type: ignore[arg-type]
         except (AlreadyExistsError, PreconditionError):
             return False
         except FileNotFoundError:  # S3's answer to a conditional put if the object is missing

@@ -52,7 +52,7 @@ def test_what_is_put_is_read_whole_and_in_parts_and_sent_once(store: ObjectStore
 
     stored = store.read_pointer(file.path)
     assert stored is not None
-    assert stored.data == data
+    assert stored.content == data
     assert store.list_keys("objects") == [file.path]
     assert store.read(file.path, size, 10) == b""
     if size > 1:
@@ -89,7 +89,7 @@ def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: ObjectStore
 
     second = store.read_pointer(KEY)
     assert second is not None
-    assert second.data == b"second"
+    assert second.content == b"second"
     assert store.list_keys("refs") == [KEY]
 
 
@@ -195,7 +195,7 @@ def test_a_folder_of_any_name_is_read_where_it_is_written(name: str, tmp_path: P
     assert store.replace("refs/x.json", b"{}", None)
     pointer = store.read_pointer("refs/x.json")
 
-    assert pointer is not None and pointer.data == b"{}"
+    assert pointer is not None and pointer.content == b"{}"
     assert (folder / "refs" / "x.json").read_bytes() == b"{}" and store.list_keys("refs") == ["refs/x.json"]
 
 
@@ -261,7 +261,7 @@ def race(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer
         won = [writer for writer, has_won in zip(writers, pool.map(write, writers), strict=True) if has_won]
     now = store.read_pointer(key)
     assert isinstance(now, Pointer)
-    assert [b"%d" % writer for writer in won] == [now.data]
+    assert [b"%d" % writer for writer in won] == [now.content]
     return won
 
 
