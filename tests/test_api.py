@@ -229,6 +229,23 @@ def test_artifacts_of_a_recipe_file_outside_the_data_root_are_no_garbage(tmp_pat
     assert root / "stage_a/notes/normalized/notes" in survey.named
 
 
+def test_a_build_logs_the_warnings_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "rows.jsonl").write_text('{"text": "Soil is soil.", "license": "MIT"}\n')
+    (tmp_path / "recipes").mkdir()
+    source = f"kind: local, source: notes, path: {tmp_path / 'notes'}, domain: web, columns: {{license: licens}}"
+    text = f"system: stage_a\nname: notes\nsources: [{{{source}}}]\noutputs: {{up_to: normalized}}\n"
+    (tmp_path / "recipes" / "notes.yaml").write_text(text)
+
+    for _ in range(2):  # also if nothing is built
+        caplog.clear()
+        run("notes", data=tmp_path, workers=0)
+        assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+            "check notes/notes: named_columns_have_values: WARNING: no document has a value for `licens`; "
+            "check the spelling"
+        ]
+
+
 def test_threads_that_build_with_workers_take_turns(tmp_path: Path) -> None:
     rows = [{"text": f"word{number} " * 100_000, "key": str(number)} for number in range(16)]  # enough for workers
     recipe = {"system": "stage_a", "name": "notes", "sources": [local_source(tmp_path, "notes", rows)]}

@@ -17,16 +17,16 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.run_warnings import check_result_line, warning_lines
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
 from pipeline_assets.commands.next_steps import next_steps
 from pipeline_assets.commands.options import SetsKeys
 from pipeline_assets.commands.settings import misspelled_settings
-from pipeline_assets.spine.artifact import Artifact, CheckResult, open_artifact, read_manifest
+from pipeline_assets.spine.artifact import Artifact, open_artifact, read_manifest
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.json_log import is_json_log
-from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
-from pipeline_assets.spine.rejects import Reject
+from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.systems.registry import SYSTEMS
 from resources.launchers import remote_launcher_factory
@@ -39,7 +39,6 @@ OutDir = Annotated[
 Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if there are warnings.")]
 # Run settings of commands whose options name the inputs, unless an option or the environment sets them.
 _DEFAULT_SETTINGS = {"CORPUSMILL_WORKERS": str(min(16, os.cpu_count() or 1)), "CORPUSMILL_LOG_EVERY": "300"}
-_MAX_NAMED_FILES = 20
 _GROUPS_BY_SYSTEM = {"stage_a": "stage-a", "parallel_text": "parallel"}  # groups of commands
 ArtifactFormatter = Callable[[Artifact], Iterable[str]]
 RecipeT = TypeVar("RecipeT", bound=Recipe)
@@ -213,7 +212,7 @@ def _build(
         if format_lines is not None and outcome.manifest is not None:
             terminal.print_lines(format_lines(open_artifact(run.root / target.folder)))
         checks = [check for check in outcome.checks if not check.passed or os.environ.get(terminal.VERBOSE_VARIABLE)]
-        terminal.print_lines((_check_result_line(target, check) for check in checks), err=True)
+        terminal.print_lines((check_result_line(target, check) for check in checks), err=True)
     if failures:
         what = f"{len(failures)} of {len(requested_targets)} artifacts failed: {', '.join(failures)}"
         is_usage = all(isinstance(error, UsageError) for error in failures.values())
@@ -279,10 +278,6 @@ def build_targets(
     return built
 
 
-def _check_result_line(target: Target, result: CheckResult) -> str:
-    return f"check {target.name}: {result.name}: {result.state}: {result.because}"
-
-
 @contextlib.contextmanager
 def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> Iterator[None]:
     """Print warnings about artifacts after the block, even if it raises InputError.
@@ -293,57 +288,9 @@ def print_warnings_last(targets: Sequence[Target], root: Path, strict: bool) -> 
     try:
         yield
     except InputError:
-        terminal.print_lines(_warning_lines(targets, root), err=True)
+        terminal.print_lines(warning_lines(targets, root), err=True)
         raise
-    warnings = list(_warning_lines(targets, root))
+    warnings = list(warning_lines(targets, root))
     terminal.print_lines(warnings, err=True)
     if warnings and strict:
         raise typer.Exit(1)
-
-
-def _warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
-    for target in targets:
-        with contextlib.suppress(InputError):  # damage is an error of its own
-            if (manifest := read_manifest(root / target.folder)) is not None:
-                for check in target.check_results(root, manifest):
-                    if not check.passed and not check.is_blocking_failure:
-                        yield _check_result_line(target, check)
-                yield from _unread_file_lines(target, manifest, root)
-                yield from _repeated_id_lines(target, manifest)
-
-
-def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a warning if over 1 % of the rows of a source with `columns` repeat an id."""
-    from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
-    from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
-
-    identity = manifest.identity
-    if not identity.recipe.get("columns") or "ledger" not in identity.counts:
-        return
-    repeats, rows = identity.ledger.rejected.get(DUPLICATE_ID, 0), identity.ledger.rows_in
-    if repeats * 100 > rows:
-        what = f"{target.name}: {repeats:,} of {rows:,} rows were rejected, because their ids repeat"
-        yield f"{what}; unless they are copies, {ID_COLUMN_FIX}"
-
-
-def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield lines on the first 20 unread local files, and on their number if more."""
-    recipe = manifest.identity.recipe
-    if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
-        return
-    from pipeline_assets.corpus.document_shards import REJECTS_FILE
-    from pipeline_assets.corpus.formats.jsonl_zst import read_structs
-    from pipeline_assets.corpus.normalize.sources import LocalSource, parse_source
-    from pipeline_assets.corpus.readers.unreadable import UNREADABLE
-
-    source, _ = parse_source(recipe)
-    assert isinstance(source, LocalSource)
-    named = 0
-    for reject in read_structs(root / target.folder / REJECTS_FILE, Reject):
-        is_whole = source.is_one_document(reject.file) and reject.reason != "empty_text"
-        if reject.reason == UNREADABLE or is_whole:
-            named += 1
-            if named <= _MAX_NAMED_FILES:
-                yield f"{target.name}: {reject.file} was not read: {reject.detail or reject.reason}"
-    if named > _MAX_NAMED_FILES:
-        yield f"{target.name}: {named:,} files were not read; all are in {target.folder / REJECTS_FILE}"

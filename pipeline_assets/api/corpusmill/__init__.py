@@ -15,6 +15,7 @@
 The import loads neither Dagster nor torch; the first use of `loader` or `labels` loads torch.
 """
 
+import logging
 import os
 import shlex
 import threading
@@ -26,6 +27,7 @@ from corpusmill.opened import OpenedArtifact
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.run_warnings import warning_lines
 from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.provenance import ProvenanceRecorder
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "run"]
 __version__ = version("corpusmill")
+_logger = logging.getLogger("corpusmill")
 _run_lock = threading.RLock()
 
 
@@ -46,7 +49,7 @@ def run(
 ) -> dict[str, list[OpenedArtifact]]:
     """Build a recipe as the command `corpusmill run` does.
 
-    Calls from several threads take turns.
+    Warnings of the recipe and of checks are logged at the end. Calls from several threads take turns.
 
     Args:
         recipe: Name or path of the recipe.
@@ -76,6 +79,8 @@ def run(
             for outcome in run_targets(parsed.targets(), settings):
                 artifacts.setdefault(outcome.target.kind.name, []).append(open_folder(root / outcome.target.folder))
         finally:
+            for line in (*parsed.warnings(), *warning_lines(parsed.targets(), root)):
+                _logger.warning(line)
             ProvenanceRecorder.command = earlier
             disconnect()  # from Ray, if a stage used it
     return artifacts
