@@ -73,7 +73,7 @@ class _ItemName(NamedTuple):
 
 
 class _GatheredItems(NamedTuple):
-    """Items with enough words.
+    """Items with enough words, gathered from all evaluation sets.
 
     Attributes:
         texts: Item numbers by normalized text.

@@ -6,9 +6,8 @@ its distinct selected windows (see `window_hashes`) are seen.
 
 Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
 documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
-change the result. Memory: the rows of one range of hashes or, in the last step, of documents; a range has at least all
-rows of one hash or document. The last step also needs a bit for each repeated window. Files take 16 bytes per selected
-window.
+change the result. Memory: the rows of one range, which has at least all rows of one hash or, in the last step, of one
+document. The last step also needs a bit for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
