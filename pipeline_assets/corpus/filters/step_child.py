@@ -59,14 +59,14 @@ class StepAnswer(msgspec.Struct, frozen=True):
     changes: tuple[str, ...] = ()
 
 
-class _TooSlow(BaseException):
+class _TooSlowError(BaseException):
     """Error for a document that takes more CPU seconds than allowed.
 
     The base class is BaseException, so that `except Exception` in a step does not catch the error.
     """
 
 
-class _Step:
+class _LoadedStep:
     """Loaded function of a step."""
 
     def __init__(self, code: str, file_name: str, function_name: str, seconds: int) -> None:
@@ -94,9 +94,9 @@ class _Step:
                 result = self._function(_decoder.decode(line))
             finally:
                 if signal.setitimer(signal.ITIMER_PROF, 0)[0] == 0:  # expired, though the function caught the error
-                    raise _TooSlow
+                    raise _TooSlowError
             return _check_result(line, result)
-        except _TooSlow:
+        except _TooSlowError:
             return StepAnswer("rejected", TOO_SLOW, f"more than {self._seconds} s")
         except BaseException as error:
             return StepAnswer("rejected", FAILED, _describe_error(error, self._file))
@@ -182,7 +182,7 @@ def _isolate(parent_pid: int, memory_mib: int) -> None:
 
 
 def _raise_too_slow(signal_number: int, frame: object) -> None:
-    raise _TooSlow
+    raise _TooSlowError
 
 
 def main() -> None:
@@ -197,7 +197,7 @@ def main() -> None:
     code, step, loaded = connection.recv_bytes().decode("utf-8-sig"), None, StepAnswer("kept")
     _isolate(parent, memory_mib)
     try:
-        step = _Step(code, file, function, seconds)
+        step = _LoadedStep(code, file, function, seconds)
     except BaseException as error:
         loaded = StepAnswer("refused", f"cannot be loaded ({_describe_error(error, file)})", "correct the file")
     connection.send_bytes(msgspec.msgpack.encode(loaded))

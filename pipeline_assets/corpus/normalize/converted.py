@@ -81,7 +81,7 @@ class ConvertedSource:
     """Converted shards of a source, before repeated ids are removed.
 
     Attributes:
-        shards: Receipts by shard, in manifest order.
+        receipts: Receipts by shard, in manifest order.
         derive_id: Derives the id of a row without an id from its text.
         decisions: Decisions for the manifest that depend on the rows, such as columns without values.
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
@@ -91,7 +91,7 @@ class ConvertedSource:
             rejects even above the limit.
     """
 
-    shards: Mapping[str, Receipt]
+    receipts: Mapping[str, Receipt]
     derive_id: DeriveId
     decisions: Mapping[str, Any]
     is_expected: Callable[[Reject], bool] = lambda reject: False
@@ -115,7 +115,7 @@ def finish_source(
     `max_reject_fraction`, more than 1 % of the documents had NUL characters, or no document is kept. The last two
     errors name `where`, or by default the build's target. `fix` is the advice if no row became a document.
     """
-    receipts = list(source.shards.values())
+    receipts = list(source.receipts.values())
     counts = total_counts([*receipts, Receipt([], source.unsharded_counts)])
 
     def bad_rows() -> Iterator[Reject]:
@@ -127,7 +127,7 @@ def finish_source(
         source.lost_files.raise_if_above_limit(max_reject_fraction, staging.target)
         floor = _ACCEPTED_REJECTS
     check_rejects(bad, rows, max_reject_fraction, bad_rows(), staging.target, format_reject, reject_fix, floor)
-    named = forget_documents(staging, source.shards, removals, settings) if removals.entries else source.shards
+    named = forget_documents(staging, source.receipts, removals, settings) if removals.entries else source.receipts
     finalized = finalize_shards(staging, named, source.derive_id, settings)
     counts = total_counts([*finalized, Receipt([], source.unsharded_counts)])
     check_document_counts(counts, where or staging.target, fix)

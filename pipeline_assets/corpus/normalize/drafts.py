@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline_assets.corpus.nemotron.splits import split_from_file_name
 from pipeline_assets.corpus.normalize.left_out import (
-    LeftOut,
+    LeftOutFiles,
     describe_left_out,
     describe_links_and_copies,
     leave_out,
@@ -79,7 +79,7 @@ def draft_sources(folder: SourceFolder, source_name: str) -> tuple[list[SectionD
         The drafts, and messages on files that no draft reads, on links, and on files with equal contents.
     """
     files: dict[str, list[SourceFile]] = {kind: [] for kind in FILE_DESCRIPTIONS}
-    left_out = LeftOut(list)
+    left_out = LeftOutFiles(list)
     odd = unreadable_entries(folder.path)
     for entry in odd:
         reason = _UNREADABLE_ENTRY if utf8_pattern(entry) == entry else "a name that is not UTF-8; rename the file"
@@ -125,7 +125,7 @@ def _is_wikiextractor_output(file: SourceFile) -> bool:
         return False
 
 
-def _draft_sites(dump_files: Sequence[SourceFile], left_out: LeftOut) -> Iterator[SectionDraft]:
+def _draft_sites(dump_files: Sequence[SourceFile], left_out: LeftOutFiles) -> Iterator[SectionDraft]:
     """Draft a section for each Stack Exchange site; prefer a Posts.xml to an archive."""
     by_host: dict[str, SourceFile] = {}
     for file in sorted(dump_files, key=lambda file: file.path.suffix == ".7z"):
@@ -163,7 +163,7 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
 
 
 def _draft_local(
-    folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOut
+    folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOutFiles
 ) -> Iterator[SectionDraft]:
     """Draft a section for each text column; add files without columns to the first."""
     by_column: dict[str, list[SourceFile]] = {}

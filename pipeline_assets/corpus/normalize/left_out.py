@@ -26,7 +26,7 @@ _CONVERSIONS = {
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), "unpack it: tar -xf FILE"),
     ".zip": "unpack it: unzip FILE",
 }
-LeftOut = defaultdict[tuple[str, str], list[str]]
+LeftOutFiles = defaultdict[tuple[str, str], list[str]]
 """Names of the files that a draft leaves out, by suffix and reason."""
 
 
@@ -34,11 +34,11 @@ def _suffix(file: SourceFile) -> str:
     return PurePosixPath(strip_compression_suffix(file.name)).suffix.lower()
 
 
-def leave_out(file: SourceFile, reason: str, left_out: LeftOut) -> None:
+def leave_out(file: SourceFile, reason: str, left_out: LeftOutFiles) -> None:
     left_out[_suffix(file), reason].append(file.name)
 
 
-def describe_left_out(left_out: LeftOut) -> list[str]:
+def describe_left_out(left_out: LeftOutFiles) -> list[str]:
     """Return a line for each suffix and reason, with up to five file names.
 
     In the line of a single file, the name of the file replaces `FILE` in the reason.
