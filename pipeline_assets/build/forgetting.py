@@ -36,12 +36,12 @@ SelectorValue = tuple[Selector, str]
 
 @dataclass(frozen=True)
 class RowToForget:
-    """Row that matches a request; `entries` are further entries for the removal list."""
+    """Row that matches a request; `values` are further entries for the removal list."""
 
     folder: Path
     file: str
     id: str
-    entries: Sequence[SelectorValue] = ()
+    values: Sequence[SelectorValue] = ()
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
@@ -55,13 +55,13 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
                 yield file, RowKeys(row_id, (text,), *url)
 
 
-def _matching_hashes(removals: Removals, store: RowStore, row: RowKeys) -> set[str]:
+def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
     """Return the hashes of entries that match a row, also by its id without `#NUMBER`.
 
     Builds apply the list before they number repeated ids: the second `ID` becomes `ID#2`. They number only the ids of
     conversations, and ids that are hashes of texts.
     """
-    hashes, numbered = removals.matching_hashes(row), NUMBERED_ID.fullmatch(row.id)
+    hashes, numbered = removals.matching_hashes(row_keys), NUMBERED_ID.fullmatch(row_keys.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
         hashes |= removals.matching_hashes(RowKeys(numbered[1], ()))
     return hashes
@@ -73,7 +73,7 @@ def find_rows_to_forget(
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
     `patterns` match URLs; `*` stands for any text. An unmatched request is a pair (selector, text); for a pattern, the
-    selector is `url`. `RowToForget.entries` has the URL of a row that a pattern matched. It has the texts of a row that
+    selector is `url`. `RowToForget.values` has the URL of a row that a pattern matched. It has the texts of a row that
     was requested by an id such as `x#2`, since another build may give that id to another row. Requests on the removal
     list `removals` never count as unmatched, since builds have left out their rows.
     """

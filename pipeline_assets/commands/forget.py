@@ -127,7 +127,7 @@ def _find_matching_rows(
     if unmatched:
         lines += _name_lines([f"{name}  {value[:80]!r}" for name, value in unmatched], "unmatched value", 10)
         lines.append("correct them if misspelt; --apply adds them too, except patterns, for rows of later builds")
-    found = dict.fromkeys([*values, *(value for row in rows for value in row.entries)])
+    found = dict.fromkeys([*values, *(value for row in rows for value in row.values)])
     return [*found], {"rows": rows, "near_copies": copies, "unmatched": unmatched}, lines
 
 
