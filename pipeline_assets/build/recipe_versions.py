@@ -56,7 +56,7 @@ def period_start(moment: datetime, period: Period) -> str:
 
 
 def find_or_write_version(
-    name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
+    recipe_name: str, root: Path, systems: Systems, hub: HubFiles, moment: datetime, period: Period = "day"
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
@@ -68,11 +68,11 @@ def find_or_write_version(
         InputError: No dataset's head is known.
         UsageError: The version would build other artifacts in folders of the newest existing recipe file.
     """
-    base = recipe_path(name, root)
-    versions = list_versions(name, root)
-    path = root / "recipes" / f"{name}_{period_start(moment, period)}.yaml"
+    base = recipe_path(recipe_name, root)
+    versions = list_versions(recipe_name, root)
+    path = root / "recipes" / f"{recipe_name}_{period_start(moment, period)}.yaml"
     if path in versions:
-        return RecipeVersion(path, earlier_version(name, period_start(moment, period), root))
+        return RecipeVersion(path, earlier_version(recipe_name, period_start(moment, period), root))
     newest = versions[-1] if versions else base
     if versions and path < newest:  # as when a run of last week is repeated, which sees today's heads
         logger.warning("%s is not written, because %s has a later date", path, newest.name)
@@ -120,31 +120,31 @@ def _check_folders(version: Recipe, earlier: Recipe, base_path: Path) -> None:
             )
 
 
-def list_versions(name: str, root: Path) -> list[Path]:
+def list_versions(recipe_name: str, root: Path) -> list[Path]:
     """List the files of a recipe's versions, oldest first."""
-    return sorted((root / "recipes").glob(f"{name}_{_DATE_GLOB}.yaml"))
+    return sorted((root / "recipes").glob(f"{recipe_name}_{_DATE_GLOB}.yaml"))
 
 
-def earlier_version(name: str, date: str, root: Path) -> Path:
+def earlier_version(recipe_name: str, date: str, root: Path) -> Path:
     """Return the file of the newest version before a date, or of the base recipe."""
-    earlier = [path for path in list_versions(name, root) if path.stem < f"{name}_{date}"]
-    return earlier[-1] if earlier else recipe_path(name, root)
+    earlier = [path for path in list_versions(recipe_name, root) if path.stem < f"{recipe_name}_{date}"]
+    return earlier[-1] if earlier else recipe_path(recipe_name, root)
 
 
-def old_version_names(name: str, root: Path, keep_count: int) -> set[str]:
+def old_version_names(recipe_name: str, root: Path, keep_count: int) -> set[str]:
     """Return the names of a recipe's versions, except the newest `keep_count` (>= 1)."""
-    return {path.stem for path in list_versions(name, root)[:-keep_count]}
+    return {path.stem for path in list_versions(recipe_name, root)[:-keep_count]}
 
 
 def delete_old_artifacts(
-    name: str, root: Path, systems: Systems, keep_count: int, report: Callable[[str], None] = logger.info
+    recipe_name: str, root: Path, systems: Systems, keep_count: int, report: Callable[[str], None] = logger.info
 ) -> None:
     """Remove the artifacts of a recipe's versions, except the newest `keep_count`.
 
     Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep_count` below 1 counts as 1.
     `report` gets a line for each folder, and for each error because of which all artifacts are kept.
     """
-    old = old_version_names(name, root, max(keep_count, 1))
+    old = old_version_names(recipe_name, root, max(keep_count, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
     folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
     survey = Survey(root, systems, ignored_recipes=old)

@@ -50,7 +50,7 @@ def write_new_recipe(
     return recipe, path
 
 
-def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
+def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path:
     """Copy a recipe file to `recipes/NAME.yaml` in the data root; return that path.
 
     The Python files of the recipe's own steps are copied, too.
@@ -59,10 +59,10 @@ def copy_recipe(path: Path, name: str, root: Path, replace: bool) -> Path:
         UsageError: The data root has a different recipe of this name, or a different file of a step, and `replace` is
             not set.
     """
-    kept = root / "recipes" / f"{name}.yaml"
+    kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():
         step_names = step_file_names(read_yaml(path))
-        copies = {kept: path} | {kept.with_name(name): path.with_name(name) for name in step_names}
+        copies = {kept: path} | {kept.with_name(recipe_name): path.with_name(recipe_name) for recipe_name in step_names}
         texts = {target: RECIPE_FORMAT.read_raw(source) for target, source in copies.items()}
         for target, text in texts.items():
             if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:

@@ -109,7 +109,11 @@ def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[s
 
 def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck") -> str:
     unchanged = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
-    folders = f"; folder not found: {', '.join(map(str, folder_check.missing))}" if folder_check.missing else ""
+    folders = (
+        f"; folder not found: {', '.join(map(str, folder_check.missing_folders))}"
+        if folder_check.missing_folders
+        else ""
+    )
     return (
         f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed_count, 'input file')} unchanged "
         f"({_describe_hashed_bytes(unchanged, verification)}), {len(folder_check.findings):,} changed, "

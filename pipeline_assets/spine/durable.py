@@ -114,14 +114,14 @@ class DurableFile:
         self.bytes_written += view.nbytes
         return view.nbytes
 
-    def append(self, source: Path, size: int, sha256: str) -> None:
-        """Append the first `size` bytes of a file.
+    def append(self, source: Path, byte_count: int, sha256: str) -> None:
+        """Append the first `byte_count` bytes of a file.
 
         The whole file is read; raise RetryableError if its hash is not `sha256`.
         """
         # One read serves both hashes and the copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
-        source_hash, end = hashlib.sha256(), self.bytes_written + size
+        source_hash, end = hashlib.sha256(), self.bytes_written + byte_count
         with open(source, "rb", buffering=0) as file:
             for block in read_blocks(file):
                 source_hash.update(block)

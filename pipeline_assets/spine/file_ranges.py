@@ -6,14 +6,14 @@ from pathlib import Path
 from pipeline_assets.spine import durable
 
 
-def reserve(path: Path, size: int) -> None:
-    """Create a durable file of `size` bytes, all of them zero, unless it exists.
+def reserve(path: Path, byte_count: int) -> None:
+    """Create a durable file of `byte_count` bytes, all of them zero, unless it exists.
 
     Workers then write their own ranges of the file, so that no bytes are copied afterwards.
     """
     if not path.exists():
         with durable.DurableFile(path) as file, durable.name_file_in_errors(path):
-            os.truncate(file.fileno(), size)
+            os.truncate(file.fileno(), byte_count)
 
 
 def write_range(path: Path, offset: int, data: memoryview) -> None:

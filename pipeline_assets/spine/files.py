@@ -17,20 +17,20 @@ def file_sha256(path: Path) -> str:
         return stream_sha256(file)
 
 
-def stream_sha256(file: BinaryIO, size: int | None = None) -> str:
-    """Return the hex sha256 of a stream's next `size` bytes; None reads to its end."""
+def stream_sha256(file: BinaryIO, byte_count: int | None = None) -> str:
+    """Return the hex sha256 of a stream's next bytes; None reads to its end."""
     digest = hashlib.sha256()
-    for block in read_blocks(file, size):
+    for block in read_blocks(file, byte_count):
         digest.update(block)
     return digest.hexdigest()
 
 
-def read_blocks(file: BinaryIO, size: int | None = None) -> Iterator[memoryview]:
-    """Yield the next `size` bytes of a stream in blocks; None reads to its end.
+def read_blocks(file: BinaryIO, byte_count: int | None = None) -> Iterator[memoryview]:
+    """Yield the next `byte_count` bytes of a stream in blocks; None reads to its end.
 
     All blocks share one buffer, so use each block before the next.
     """
-    block, remaining = memoryview(bytearray(_BLOCK_BYTES)), size
+    block, remaining = memoryview(bytearray(_BLOCK_BYTES)), byte_count
     while count := file.readinto(block[:remaining]):  # type: ignore[attr-defined]
         yield block[:count]
         remaining = None if remaining is None else remaining - count

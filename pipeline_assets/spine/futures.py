@@ -29,10 +29,10 @@ class FutureEngine:
     cancel: Callable[[Future[JobResult]], object]  # cancels a call, which may end before that
     death_errors: tuple[type[BaseException], ...]  # exceptions of a call whose process died
 
-    def pool(self, work: Work[S], warm_up: WarmUp, size: int) -> Pool[S]:
-        """Return a pool of `size` workers, each with one job at a time."""
+    def pool(self, work: Work[S], warm_up: WarmUp, worker_count: int) -> Pool[S]:
+        """Return a pool of `worker_count` workers, each with one job at a time."""
         start = functools.partial(_FutureWorker[S], self, pickle.dumps((work, warm_up)))
-        return Pool(start, size)
+        return Pool(start, worker_count)
 
 
 class _FutureWorker(Generic[S]):

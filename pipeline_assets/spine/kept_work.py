@@ -50,13 +50,13 @@ class KeptWork:
             tasks = _TASKS_FORMAT.read_valid(kept_folder(self.earlier_folder) / KEPT_TASKS_FILE) or ()
             self._earlier_tasks.update({(task.stage, task.name): task for task in tasks})
 
-    def reuse(self, stage: str, name: str, digest: str, staging: StagingView) -> Receipt | None:
+    def reuse(self, stage: str, task_name: str, digest: str, staging: StagingView) -> Receipt | None:
         """Link the files of an equal task of the earlier version, and return its receipt.
 
         Return None if no task is equal, or a file is missing, changed or written by several shards; the caller then
         runs the task. The receipt is not committed, so a resumed build calls this method again.
         """
-        task = self._earlier_tasks.get((stage, name))
+        task = self._earlier_tasks.get((stage, task_name))
         if task is None or task.digest != digest or self.earlier_folder is None:
             return None
         receipt = Receipt.from_bytes(task.receipt.encode())
@@ -70,10 +70,10 @@ class KeptWork:
             durable.link(source, staging.path(file.path))
         return receipt
 
-    def add(self, stage: str, name: str, digest: str, receipt: Receipt) -> None:
+    def add(self, stage: str, task_name: str, digest: str, receipt: Receipt) -> None:
         """Mark a finished task to be kept."""
-        self._tasks[stage, name] = KeptTask(stage, name, digest, receipt.to_bytes().decode())
-        self._files[stage, name] = {file.path for file in receipt.files}
+        self._tasks[stage, task_name] = KeptTask(stage, task_name, digest, receipt.to_bytes().decode())
+        self._files[stage, task_name] = {file.path for file in receipt.files}
 
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
         """Unmark the tasks of `shards` and of `stages`, so that they are not kept.

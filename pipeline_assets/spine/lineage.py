@@ -52,17 +52,21 @@ class Lineage:
     def __contains__(self, digest: str) -> bool:
         return digest in self._folders_by_digest
 
-    def folder_for(self, digest: str, name: str | None = None) -> Path | None:
+    def folder_for(self, digest: str, preferred_name: str | None = None) -> Path | None:
         """Return the folder of an artifact by its digest; None if missing.
 
-        Of several artifacts with this digest, one whose manifest has the name `name` is preferred.
+        Of several artifacts with this digest, one whose manifest has the name `preferred_name` is preferred.
         """
         folders = self._folders_by_digest.get(digest)
-        return None if folders is None else Path(next((entry for entry in folders if entry[1] == name), folders[0])[0])
+        return (
+            None
+            if folders is None
+            else Path(next((entry for entry in folders if entry[1] == preferred_name), folders[0])[0])
+        )
 
-    def open_by_digest(self, digest: str, name: str | None = None) -> Artifact:
+    def open_by_digest(self, digest: str, preferred_name: str | None = None) -> Artifact:
         """Open the artifact that `folder_for` finds; InputError if missing or damaged."""
-        folder = self.folder_for(digest, name)
+        folder = self.folder_for(digest, preferred_name)
         if folder is not None:
             return open_artifact(folder, digest)
         what = f"no artifact with digest {digest} is below {', '.join(AREAS)}{self.unreadable_note}"

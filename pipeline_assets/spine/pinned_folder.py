@@ -25,14 +25,14 @@ class PinnedFolder:
         view = Path(f"/proc/self/fd/{self._descriptor}")
         return view if view.is_dir() else self.path
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, file_name: str) -> BinaryIO:
         """Open a file of the folder for reading."""
-        return open(name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
+        return open(file_name, "rb", opener=functools.partial(os.open, dir_fd=self._descriptor))
 
-    def size(self, name: str) -> int | None:
+    def size(self, file_name: str) -> int | None:
         """Return the size of a file of the folder in bytes; None if missing."""
         try:
-            return os.stat(name, dir_fd=self._descriptor).st_size
+            return os.stat(file_name, dir_fd=self._descriptor).st_size
         except (FileNotFoundError, NotADirectoryError):
             return None
 

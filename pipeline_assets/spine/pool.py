@@ -42,8 +42,8 @@ class PoolWorker(Protocol[S]):
 class Pool(Generic[S]):
     """Pool of workers for one work function; the pool runs one stage at a time."""
 
-    def __init__(self, start_worker: Callable[[], PoolWorker[S]], size: int) -> None:
-        self._start, self._size = start_worker, size
+    def __init__(self, start_worker: Callable[[], PoolWorker[S]], worker_count: int) -> None:
+        self._start, self._size = start_worker, worker_count
         self._workers: list[PoolWorker[S]] = []
         weakref.finalize(self, _stop_all, self._workers)
 

@@ -69,7 +69,7 @@ class Progress:
         return "; ".join(parts)
 
 
-def _format_rate(name: str, count: int, seconds: float) -> str:
+def _format_rate(unit: str, count: int, seconds: float) -> str:
     if count == 0:
         return ""
-    return f", {count / seconds / 1e6:,.1f} MB/s" if name == "bytes" else f", {count / seconds:,.0f}/s"
+    return f", {count / seconds / 1e6:,.1f} MB/s" if unit == "bytes" else f", {count / seconds:,.0f}/s"

@@ -58,10 +58,10 @@ def rehash(tasks: Sequence[HashTask], threads: int, progress: Progress) -> Itera
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _hash(task: HashTask, add_bytes: Callable[[int], None], stop: threading.Event) -> tuple[HashTask, str | None]:
+def _hash(task: HashTask, add_bytes: Callable[[int], None], stop_event: threading.Event) -> tuple[HashTask, str | None]:
     """Hash a task's files; return the task and its error, None if the hash matches.
 
-    Report hashed bytes to `add_bytes`. Raise CancelledError if `stop` is set.
+    Report hashed bytes to `add_bytes`. Raise CancelledError if `stop_event` is set.
     """
     digest = hashlib.sha256() if task.algorithm == "sha256" else hashlib.sha1(usedforsecurity=False)
     if task.algorithm == "git-sha1":  # a git blob's id also covers this header
@@ -69,7 +69,7 @@ def _hash(task: HashTask, add_bytes: Callable[[int], None], stop: threading.Even
     problem, done, counted = None, 0, 0
     try:
         for block in itertools.chain.from_iterable(map(_read_blocks, task.paths)):
-            if stop.is_set():
+            if stop_event.is_set():
                 raise CancelledError
             digest.update(block)
             done += len(block)

@@ -57,9 +57,9 @@ class OutputFile:
     start: int | None = None
 
     @classmethod
-    def uncompressed(cls, path: str, rows: int, file: durable.DurableFile) -> "OutputFile":
+    def uncompressed(cls, path: str, row_count: int, file: durable.DurableFile) -> "OutputFile":
         """Describe an uncompressed file, whose content hash is the hash of its bytes."""
-        return cls(path, rows, file.bytes_written, file.sha256, file.sha256)
+        return cls(path, row_count, file.bytes_written, file.sha256, file.sha256)
 
     @property
     def content(self) -> FileContent:
@@ -235,9 +235,9 @@ def staging_folders(target: Path) -> list[Path]:
     return leftover_folders(target, "building")
 
 
-def leftover_path(target: Path, role: LeftoverRole, number: int) -> Path:
-    """Return `.NAME.ROLE.NUMBER` next to the target; `number` is a fencing number."""
-    return target.with_name(f".{target.name}.{role}.{number}")
+def leftover_path(target: Path, role: LeftoverRole, fence: int) -> Path:
+    """Return `.NAME.ROLE.NUMBER` next to the target; `fence` is a fencing number."""
+    return target.with_name(f".{target.name}.{role}.{fence}")
 
 
 def artifact_of_leftover(folder: Path) -> Path | None:

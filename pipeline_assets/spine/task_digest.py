@@ -31,13 +31,13 @@ class _NoDigestError(Exception):
     """Error if an argument has no digest, such as a connection or a staged file."""
 
 
-def task_digest(work: Callable[..., object], shard: object, staging: Path) -> str | None:
+def task_digest(work: Callable[..., object], shard: object, staging_folder: Path) -> str | None:
     """Return the hex sha256 of a task; None if one of its arguments has no digest.
 
-    The task applies `work` to `shard`, in the staging directory `staging`. A file that cannot be read has no digest.
+    The task applies `work` to `shard` in a staging directory. A file that cannot be read has no digest.
     """
     try:
-        described = json.dumps([_describe(work, staging), _describe(shard, staging)])
+        described = json.dumps([_describe(work, staging_folder), _describe(shard, staging_folder)])
     except (_NoDigestError, OSError):
         return None
     return hashlib.sha256(f"{_versions_json()}{described}".encode()).hexdigest()
@@ -48,14 +48,14 @@ def _versions_json() -> str:
     return json.dumps(current_versions(), sort_keys=True)
 
 
-def _describe(value: object, staging: Path) -> Any:
+def _describe(value: object, staging_folder: Path) -> Any:
     """Return a description of a value for JSON, equal only for equal values."""
-    describe = functools.partial(_describe, staging=staging)
+    describe = functools.partial(_describe, staging_folder=staging_folder)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     match value:
         case bool() | int() | float() | str() | None if type(value) in _PLAIN_TYPES:
             return value
-        case Path() if not value.is_relative_to(staging):
+        case Path() if not value.is_relative_to(staging_folder):
             return ["file", _sha256(value)]
         case functools.partial():
             return ["partial", *map(describe, (value.func, value.args, value.keywords))]

@@ -157,9 +157,9 @@ def _listing_contradictions(path: Path, listed_entries: Sequence[tuple[str, Inpu
 
 @dataclass
 class SourceFolderCheck(FilesCheck):
-    """Comparison of source folders with manifests; `missing` lists missing folders."""
+    """Comparison of source folders with manifests, with the missing folders."""
 
-    missing: list[Path] = field(default_factory=list)
+    missing_folders: list[Path] = field(default_factory=list)
 
 
 def check_source_folders(
@@ -177,8 +177,8 @@ def check_source_folders(
         if folder is None or manifest.digest not in rest:
             continue
         exists = folder.is_dir()
-        if not exists and folder not in check.missing:
-            check.missing.append(folder)
+        if not exists and folder not in check.missing_folders:
+            check.missing_folders.append(folder)
         for entry in rest.pop(manifest.digest):
             path, digest, size = folder / entry["name"], entry["digest"], entry["bytes"]
             if (path, digest) in seen:
@@ -195,7 +195,7 @@ def check_source_folders(
     return check, rest
 
 
-def _file_problem(path: Path, size: int) -> str | None:
+def _file_problem(path: Path, listed_bytes: int) -> str | None:
     """Return how a file contradicts its listed size; None if it matches."""
     try:
         actual_size = path.stat().st_size
@@ -203,4 +203,4 @@ def _file_problem(path: Path, size: int) -> str | None:
         return "file not found"
     except OSError as error:
         return read_error_text(error)
-    return None if actual_size == size else f"has {actual_size:,} bytes, the manifest lists {size:,}"
+    return None if actual_size == listed_bytes else f"has {actual_size:,} bytes, the manifest lists {listed_bytes:,}"

@@ -41,12 +41,12 @@ def raise_if_unpinned(dataset: str, revision: str, recipe_name: str, hub: hub_fi
         raise UsageError("no revision is pinned yet", dataset, fix)
 
 
-def model_entry_name(name: str) -> str:
+def model_entry_name(model_name: str) -> str:
     """Return the name of a hub model in manifests: `models/NAME`.
 
     No dataset can have this name, because the hub does not allow `models` as an owner.
     """
-    return f"models/{name}"
+    return f"models/{model_name}"
 
 
 def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:

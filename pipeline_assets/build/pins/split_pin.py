@@ -177,11 +177,11 @@ class SampledSplit:
     files: Sequence[HubFile]
     folder: Path
 
-    def fetch(self, rows: int) -> list[SourceFile]:
-        """Return local files with at least the bytes that a sample of `rows` rows reads."""
+    def fetch(self, row_count: int) -> list[SourceFile]:
+        """Return local files with at least the bytes that a sample of so many rows reads."""
         local_files = [self._fetch_whole_or_head(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
-        for shard in plan_sample(local_files, rows):
+        for shard in plan_sample(local_files, row_count):
             missing = 0  # rows that the pieces so far should have contributed but did not contain
             for piece, limit in zip(shard.pieces, shard.row_limits or (), strict=True):
                 missing += limit  # a later piece makes up for them, as in `read_shard`

@@ -171,17 +171,17 @@ def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**counts, "sources": by_source}
 
 
-def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, dotted_name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a JSON value with dotted names, such as `shards[3].path`."""
     match value:
         case dict():
             for key, part in value.items():
-                yield from _flatten(part, f"{name}.{key}" if name else key)
+                yield from _flatten(part, f"{dotted_name}.{key}" if dotted_name else key)
         case list():
             for number, part in enumerate(value):
-                yield from _flatten(part, f"{name}[{number}]")
+                yield from _flatten(part, f"{dotted_name}[{number}]")
         case _:
-            yield name, value
+            yield dotted_name, value
 
 
 def document_changes(

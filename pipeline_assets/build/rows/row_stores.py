@@ -112,9 +112,9 @@ def open_rows(folder: Path, kinds: Kinds, lineage: Lineage | None = None) -> Row
     raise UsageError(f"{artifact.manifest.kind} has no rows of text or tokens", folder, fix)
 
 
-def peek(store: RowStore, row: int | None = None, token: int | None = None) -> Row:
-    """Return row number `row`, or the row of token number `token`; by default, row 0."""
-    return store.row_at(row or 0 if token is None else store.row_of_token(token))
+def peek(store: RowStore, row_number: int | None = None, token_number: int | None = None) -> Row:
+    """Return a row by its number (0 by default), or the row of a token by its number."""
+    return store.row_at(row_number or 0 if token_number is None else store.row_of_token(token_number))
 
 
 def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:

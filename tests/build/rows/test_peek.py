@@ -33,16 +33,16 @@ def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -
     artifacts = built()
     train, snapshot = (open_rows(artifacts[name].folder, SYSTEMS.kinds) for name in ("train", "snapshot"))
 
-    [sequence] = peek(train, row=1).parts
-    [document] = peek(snapshot, row=1).parts
+    [sequence] = peek(train, row_number=1).parts
+    [document] = peek(snapshot, row_number=1).parts
 
     assert (sequence.text, sequence.id, sequence.tokens) == ("with care<|endoftext|>", "page-6", 3)
     assert (document.text, document.id, document.tokens) == ("with care", "page-6", None)
     assert (sequence.shard, sequence.shard_row) == (document.shard, document.shard_row) == ("shards/00000.jsonl.zst", 1)
-    assert peek(train, token=peek(train, row=1).first_token).parts == (sequence,)
+    assert peek(train, token_number=peek(train, row_number=1).first_token).parts == (sequence,)
     assert peek(train).number == peek(snapshot).number == 0
     documents = artifacts["snapshot"].manifest.identity.counts["documents"]
-    assert peek(snapshot, row=documents - 1).parts[0].id == "page-29"
+    assert peek(snapshot, row_number=documents - 1).parts[0].id == "page-29"
 
 
 def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[..., Artifact]) -> None:
@@ -57,7 +57,7 @@ def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
     train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
     with pytest.raises(UsageError, match=f"row {len(train)} not found; choose 0 to {len(train) - 1}"):
-        peek(train, row=len(train))
+        peek(train, row_number=len(train))
     assert refusal(lambda: trace_id(train, "page-1"), UsageError) == (
         f"{train.artifact.folder}: no sequence has the doc_id 'page-1'; "
         "the document may be in another split; `corpusmill trace --source` shows the fate of a source row"
@@ -67,6 +67,6 @@ def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
 def test_an_empty_split(built: Built) -> None:
     valid = built(token_budget=1)["valid"]
 
-    for ask in ({"token": 0}, {"row": 0}):
+    for ask in ({"token_number": 0}, {"row_number": 0}):
         with pytest.raises(UsageError, match="choose another artifact; this one is empty"):
             peek(open_rows(valid.folder, SYSTEMS.kinds), **ask)

@@ -134,7 +134,7 @@ def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
     store = rows_of(shards)
 
     with pytest.raises(UsageError, match=rf"row {len(store)} not found; choose 0 to {len(store) - 1}"):
-        peek(store, row=len(store))
+        peek(store, row_number=len(store))
     with pytest.raises(UsageError, match="no part has the doc_id 'x'"):
         trace_id(store, "x")
 
