@@ -14,7 +14,7 @@ from pydantic import Field, PrivateAttr
 
 from pipeline_assets.build.run import ENGINE, HUB_TRIES, SETTINGS, Run
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.corpus.scoring.modal_settings import VARIABLES
+from pipeline_assets.corpus.scoring.modal_settings import VARIABLE_NAMES
 from pipeline_assets.corpus.tokens.o200k_harmony import (
     VOCABULARY_PATH,
     VOCABULARY_SHA256,
@@ -34,7 +34,7 @@ def environment() -> dict[str, str]:
     """Return the environment variables that configure a run, without empty values."""
     values = {
         name: dg.EnvVar(name).get_value()
-        for name in (*(setting.variable for setting in SETTINGS), *VARIABLES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
+        for name in (*(setting.variable for setting in SETTINGS), *VARIABLE_NAMES, LAUNCHER_VARIABLE, "CORPUSMILL_DATA")
     }
     return {name: value for name, value in values.items() if value}
 

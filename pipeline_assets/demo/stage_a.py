@@ -27,7 +27,7 @@ from pipeline_assets.spine.usage import nearest_existing
 from pipeline_assets.systems.stage_a import StageARecipe
 
 NORMALIZED_FOLDER, PACKED_FOLDER, REPORT_FILE = "normalized", "packed", "report.json"
-DEDUPED_FILE, DECISIONS_FILE = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
+DEDUPLICATED_FILE, DECISIONS_FILE = "dedup/deduped.jsonl.zst", "dedup/decisions.jsonl.zst"
 _CARD_FILE, _CARD_TITLE = "README.md", "# A smoke run of corpusmill's stage A\n"
 _CARD_TEXT = f"""{_CARD_TITLE}
 `corpusmill smoke` created this folder; another run continues in it. Nothing was downloaded: all text is
@@ -70,7 +70,7 @@ def smoke(
     _link_results(out_dir, recipe)
     names = (
         NORMALIZED_FOLDER,
-        DEDUPED_FILE,
+        DEDUPLICATED_FILE,
         DECISIONS_FILE,
         f"{PACKED_FOLDER}/{INPUT_IDS_FILE}",
         f"{PACKED_FOLDER}/{META_FILE}",
@@ -131,8 +131,8 @@ def _link_results(root: Path, recipe: StageARecipe) -> None:
             root / NORMALIZED_FOLDER / source.source,
         )
     corpus = open_artifact(root / recipe.target("stage_a/deduplicated").folder)
-    durable.make_folder((root / DEDUPED_FILE).parent)
-    with JsonlZstWriter(root / DEDUPED_FILE, _ZSTD_LEVEL) as writer:
+    durable.make_folder((root / DEDUPLICATED_FILE).parent)
+    with JsonlZstWriter(root / DEDUPLICATED_FILE, _ZSTD_LEVEL) as writer:
         for shard in shard_rows(corpus):
             for block in read_line_blocks(corpus.path(shard)):
                 writer.write_lines(block, block.count(b"\n"))

@@ -131,12 +131,12 @@ class StageARecipe(Recipe):
             if self.outputs is not None and self.outputs.signatures:
                 targets.append(self._joint_target(SIGNATURES, {"signatures": self.dedup.signature_keys()}, corpora))
         if self.decontamination is not None:
-            evaluation = evaluation_targets(self.decontamination, self.name, self._folder("evaluation"))
+            evaluation = evaluation_targets(self.decontamination, self.name, self._step_folder("evaluation"))
             content = self.decontamination.output_content() | names
             corpora = [self._joint_target(DECONTAMINATED, content, [*corpora, *evaluation])]
             targets += corpora
         if self.pack is not None:
-            targets.append(packed_target(self.pack, self.name, self._folder("packed") / self.name, corpora))
+            targets.append(packed_target(self.pack, self.name, self._step_folder("packed") / self.name, corpora))
         kinds = {kind.name for kind in (FILTERED, DEDUPLICATED, DECONTAMINATED, PACKED)}
         reported = [target for target in targets if target.kind.name in kinds]
         content = {**names, "licences": licence_table().digest()}
@@ -173,7 +173,7 @@ class StageARecipe(Recipe):
         hub_sources = [source for source in self.sources if isinstance(source, source_kinds.HubSource)]
         return [(source.dataset, source.revision) for source in hub_sources]
 
-    def _folder(self, step: str) -> Path:
+    def _step_folder(self, step: str) -> Path:
         configured = self.outputs.normalized_dir if self.outputs else None
         normalized = Path(configured) if configured else Path("stage_a", self.name, NORMALIZED.short_name)
         return normalized if step == NORMALIZED.short_name else normalized.parent / step
@@ -186,11 +186,13 @@ class StageARecipe(Recipe):
         upstream: Sequence[Target] = (),
         **options: Any,
     ) -> Target:
-        folder = self._folder(kind.short_name) / source.source
+        folder = self._step_folder(kind.short_name) / source.source
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **options)
 
     def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **options: Any) -> Target:
-        return kind.target(self.name, content, upstream, folder=self._folder(kind.short_name) / self.name, **options)
+        return kind.target(
+            self.name, content, upstream, folder=self._step_folder(kind.short_name) / self.name, **options
+        )
 
 
 RAW = Kind(

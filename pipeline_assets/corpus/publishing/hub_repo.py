@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 HF_TOKEN_VARIABLE = "HF_TOKEN"
-_INVALID_NAME = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # Names that huggingface_hub rejects.
+_INVALID_NAME_PATTERN = re.compile(r"--|\.\.|(^|/)[-.]|[-.](/|$)|\.git$")  # Names that huggingface_hub rejects.
 _MAX_NAME_LENGTH = 96
 
 
@@ -40,7 +40,7 @@ def hf_token(variables: Mapping[str, str]) -> str:
 def check_repo_name(name: str) -> None:
     """Raise UsageError for a name of a dataset repo that hubs do not allow."""
     check_name(name)
-    if _INVALID_NAME.search(name) or len(name) > _MAX_NAME_LENGTH:
+    if _INVALID_NAME_PATTERN.search(name) or len(name) > _MAX_NAME_LENGTH:
         fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
         raise UsageError("hubs do not allow this repo name", name, fix)
 

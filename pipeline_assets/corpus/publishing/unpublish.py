@@ -23,9 +23,13 @@ from pipeline_assets.spine.metadata_file import MetadataFormat
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-_OWN_REFS = ("refs/heads/", "refs/tags/")
+_OWN_REF_PREFIXES = ("refs/heads/", "refs/tags/")
 _EARLIER_REF = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
-_UNREACHABLE = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
+_UNREACHABLE_COPIES = (
+    "clones and downloaded copies",
+    "forks and duplicated repositories",
+    "caches of readers and mirrors",
+)
 
 
 class RemovalRecord(msgspec.Struct):
@@ -59,7 +63,9 @@ class RemovalRecord(msgspec.Struct):
     @property
     def has_forgotten_head(self) -> bool:
         """True if a head of a branch contains a forgotten row, which a squash would keep."""
-        heads = tuple(f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN_REFS[0]))
+        heads = tuple(
+            f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN_REF_PREFIXES[0])
+        )
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
@@ -85,13 +91,16 @@ def unpublish(
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     record = _RECORD_FORMAT.read(record_file) if record_file.exists() else RemovalRecord(repo.url, started)
-    own = any(place.startswith(_OWN_REFS) for places in result.places_by_hash.values() for place in places)
+    own = any(place.startswith(_OWN_REF_PREFIXES) for places in result.places_by_hash.values() for place in places)
     _add_result(record, result)
     is_changed = applies and not keeps_history and (own or record_file.exists()) and not record.has_forgotten_head
     if is_changed:
         durable.write_durably(record_file, msgspec.json.encode(record))
         _squash_branches(repo, result)
-        _move_tags(repo, [ref.removeprefix(_OWN_REFS[1]) for ref in record.commits if ref.startswith(_OWN_REFS[1])])
+        _move_tags(
+            repo,
+            [ref.removeprefix(_OWN_REF_PREFIXES[1]) for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES[1])],
+        )
         _delete_large_files(repo, record)
         commits = reachable_commits(repo)
         result = search.search(repo, commits | _surviving_commits(repo, record, commits))
@@ -99,7 +108,10 @@ def unpublish(
     record.removed = {entry: places for entry, places in record.removed.items() if entry not in result.places_by_hash}
     record.objects = record.objects if is_changed else []
     record.remaining, record.unread, record.keeps_history = result.places_by_hash, result.unread_places, keeps_history
-    record.unreachable = [*_UNREACHABLE, *(ref for ref in result.commits_by_ref if not ref.startswith(_OWN_REFS))]
+    record.unreachable = [
+        *_UNREACHABLE_COPIES,
+        *(ref for ref in result.commits_by_ref if not ref.startswith(_OWN_REF_PREFIXES)),
+    ]
     record.proved = now().isoformat(timespec="seconds")
     if is_changed or (applies and keeps_history):
         record.certificate = f"{record_file.stem}.{record.proved.replace(':', '')}.json"
@@ -120,7 +132,7 @@ def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
     for entry, places in result.places_by_hash.items():
         record.removed[entry] = list(dict.fromkeys([*record.removed.get(entry, ()), *places]))
-    own = (objects for ref, objects in result.lfs_hashes_by_ref.items() if ref.startswith(_OWN_REFS))
+    own = (objects for ref, objects in result.lfs_hashes_by_ref.items() if ref.startswith(_OWN_REF_PREFIXES))
     record.objects = sorted({*record.objects}.union(*own))
     record.remaining, record.unread = result.places_by_hash, result.unread_places
 
@@ -142,7 +154,7 @@ def _history(api: "HfApi", repo: HubRepo, commit: str) -> list[str]:
 
 def _squash_branches(repo: HubRepo, result: RepoSearchResult) -> None:
     for ref, reached in result.commits_by_ref.items():
-        branch = ref.removeprefix(_OWN_REFS[0])
+        branch = ref.removeprefix(_OWN_REF_PREFIXES[0])
 
         def squash(api: "HfApi", branch: str = branch, head: str = reached[0]) -> None:
             history = _history(api, repo, repo.hub.resolve(repo.name, branch))
@@ -177,7 +189,7 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
     """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*record.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():
-        kept |= objects if ref.startswith(_OWN_REFS) else objects - deleted
+        kept |= objects if ref.startswith(_OWN_REF_PREFIXES) else objects - deleted
     started = datetime.datetime.fromisoformat(record.started)
 
     def delete(api: "HfApi") -> None:
@@ -201,7 +213,9 @@ def _surviving_commits(
 
     The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
     """
-    before = {commit for ref, reached in record.commits.items() if ref.startswith(_OWN_REFS) for commit in reached}
+    before = {
+        commit for ref, reached in record.commits.items() if ref.startswith(_OWN_REF_PREFIXES) for commit in reached
+    }
     answering = []
     for commit in sorted(before.difference(*commits_by_ref.values())):
         with suppress(UsageError):

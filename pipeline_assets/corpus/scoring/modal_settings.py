@@ -10,7 +10,7 @@ import pydantic
 from pipeline_assets.spine.errors import UsageError
 
 NO_GPU = "none"
-_PREFIX = "CORPUSMILL_MODAL_"
+_VARIABLE_PREFIX = "CORPUSMILL_MODAL_"
 _APP_VARIABLES = "PACKAGES", "MOUNT"  # the app reads these itself
 BYTES_PER_TOKEN = 4  # o200k, English text
 _TIME_RESERVE_FACTOR = 3  # a shard may take this many times its estimate
@@ -72,11 +72,11 @@ class ModalSettings(pydantic.BaseModel):
 
         A variable that is unknown or has an invalid value raises `UsageError` with its name.
         """
-        if f"{_PREFIX}KERNELS" in variables:
+        if f"{_VARIABLE_PREFIX}KERNELS" in variables:
             fix = "unset it, and for quantised weights set `scoring.dequantise`"
-            raise UsageError("kernels are no longer fetched from a hub", f"{_PREFIX}KERNELS", fix)
-        known = [*map(variable_name, cls.model_fields), *(_PREFIX + name for name in _APP_VARIABLES)]
-        unknown = [name for name in variables if name.startswith(_PREFIX) and name not in known]
+            raise UsageError("kernels are no longer fetched from a hub", f"{_VARIABLE_PREFIX}KERNELS", fix)
+        known = [*map(variable_name, cls.model_fields), *(_VARIABLE_PREFIX + name for name in _APP_VARIABLES)]
+        unknown = [name for name in variables if name.startswith(_VARIABLE_PREFIX) and name not in known]
         if unknown:
             nearest = difflib.get_close_matches(unknown[0], known, n=1) or known[:1]
             raise UsageError("unknown setting", unknown[0], f"did you mean {nearest[0]}?")
@@ -162,7 +162,7 @@ def format_money(amount: float) -> str:
 
 
 def variable_name(setting: str) -> str:
-    return _PREFIX + setting.upper()
+    return _VARIABLE_PREFIX + setting.upper()
 
 
-VARIABLES = tuple(map(variable_name, ModalSettings.model_fields))
+VARIABLE_NAMES = tuple(map(variable_name, ModalSettings.model_fields))

@@ -25,22 +25,22 @@ class Selection:
     """Pool rows that were selected for scoring.
 
     Attributes:
-        rows: Row numbers by pool file, ascending, shape (rows,).
+        row_numbers_by_file: Selected rows of each pool file, ascending, shape (rows,).
         counts: `rows` counts all rows of the pool files. `dropped/repeated_id` (pools overlap) and
             `dropped/not_sampled` count rows that are not scored; they are omitted if 0.
     """
 
-    rows: Mapping[str, NDArray[np.int64]]
+    row_numbers_by_file: Mapping[str, NDArray[np.int64]]
     counts: Mapping[str, int]
 
     @property
     def row_count(self) -> int:
-        return sum(map(len, self.rows.values()))
+        return sum(map(len, self.row_numbers_by_file.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
         """Estimate the bytes of the selected texts from the footers of the pool files."""
         total = 0.0
-        for name, rows in self.rows.items():
+        for name, rows in self.row_numbers_by_file.items():
             with StoredParquet(files[name]) as file:
                 column, size = file.schema_arrow.names.index("text"), 0
                 for group in map(file.metadata.row_group, range(file.num_row_groups)):

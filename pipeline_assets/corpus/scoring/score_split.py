@@ -62,7 +62,7 @@ def score_split(
     """
     jobs = [
         ScoreJob(f"{file:05d}-{first:09d}", name, files[name], tuple(rows[first : first + recipe.shard_rows].tolist()))
-        for file, (name, rows) in enumerate(selection.rows.items())
+        for file, (name, rows) in enumerate(selection.row_numbers_by_file.items())
         for first in range(0, len(rows), recipe.shard_rows)
     ]
     receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.row_count, model_location))

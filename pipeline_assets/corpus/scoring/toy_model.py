@@ -5,7 +5,7 @@ from pathlib import Path
 from pipeline_assets.corpus.tokens.o200k_vocabulary import VOCABULARY_SIZE
 from pipeline_assets.spine.install_hints import not_installed_error
 
-_WIDTH = 16
+_HIDDEN_SIZE = 16
 
 
 def write_toy_model(folder: Path, seed: int = 0) -> Path:
@@ -22,8 +22,8 @@ def write_toy_model(folder: Path, seed: int = 0) -> Path:
     if not (folder / "model.safetensors").is_file():
         config = transformers.LlamaConfig(
             vocab_size=VOCABULARY_SIZE,
-            hidden_size=_WIDTH,
-            intermediate_size=2 * _WIDTH,
+            hidden_size=_HIDDEN_SIZE,
+            intermediate_size=2 * _HIDDEN_SIZE,
             num_hidden_layers=1,
             num_attention_heads=2,
             max_position_embeddings=131_072,

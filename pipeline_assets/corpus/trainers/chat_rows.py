@@ -32,18 +32,18 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import Receipt, StagingView
 
 _TEXT, _BOOL = pa.string(), pa.bool_()
-_CALL = pa.struct(
+_CALL_TYPE = pa.struct(
     {"id": _TEXT, "type": _TEXT, "function": pa.struct({"name": _TEXT, "arguments": _TEXT}.items())}.items()
 )
 _MESSAGE_PARTS = ("content", "thinking", "tool_calls")
-_MESSAGE = pa.struct(
+_MESSAGE_TYPE = pa.struct(
     {
         **dict.fromkeys(("role", "content", "thinking", "name", "tool_call_id"), _TEXT),
-        "tool_calls": pa.list_(_CALL),
+        "tool_calls": pa.list_(_CALL_TYPE),
     }.items()
 )
 _COLUMNS: Final = {
-    "messages": (pa.list_(_MESSAGE), "Messages in order; arguments of calls are JSON text."),
+    "messages": (pa.list_(_MESSAGE_TYPE), "Messages in order; arguments of calls are JSON text."),
     "tools": (_TEXT, "Tools of the row as JSON text; null without tools, or if the system message contains them."),
     "loss": (
         pa.list_(pa.struct(dict.fromkeys(_MESSAGE_PARTS, _BOOL).items())),
@@ -155,6 +155,6 @@ def chat_messages(
     `_MESSAGE_PARTS`, by name.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
-    complete = [{field.name: chat.get(field.name) for field in _MESSAGE} for chat in chats]
+    complete = [{field.name: chat.get(field.name) for field in _MESSAGE_TYPE} for chat in chats]
     flags = [{part: number + skips_system in in_loss for part, number in numbers.items()} for numbers in parts]
     return complete, [{part: counts.get(part, False) for part in _MESSAGE_PARTS} for counts in flags]

@@ -20,7 +20,7 @@ def selected(folder: Path, files: dict[str, list[Row]], max_rows: int | None = N
 
 
 def chosen(selection: Selection) -> dict[str, list[int]]:
-    return {name: rows.tolist() for name, rows in selection.rows.items()}
+    return {name: rows.tolist() for name, rows in selection.row_numbers_by_file.items()}
 
 
 def test_all_rows_are_scored(tmp_path: Path) -> None:
