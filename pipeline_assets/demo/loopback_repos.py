@@ -1,4 +1,4 @@
-"""Repos of the hub on loopback, read from folders with git and LFS digests."""
+"""Repos of the hub on loopback: folders, read with their git and LFS digests."""
 
 import hashlib
 import os

@@ -1,7 +1,7 @@
 """Writes of the real clients to the hub on loopback.
 
 A large file (LFS) is uploaded to `.objects` of the hub's folder, from which a commit copies it. Commits are made one at
-a time; a reader may see a part of a commit's changes. The files of earlier commits stay in `.commits`.
+a time; a reader may see a part of a commit's changes. The files of earlier commits are kept in `.commits`.
 """
 
 import base64

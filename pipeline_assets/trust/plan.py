@@ -108,7 +108,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True for a stale or damaged artifact without members, which needs `--replace`."""
+        """True for an artifact that a build replaces only with `--replace`."""
         is_replaced = self.status.sealed_state in ("stale", "damaged") and not self.is_kept_if_equal
         return is_replaced and not self.status.target.members
 
@@ -163,15 +163,15 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
     texts = {status.target.folder: status.manifest for status in statuses if status.matches_recipe}
     mixtures = {target.folder: _estimate_mixture(target, bytes_by_folder, texts) for target in packed}
     artifacts = [_set_packed_bytes(plan, mixtures.get(plan.status.target.folder)) for plan in artifacts]
-    kept = _kept_if_equal(statuses, run.root)
+    kept = _folders_kept_if_equal(statuses, run.root)
     artifacts = [replace(plan, is_kept_if_equal=plan.status.target.folder in kept) for plan in artifacts]
     mixture = next(iter(mixtures.values()), None)
     kept_bytes = round(sum(_kept_bytes(status, bytes_by_folder) for status in statuses)) if run.keep_work else 0
     return RecipePlan(artifacts, hub.traffic.bytes - before, fetched, disk_checks, mixture, kept_bytes)
 
 
-def _kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
-    """Return the folders of artifacts that are stale only because of missing or damaged inputs."""
+def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
+    """Return folders of artifacts whose missing or damaged inputs alone make them stale."""
     kept, changing = set[Path](), set[Path]()
     for status in statuses:
         target, manifest = status.target, status.manifest
@@ -189,7 +189,7 @@ def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
     The estimate for the first corpus of a source covers its later corpora. Return 0 for all other artifacts, and for a
-    corpus that is already built. `bytes_by_folder` has stored bytes.
+    corpus that is already built.
     """
     target = status.target
     is_first = target.kind.row_store_class is not None and all(

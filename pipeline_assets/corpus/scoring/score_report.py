@@ -2,8 +2,9 @@
 
 Files: `report.json`, and `report.html` with the same content as one page with plots. In `report.json`, `total` and each
 entry of `splits` count `rows`, `truncated` rows and `tokens_lost`. `without_score` counts rows without a score by
-reason. `highest` and `lowest` list the rows with the highest and lowest `nll_mean`. `scored` has the figures below for
-all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have them by group:
+reason. `highest` and `lowest` list up to five rows with the highest and lowest `nll_mean`. `scored` has the figures
+below for all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have them by
+group:
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats
     nll, bits_per_byte, perplexity                       of all completion tokens together; null without tokens or

@@ -1,9 +1,9 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each text becomes a list of messages (`to_chat_messages`), in which a developer message has the role `system`. The tools
-of a developer message become JSON text in the column `tools`; if no upstream artifact has them as JSON, they remain in
-the message. The system message of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat
-templates write a system message of their own.
+Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. Its tools become
+JSON text in the column `tools`, or remain in the message if no upstream artifact has them as JSON. The system message
+of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write a system message
+of their own.
 """
 
 from collections.abc import Iterator, Mapping
