@@ -92,24 +92,24 @@ class Document(msgspec.Struct, frozen=True):
     meta: Meta
 
 
-def to_iso_time(value: str | float | datetime.date | None) -> str:
+def to_iso_time(date: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC with milliseconds: `2013-05-18T05:48:54.000`.
 
     A time without a zone is read as UTC, and a date without a time as midnight. Numbers, and text in any other form,
     are kept as text; None becomes "". With dates in several forms, readers of JSON lines could infer times in one file
     and text in another.
     """
-    if isinstance(value, str) and _DATE_OR_TIME.fullmatch(value):
+    if isinstance(date, str) and _DATE_OR_TIME.fullmatch(date):
         with contextlib.suppress(ValueError):
-            value = datetime.datetime.fromisoformat(value)
-    elif isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        value = datetime.datetime.combine(value, datetime.time())
-    if not isinstance(value, datetime.datetime):
-        return "" if value is None else str(value)
-    if value.tzinfo is not None:
+            date = datetime.datetime.fromisoformat(date)
+    elif isinstance(date, datetime.date) and not isinstance(date, datetime.datetime):
+        date = datetime.datetime.combine(date, datetime.time())
+    if not isinstance(date, datetime.datetime):
+        return "" if date is None else str(date)
+    if date.tzinfo is not None:
         with contextlib.suppress(OverflowError):  # in UTC before the first day or after the last: keep it
-            value = value.astimezone(datetime.UTC).replace(tzinfo=None)
-    return value.isoformat(timespec="milliseconds")
+            date = date.astimezone(datetime.UTC).replace(tzinfo=None)
+    return date.isoformat(timespec="milliseconds")
 
 
 def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:

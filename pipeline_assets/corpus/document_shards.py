@@ -61,10 +61,10 @@ def numbered_blocks(shard: DocumentShard, block_bytes: int) -> Iterator[tuple[in
         raise InputError(f"expected {shard.rows:,} rows, got {first:,}", shard.file, _FIX)
 
 
-def try_decode(data: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
+def try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> list[T] | None:
     """Decode lines together; return None if a line is invalid or blank."""
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        documents = decoder.decode_lines(data)
+        documents = decoder.decode_lines(block)
         return documents if len(documents) == rows else None
     return None
 

@@ -126,13 +126,13 @@ def _compare_texts(kept: str, dropped: str) -> list[Passage]:
     return [omitted] * (start > 0) + passages + [omitted] * is_cut
 
 
-def count_funnel(steps: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
+def count_funnel(artifacts_by_step: Mapping[str, Sequence[Artifact | None]]) -> list[dict[str, Any]]:
     """Count the rows in the sources and after each step, and lost rows by reason.
 
-    `steps` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
+    `artifacts_by_step` maps each step's name to its artifacts. A step with no artifacts, or only None, is omitted.
     """
     funnel: list[dict[str, Any]] = []
-    for step, artifacts in steps.items():
+    for step, artifacts in artifacts_by_step.items():
         ledgers = [artifact.manifest.identity.ledger for artifact in artifacts if artifact is not None]
         lost = Counter[str]()
         for fate, reason, count in (outcome for ledger in ledgers for outcome in ledger.other_outcomes()):

@@ -10,7 +10,7 @@ _ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
 _PIPE = re.compile(r"(\\*)\|")
 
 
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str | int]]) -> list[str]:
     """Format a Markdown table as lines, or as `(none)` if it has no rows.
 
     Texts must be escaped already. Integers get thousands separators.
@@ -18,7 +18,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> 
     if not rows:
         return ["(none)"]
     cells = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
-    return ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *cells)]
+    return ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *cells)]
 
 
 def code(text: str) -> str:

@@ -19,7 +19,8 @@ class HistogramBar(NamedTuple):
 def length_bars(lengths: Sequence[int] | Mapping[str, int], unit: str = " tokens") -> list[HistogramBar]:
     """Return a bar for each power of two from the shortest to the longest length.
 
-    `lengths` has the number of lengths from 2**k to 2**(k + 1) - 1: a sequence at index k, a mapping at key str(2**k).
+    The bar of 2**k counts the lengths from 2**k to 2**(k + 1) - 1. `lengths` has this count at index k if it is a
+    sequence, at key str(2**k) if it is a mapping.
     """
     counted = lengths.items() if isinstance(lengths, Mapping) else ((1 << k, count) for k, count in enumerate(lengths))
     counts = {int(power): count for power, count in counted if count}

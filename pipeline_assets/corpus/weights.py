@@ -51,12 +51,12 @@ def _is_positive(weight: str) -> bool:
     return _WEIGHT.fullmatch(weight) is not None and Fraction(weight) > 0
 
 
-def _format_weight(value: Fraction) -> str:
-    """Format a value as a decimal, or as a fraction if no decimal is exact."""
-    digits = len(str(value.numerator)) + value.denominator.bit_length()  # enough for an exact quotient
+def _format_weight(weight: Fraction) -> str:
+    """Format a weight as a decimal, or as a fraction if no decimal is exact."""
+    digits = len(str(weight.numerator)) + weight.denominator.bit_length()  # enough for an exact quotient
     with decimal.localcontext(prec=digits):
-        text = f"{(decimal.Decimal(value.numerator) / value.denominator).normalize():f}"
-    return text if Fraction(text) == value else str(value)
+        text = f"{(decimal.Decimal(weight.numerator) / weight.denominator).normalize():f}"
+    return text if Fraction(text) == weight else str(weight)
 
 
 def add_missing_weight(recipe: Any, key_path: tuple[str, ...], sources: Collection[str]) -> Any:

@@ -45,9 +45,9 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_mod
             return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed})).model
 
 
-def load_model(data: bytes, where: Path) -> SentencePieceModel:
+def load_model(model_bytes: bytes, where: Path) -> SentencePieceModel:
     """Parse a SentencePiece model; raise InputError if it is invalid or lacks </s>."""
-    library = parse_sentencepiece(data, where)
+    library = parse_sentencepiece(model_bytes, where)
     if library.eos_id() < 0:
         raise InputError("the model has no piece that ends a sequence", where, "use a model that has </s>")
     return SentencePieceModel(library, library.eos_id())

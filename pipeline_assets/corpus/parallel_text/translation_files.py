@@ -124,23 +124,23 @@ def _to_row(row: dict[str, Any] | Fault, languages: Languages, weight_column: st
     return TranslationRow(sides.get(languages.src), sides.get(languages.tgt), row.get(weight_column or ""))
 
 
-def _read_parquet(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+def _read_parquet(file: SourceFile) -> tuple[Rows, set[str], set[str]]:
     """Return a Parquet file's rows, and the columns and languages in its schema."""
-    schema = read_local_footer(source).schema.to_arrow_schema()
+    schema = read_local_footer(file).schema.to_arrow_schema()
     sides = schema.field(TRANSLATION_COLUMN).type if TRANSLATION_COLUMN in schema.names else pa.null()
     codes = {field.name for field in sides} if pa.types.is_struct(sides) else set[str]()
-    rows = itertools.chain.from_iterable(map(parquet_rows, row_group_runs(source, None, _RUN_BYTES)))
+    rows = itertools.chain.from_iterable(map(parquet_rows, row_group_runs(file, None, _RUN_BYTES)))
     return rows, set(schema.names), codes
 
 
-def _read_json_lines(source: SourceFile) -> tuple[Rows, set[str], set[str]]:
+def _read_json_lines(file: SourceFile) -> tuple[Rows, set[str], set[str]]:
     """Return a file's rows, and the columns and languages in its first 100 rows."""
-    rows = json_rows(ByteRange(source), piece_lines(ByteRange(source)))
+    rows = json_rows(ByteRange(file), piece_lines(ByteRange(file)))
     first = list(itertools.islice(rows, _HEAD_ROWS))
     objects = [row for _, row in first if isinstance(row, dict)]
     if first and not objects:
         [fault, *_] = [row for _, row in first if isinstance(row, Fault)]
         what = f"none of the first rows can be read; the first: {fault.reason} ({fault.detail})"
-        raise InputError(what, source.name, "check the file, or remove it")
+        raise InputError(what, file.name, "check the file, or remove it")
     translations = [row[TRANSLATION_COLUMN] for row in objects if isinstance(row.get(TRANSLATION_COLUMN), dict)]
     return itertools.chain(first, rows), set().union(*objects), set().union(*translations)

@@ -83,15 +83,15 @@ class Prefix:
         return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
-def block_ranges(size: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
+def block_ranges(file_bytes: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges for fetching a file of lines, until `stop` is reached.
 
     Each range is twice as large as the previous one, up to 64 MiB, so that a few rows need little traffic, and large
     files few requests. Without `stop`, the whole file is covered.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
-    while start < (size if stop is None else stop):
-        yield start, min(start + step, size)
+    while start < (file_bytes if stop is None else stop):
+        yield start, min(start + step, file_bytes)
         start, step = start + step, min(2 * step, _MAX_BLOCK_BYTES)
 
 

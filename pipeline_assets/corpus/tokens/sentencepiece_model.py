@@ -66,7 +66,7 @@ def load_sentencepiece(recipe: FileTokenizerRecipe, path: Path, section: str = "
     return SentencePieceModel(library, piece)
 
 
-def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
+def parse_sentencepiece(model_bytes: bytes, path: Path) -> "sentencepiece.SentencePieceProcessor":
     """Parse the bytes of a SentencePiece model; raise InputError if invalid."""
     try:
         import sentencepiece
@@ -74,7 +74,7 @@ def parse_sentencepiece(data: bytes, path: Path) -> "sentencepiece.SentencePiece
         raise not_installed_error(error, "tokenizers") from None
     library = sentencepiece.SentencePieceProcessor()
     try:
-        library.LoadFromSerializedProto(data)
+        library.LoadFromSerializedProto(model_bytes)
         is_model = library.get_piece_size() > 0
     except RuntimeError:
         is_model = False

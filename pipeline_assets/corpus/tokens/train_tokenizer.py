@@ -203,8 +203,8 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Pa
     }
 
 
-def _format_quotient(part: int, whole: int) -> str:
-    return f"{part / max(whole, 1):.4f}"
+def _format_quotient(numerator: int, denominator: int) -> str:
+    return f"{numerator / max(denominator, 1):.4f}"
 
 
 def _check_memory(sample_bytes: int, where: object) -> None:
