@@ -68,9 +68,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    Its machine code is cached with its callers'. It has no wrapper for calls from Python; for a kernel of many
-    small functions, this saves a quarter of the compile time. It does not count references to arrays (two atomic
-    operations per array and call); this halves the kernel's run time. So it must not return an array, and cannot create
+    The machine code is cached as part of its callers. It has no wrapper for calls from Python, which saves a quarter of
+    the compile time of a kernel of many small functions. It does not count references to arrays (two atomic operations
+    per array and call), which halves the kernel's run time. So the function must not return an array, and cannot create
     one: numba refuses to compile that.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))

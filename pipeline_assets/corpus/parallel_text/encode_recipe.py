@@ -38,7 +38,8 @@ class EncodeSection(EncodeRecipe):
     """Recipe section of a token cache, with the path of an external model.
 
     Attributes:
-        model: Path, absolute or relative to the data root. It changes no byte: `model_sha256` identifies the model.
+        model: Path of the model, absolute or relative to the data root; `model_sha256` identifies the model, so that
+            the path changes no byte.
         max_unknown_fraction: Largest share of a side's characters that the model may lose; changes no byte.
     """
 

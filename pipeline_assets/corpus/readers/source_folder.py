@@ -130,8 +130,8 @@ def has_files(folder: Path) -> bool:
 class InputFolder(ABC):
     """Local folder that contains input files.
 
-    `path` is absolute, or relative to the data root. It does not affect digests: manifests have the names, sizes and
-    hashes of files.
+    `path` is absolute, or relative to the data root. The path does not affect digests: manifests have the names, sizes
+    and hashes of files.
     """
 
     path: Path
