@@ -5,7 +5,7 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 | action | effect |
 |---|---|
 | `run` | builds missing artifacts; with `replace: true` also stale ones, otherwise fails if one is stale |
-| `repin` | reads heads on the hub; if a head moved, writes the recipe of that day or week; builds the newest version |
+| `repin` | if a head on the hub or a local file changed, writes the recipe of that day or week; builds the newest |
 | `verify` | reads a sample of each artifact of the recipe and its versions that is not stale, another sample each day |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.

@@ -428,6 +428,28 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
     assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
 
 
+def test_a_version_is_written_too_if_only_files_of_a_local_source_changed(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.jsonl").write_text('{"text": "Soil is soil."}\n')
+    (tmp_path / "recipes").mkdir()
+    source = "{kind: local, source: notes, path: notes, files: ['*.jsonl'], domain: web}"
+    text = f"system: stage_a\nname: mixed\nsources: [{source}]\noutputs: {{up_to: normalized}}\n"
+    (tmp_path / "recipes" / "mixed.yaml").write_text(text)
+    write(tmp_path, {**NOTES, "name": "daily", "action": "repin"})
+    job = job_of(tmp_path, "daily__repin")
+
+    def recipes_after(day: int) -> list[str]:
+        assert run_job(job, instance, due=f"2026-11-{day:02d}T12:00:00+00:00").success
+        return sorted(file.stem for file in (tmp_path / "recipes").iterdir())
+
+    assert recipes_after(1) == ["mixed"]
+    (tmp_path / "notes" / "b.jsonl").write_text('{"text": "Mud is mud."}\n')
+    assert recipes_after(2) == ["mixed", "mixed_20261102"]
+    assert recipes_after(3) == ["mixed", "mixed_20261102"]
+
+
 def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "hub" / "datasets" / "maker" / "news"
     folder.mkdir(parents=True)

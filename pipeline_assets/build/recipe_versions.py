@@ -6,7 +6,7 @@ commit of a dataset's branch `main`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from pipeline_assets.build.systems import Systems
 from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import try_read_manifest
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml, replace_value
 from pipeline_assets.spine.temporary_names import temporary_path
@@ -39,7 +40,8 @@ class RecipeVersion:
             version exists, the base recipe.
         previous: File of the previous version, or of the base recipe if `path` is the first version; None if the period
             has no version.
-        head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed; empty if no version was written.
+        head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
+            with changed files; empty if no version was written.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
             previous commits are used.
     """
@@ -60,8 +62,9 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    If the period has no version, one is written, provided that the head of a dataset moved and no version has a later
-    date. If the period remains without a version, `RecipeVersion.path` is the newest existing recipe file.
+    If the period has no version, one is written, provided that the head of a dataset moved or files of a local source
+    changed, and that no version has a later date. If the period remains without a version, `RecipeVersion.path` is the
+    newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.
@@ -90,6 +93,8 @@ def find_or_write_version(
     if head_errors and not heads:
         raise head_errors[0]
     moved = [f"{name}: {pinned.get(name)} → {head}" for name, head in heads.items() if pinned.get(name) != head]
+    file_changes = _file_changes(systems.read_recipe(newest), root)
+    moved += file_changes.values()
     if not moved:
         return RecipeVersion(newest, head_errors=head_errors)
     text = replace_value(RECIPE_FORMAT.read_raw(base).decode(), "name", path.stem)
@@ -102,18 +107,35 @@ def find_or_write_version(
             durable.write_durably(draft.with_name(file), RECIPE_FORMAT.read_raw(base.with_name(file)))
         for dataset, commit in commits.items():
             pin_recipe(draft, dataset, commit, systems)
-        _check_folders(systems.read_recipe(draft), systems.read_recipe(newest), base)
+        _check_folders(systems.read_recipe(draft), systems.read_recipe(newest), file_changes, base)
         copy_recipe(draft, path.stem, root, replace=False)
     finally:
         durable.remove(folder)
     return RecipeVersion(path, newest, moved, head_errors)
 
 
-def _check_folders(version: Recipe, earlier: Recipe, base_path: Path) -> None:
-    """Raise UsageError if a version would replace artifacts of an earlier recipe."""
+def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
+    """Describe changed files of local sources, by the folders of the artifacts that list the files."""
+    changes = dict[Path, str]()
+    for source in recipe.targets():
+        manifest = None if source.upstream else try_read_manifest(root / source.folder)
+        if manifest is None or source.external_inputs is None:
+            continue
+        if change := source.external_inputs.describe_changes(root, manifest):
+            changes[source.folder] = f"{source.role}: {change}"
+    return changes
+
+
+def _check_folders(version: Recipe, earlier: Recipe, changed: Collection[Path], base_path: Path) -> None:
+    """Raise UsageError if a version and an earlier recipe share a folder of different artifacts.
+
+    `changed` has the folders of artifacts whose source files changed.
+    """
     earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
     for target in version.targets():
-        if earlier_contents.get(target.folder, target.recipe) != target.recipe:
+        if target.folder in earlier_contents and (
+            target.folder in changed or earlier_contents[target.folder] != target.recipe
+        ):
             what = f"each version would replace the artifact of the earlier one in {target.folder}"
             raise UsageError(
                 what, base_path, "remove `outputs.normalized_dir`, so that each version has its own folders"
