@@ -141,7 +141,10 @@ class Survey:
             self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
         if not self.errors and not self._is_building:
             texts = [recipe.model_dump_json() for recipe in recipes]
-            self.garbage += [*self._unneeded_cache(root / CACHE_FOLDER, texts), *self._unneeded_copies(root, texts)]
+            self.garbage += [
+                *self._find_unneeded_cache(root / CACHE_FOLDER, texts),
+                *self._find_unneeded_copies(root, texts),
+            ]
 
     def remove(self, garbage: Collection[Garbage]) -> None:
         """Remove `garbage`, except folders that another process has begun to use.
@@ -237,7 +240,7 @@ class Survey:
                 users[used] |= {folder} - {used}
         return [*graphlib.TopologicalSorter(users).static_order()]
 
-    def _unneeded_cache(self, cache: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
+    def _find_unneeded_cache(self, cache: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of cached hub files that nothing needs."""
         listings = (
             path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipe_texts)
@@ -247,7 +250,7 @@ class Survey:
             if digest not in needed and self._is_untouched(folder):
                 yield Garbage(folder, "a cached hub file that no artifact and no recipe names")
 
-    def _unneeded_copies(self, root: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
+    def _find_unneeded_copies(self, root: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of copied objects that nothing needs."""
         pins = (item.provenance.get("folder") for folder in self._needed for item in self._artifacts[folder])
         pinned = [root / pin for pin in pins if pin is not None]

@@ -1,4 +1,4 @@
-"""Warnings about the artifacts of a build: failed checks, unread files and repeated ids."""
+"""Warnings about built artifacts: failed checks, unread files and repeated ids."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _MAX_NAMED_FILES = 20
 
 
 def warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
-    """Yield a line for each failed check that does not block, and for rows and files that were lost."""
+    """Yield warnings about failed checks that block nothing, and lost files and rows."""
     for target in targets:
         with contextlib.suppress(InputError):  # damage is an error of its own
             if (manifest := read_manifest(root / target.folder)) is not None:
@@ -40,7 +40,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield lines on the first 20 unread local files, and on their number if more."""
+    """Yield lines on the first 20 unread local files, and on the number if more."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

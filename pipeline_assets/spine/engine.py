@@ -72,17 +72,17 @@ class RunSettings:
         return f"{stage} {self.progress_name}".rstrip()
 
 
-def limit_workers(staging: StagingDir, settings: RunSettings, sizes: Collection[int]) -> RunSettings:
+def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
     The largest shard takes as long with workers as without, so only the other shards are compared with
     `min_parallel_bytes`. Only workers isolate poison rows (rows that crash a process), so they are also kept if the
-    largest shard is far larger than `min_parallel_bytes`, or if an earlier build left partial work. `sizes` has the
-    compressed bytes of each shard; divide bytes of text by `COMPRESSION_RATIO`.
+    largest shard is far larger than `min_parallel_bytes`, or if an earlier build left partial work. `shard_sizes` are
+    compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
     """
-    largest = max(sizes, default=0)
+    largest = max(shard_sizes, default=0)
     is_small = (
-        sum(sizes) - largest < settings.min_parallel_bytes
+        sum(shard_sizes) - largest < settings.min_parallel_bytes
         and largest < _LARGE_SHARD_MULTIPLE * settings.min_parallel_bytes
     )
     return replace(settings, workers=0) if is_small and not staging.has_partial_work else settings

@@ -62,10 +62,10 @@ class SplitFolder(InputFolder):
         return find_split(paths, card, self.split, self.patterns, str(self.path))
 
 
-def find_folder_splits(path: Path) -> dict[str, SplitFiles]:
+def find_folder_splits(folder: Path) -> dict[str, SplitFiles]:
     """Return the files of each split of a local dataset folder, by split name."""
-    paths, card = _scan_folder(path)
-    return find_splits(paths, card, str(path))
+    paths, card = _scan_folder(folder)
+    return find_splits(paths, card, str(folder))
 
 
 def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, SplitFiles]:
@@ -148,12 +148,12 @@ def _split_decisions(files: SplitFiles) -> dict[str, Any]:
     return {"format": files.format, "found_by": files.found_by, "left_out": left_out, "config": files.config}
 
 
-def _scan_folder(path: Path) -> tuple[list[str], str]:
+def _scan_folder(folder: Path) -> tuple[list[str], str]:
     """Return the names of a folder's visible files, and the text of its card."""
-    require_folder(path, "correct the dataset's `path`")
-    card = path / CARD_FILE
+    require_folder(folder, "correct the dataset's `path`")
+    card = folder / CARD_FILE
     text = card.read_bytes().decode("utf-8", "replace") if card.is_file() else ""
-    return [file.name for file in list_files(path, ["**/*"])], text
+    return [file.name for file in list_files(folder, ["**/*"])], text
 
 
 def _list_paths(hub: HubFiles, dataset: str, revision: str) -> list[str]:

@@ -134,12 +134,12 @@ class FileRows(RowStore):
                 row_id = "\0".join([*folder, *(value or "" for value in values[:keys])])  # pools may lack splits
                 yield ComparableRow(row_id, values[keys].encode(), msgspec.json.encode(values[keys + 1 :]))
 
-    def row_at(self, number: int) -> Row:
-        name, row = self.locate_row(number)
+    def row_at(self, row_number: int) -> Row:
+        name, row = self.locate_row(row_number)
         record = self.schema.record_at(self.artifact.path(name), row)
         row_id, source, text = self.schema.read_columns(record, self.schema.id, self.schema.source, self.schema.text)
         tokens = None if self.schema.tokens is None else record[self.schema.tokens]
-        return Row(number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
+        return Row(row_number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
         """Return the number of the first row with this id, in a list; empty if not found."""
@@ -170,13 +170,13 @@ class FileRows(RowStore):
     def table_shards(self) -> list[TableShard]:
         return [TableShard(self.artifact.path(name)) for name in self.files]
 
-    def locate_row(self, number: int) -> tuple[str, int]:
+    def locate_row(self, row_number: int) -> tuple[str, int]:
         """Convert a row number of the artifact to a file and the row in it."""
-        self.check_range("row", number, len(self))
+        self.check_range("row", row_number, len(self))
         for name, rows in self.files.items():
-            if number < rows:
-                return name, number
-            number -= rows
+            if row_number < rows:
+                return name, row_number
+            row_number -= rows
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:

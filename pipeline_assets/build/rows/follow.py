@@ -52,7 +52,7 @@ def follow_source(stores: RowStores, source_row: AnySourceRow) -> list[FollowedR
     followed = [
         _follow_in_corpus(stores, store, SourceListing(listing, store.artifact, lineage.root), file, source_row)
         for listing, file in matches
-        for store in _corpora_of_listing(stores, listing)
+        for store in _find_corpora(stores, listing)
     ]
     if followed:
         return followed
@@ -101,7 +101,7 @@ def _find_listings(lineage: Lineage) -> Iterator[Artifact]:
                 yield Artifact(folder, manifest)
 
 
-def _corpora_of_listing(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
+def _find_corpora(stores: RowStores, listing: Artifact) -> Iterator[RowStore]:
     """Yield the corpora that were read from the files of a listing."""
     lineage, digest = stores.lineage, listing.manifest.digest
     folders = [
@@ -152,13 +152,13 @@ def _follow_in_corpus(
 
 
 def _follow_downstream(
-    stores: RowStores, store: RowStore, number: int, outcome: str, rejects: Sequence[Reject] = ()
+    stores: RowStores, store: RowStore, row_number: int, outcome: str, rejects: Sequence[Reject] = ()
 ) -> FollowedRow:
     """Return a corpus row with the fate `outcome` and with its fates downstream."""
-    row = UpstreamRow(store, number)
+    row = UpstreamRow(store, row_number)
     part = row.part()
     place = {"shard": part.shard, "shard_row": part.shard_row}
-    fate = Fate(store.artifact, outcome, place=place, row_number=number)
+    fate = Fate(store.artifact, outcome, place=place, row_number=row_number)
     return FollowedRow(store, fate, part, rejects, [*_downstream_fates(stores, row), *_unknown_fates(stores)])
 
 

@@ -41,10 +41,10 @@ class PairRows(RowStore):
     def __iter__(self) -> Iterator[ComparableRow]:
         return (ComparableRow(pair.uid, _pair_text(pair).encode(), pair.split.encode()) for pair in self.pairs)
 
-    def row_at(self, number: int) -> Row:
-        self.check_range("pair", number, len(self))
-        pair = self.pairs[number]
-        return Row(number, (Part(pair.uid, pair.split, SAMPLE_FILE, number, _pair_text(pair), record=pair),))
+    def row_at(self, row_number: int) -> Row:
+        self.check_range("pair", row_number, len(self))
+        pair = self.pairs[row_number]
+        return Row(row_number, (Part(pair.uid, pair.split, SAMPLE_FILE, row_number, _pair_text(pair), record=pair),))
 
     def find(self, row_id: str) -> list[int]:
         return [number for number, pair in enumerate(self.pairs) if pair.uid == row_id]
@@ -92,12 +92,12 @@ class EncodedPairs(RowStore):
         for number, uid in enumerate(self.cache.uids):
             yield ComparableRow(bytes(uid).decode(), self.cache.token_ids(number, "pair").tobytes())
 
-    def row_at(self, number: int) -> Row:
-        self.check_range("pair", number, len(self))
-        ids = self.cache.token_ids(number, "pair")
-        text = "\n".join(self.model.decode(self.cache.token_ids(number, side)) for side in ("src", "tgt"))
-        uid, split = bytes(self.cache.uids[number]).decode(), SPLITS[self.cache.splits[number]]
-        return Row(number, (Part(uid, split, SAMPLE_FILE, number, text, tokens=len(ids)),), ids=ids)
+    def row_at(self, row_number: int) -> Row:
+        self.check_range("pair", row_number, len(self))
+        ids = self.cache.token_ids(row_number, "pair")
+        text = "\n".join(self.model.decode(self.cache.token_ids(row_number, side)) for side in ("src", "tgt"))
+        uid, split = bytes(self.cache.uids[row_number]).decode(), SPLITS[self.cache.splits[row_number]]
+        return Row(row_number, (Part(uid, split, SAMPLE_FILE, row_number, text, tokens=len(ids)),), ids=ids)
 
     def row_of_token(self, position: int) -> int:
         raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "use --row")

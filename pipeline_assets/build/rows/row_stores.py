@@ -43,12 +43,12 @@ class RowStores:
             if kind is not None and kind.row_store_class is not None and kind.row_store_class.reads_sources:
                 yield folder, kind.row_store_class
 
-    def find_unsearchable(self, skipped: Collection[Path] = ()) -> dict[Path, str]:
+    def find_unsearchable(self, skipped_folders: Collection[Path] = ()) -> dict[Path, str]:
         """Return folders whose rows cannot be searched, each with a missing input's name.
 
         Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
         with an input that the data root no longer has, and for everything built from it. Inputs that give no rows to
-        an artifact, and folders in `skipped`, are left out.
+        an artifact, and folders in `skipped_folders`, are left out.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
@@ -60,7 +60,7 @@ class RowStores:
         unsearchable = dict[Path, str]()
         while waiting:
             folder, manifest, missing = waiting.pop()
-            if folder not in skipped and folder not in unsearchable:
+            if folder not in skipped_folders and folder not in unsearchable:
                 unsearchable[folder] = missing
                 if _gives_rows(manifest.kind):
                     waiting += [(*downstream, missing) for downstream in self.lineage.downstream(manifest.digest)]
@@ -133,8 +133,8 @@ def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
     return [] if store is None else [_preview_row(store, number) for number in range(min(_PREVIEW_ROWS, len(store)))]
 
 
-def _preview_row(store: RowStore, number: int) -> dict[str, str]:
-    [part] = store.row_at(number).parts
+def _preview_row(store: RowStore, row_number: int) -> dict[str, str]:
+    [part] = store.row_at(row_number).parts
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
     figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
     line = " ".join(store.excerpt_text(part).split())

@@ -58,22 +58,22 @@ class SplitRows(RowStore):
                     yield ComparableRow(doc_id, self.dataset.document(number).tobytes())
                 first_row += batch.num_rows
 
-    def row_at(self, number: int) -> Row:
-        self.check_range("row", number, len(self))
-        columns = read_row(self.artifact.path(DOCUMENTS_FILE), number, ["doc_id", "source_shard", "row"])
-        first = self._first_token(number)
-        ids = self.dataset.tokens[first : first + int(self.dataset.lengths[number])]
+    def row_at(self, row_number: int) -> Row:
+        self.check_range("row", row_number, len(self))
+        columns = read_row(self.artifact.path(DOCUMENTS_FILE), row_number, ["doc_id", "source_shard", "row"])
+        first = self._first_token(row_number)
+        ids = self.dataset.tokens[first : first + int(self.dataset.lengths[row_number])]
         try:
             text = self.tokenizer.decode(ids)
         except KeyError as error:
             what, fix = f"token id {error} is not in the vocabulary", "run `corpusmill verify`, then rebuild the split"
             raise InputError(what, self.artifact.folder, fix) from None
         part = Part(columns["doc_id"], "", columns["source_shard"], columns["row"], text, tokens=len(ids))
-        return Row(number, (part,), first, ids)
+        return Row(row_number, (part,), first, ids)
 
-    def _first_token(self, number: int) -> int:
+    def _first_token(self, row_number: int) -> int:
         # pointers are byte offsets in the token file
-        return int(self.dataset.pointers[number]) // self.dataset.tokens.itemsize
+        return int(self.dataset.pointers[row_number]) // self.dataset.tokens.itemsize
 
     def find(self, row_id: str) -> list[int]:
         number = find_row(self.artifact.path(DOCUMENTS_FILE), {"doc_id": row_id})

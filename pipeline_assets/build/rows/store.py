@@ -181,7 +181,7 @@ class RowStore(ABC):
         """Yield the values of all rows for comparisons; none if rows mix documents."""
 
     @abstractmethod
-    def row_at(self, number: int) -> Row:
+    def row_at(self, row_number: int) -> Row:
         """Return one row, reading little else; UsageError if the number is out of range."""
 
     @abstractmethod

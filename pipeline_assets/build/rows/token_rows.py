@@ -56,7 +56,7 @@ class TokenRowStore(RowStore):
     def tokenizer(self) -> Tokenizer: ...
 
     @abstractmethod
-    def row_tokens(self, number: int) -> NDArray:
+    def row_tokens(self, row_number: int) -> NDArray:
         """Return an array of shape (seq_len,): the tokens of a row, then its padding."""
 
     def load_tokenizer(self, recipe: AnyTokenizerRecipe, *earlier_paths: Path) -> Tokenizer:
@@ -76,17 +76,17 @@ class TokenRowStore(RowStore):
         return iter(())
 
     @abstractmethod
-    def row_parts(self, number: int) -> Iterable[Part]:
+    def row_parts(self, row_number: int) -> Iterable[Part]:
         """Return the parts of a row in order, without padding; `row_at` sets their texts."""
 
-    def row_at(self, number: int) -> Row:
-        self.check_range("row", number, len(self))
-        tokens, parts = self.row_tokens(number), []
-        for part in self.row_parts(number):
+    def row_at(self, row_number: int) -> Row:
+        self.check_range("row", row_number, len(self))
+        tokens, parts = self.row_tokens(row_number), []
+        for part in self.row_parts(row_number):
             text = self.tokenizer.decode(tokens[part.column : part.column + (part.tokens or 0)])
             parts.append(replace(part, text=text))
         filled = sum(part.tokens or 0 for part in parts)
-        return Row(number, tuple(parts), number * self.seq_len, tokens[:filled], self.seq_len - filled)
+        return Row(row_number, tuple(parts), row_number * self.seq_len, tokens[:filled], self.seq_len - filled)
 
     def row_of_token(self, position: int) -> int:
         self.check_range("token", position, len(self) * self.seq_len)
@@ -122,14 +122,14 @@ class PackedRows(TokenRowStore):
     def seq_len(self) -> int:
         return self.packed_set.meta.seq_len
 
-    def row_tokens(self, number: int) -> NDArray[np.int32]:
-        return self.packed_set[number]
+    def row_tokens(self, row_number: int) -> NDArray[np.int32]:
+        return self.packed_set[row_number]
 
     def __len__(self) -> int:
         return len(self.packed_set)
 
-    def row_parts(self, number: int) -> Iterator[Part]:
-        segments, firsts = self.packed_set.segments(number), self.packed_set.boundaries(number)[:, 0].tolist()
+    def row_parts(self, row_number: int) -> Iterator[Part]:
+        segments, firsts = self.packed_set.segments(row_number), self.packed_set.boundaries(row_number)[:, 0].tolist()
         for segment, first, line in zip(segments, firsts, self._segment_draws(segments), strict=True):
             place = segment.doc_id, segment.source, line.shard, line.row
             yield Part(*place, "", first, segment.start, segment.length)
@@ -191,16 +191,16 @@ class TokenShardRows(TokenRowStore):
     def seq_len(self) -> int:
         return self.token_shards.seq_len
 
-    def row_tokens(self, number: int) -> NDArray[Any]:
-        return self.token_shards[number]
+    def row_tokens(self, row_number: int) -> NDArray[Any]:
+        return self.token_shards[row_number]
 
     def __len__(self) -> int:
         return len(self.token_shards)
 
-    def row_parts(self, number: int) -> Iterator[Part]:
+    def row_parts(self, row_number: int) -> Iterator[Part]:
         # positions in the stream of all rows: [begin, end) of the row, [first, stop) of a document's part in the row
-        begin, end = number * self.seq_len, (number + 1) * self.seq_len
-        for line in self.token_shards.document_entries_in_row(number):
+        begin, end = row_number * self.seq_len, (row_number + 1) * self.seq_len
+        for line in self.token_shards.document_entries_in_row(row_number):
             first, stop = max(line["start"], begin), min(line["start"] + line["tokens"], end)
             place = line["doc_id"], line["source"], line["shard"], line["row"]
             # relative to the row (column), to the document (start), and as a count (tokens)

@@ -85,14 +85,14 @@ class TracedRow:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def trace_row(store: RowStore, number: int) -> list[TracedRow]:
+def trace_row(store: RowStore, row_number: int) -> list[TracedRow]:
     """Trace the parts of a row to their sources, in order.
 
     Raises:
         UsageError: The row is out of range.
         InputError: An upstream artifact is missing, damaged, or contradicts the row.
     """
-    row = store.row_at(number)
+    row = store.row_at(row_number)
     return [_trace(store, [(row, part)], None, not store.mixes_documents) for part in row.parts]
 
 
