@@ -53,8 +53,7 @@ class Classifier(NamedTuple):
 def load_classifier(path: Path) -> tuple[list[str], Classifier]:
     """Map a classifier into memory; return its labels, in order, and the classifier.
 
-    Raises:
-        InputError: The file cannot be read, or is not a classifier of the supported form.
+    Raise InputError if the file cannot be read, or is not a classifier of the supported form.
     """
     try:
         with open(path, "rb") as file:

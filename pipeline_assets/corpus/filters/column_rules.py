@@ -77,10 +77,7 @@ class ColumnRule:
         return UsageError(what, f"rule `{self.text}`", fix)
 
     def comparison_error(self, column_type: object, row_hint: str = "") -> UsageError:
-        """Return the error for a column type that the rule cannot compare.
-
-        `row_hint` is added at the end of the fix.
-        """
+        """Return the error for a column type that the rule cannot compare."""
         fix = "compare it with a value of that type"
         if column_type == "dict" or str(column_type).startswith(_INCOMPARABLE_TYPES):
             fix = "remove the rule, because rules compare numbers and texts only"

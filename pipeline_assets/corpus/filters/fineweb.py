@@ -20,10 +20,7 @@ class FineWebFilter(Filter):
         self._terminal = frozenset(recipe.terminal_punctuation or "")
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Measure the shares that the recipe limits.
-
-        These are the shares of lines that end with terminal punctuation, of short lines, and of copied characters.
-        """
+        """Measure the shares that the recipe limits, such as the share of short lines."""
         recipe, text = self._recipe, candidate.text.decode().replace("\r\n", "\n")
         lines = [line for line in text.split("\n") if line and not line.isspace()]
         line_count = len(lines) or 1

@@ -74,10 +74,7 @@ class LanguageRecipe(RecipeSection):
 
 @dataclass(frozen=True)
 class Detector:
-    """Language detector: version of a package, and its function from text to language.
-
-    `language_codes` has the codes of all languages that the package detects.
-    """
+    """Language detector: version and function of a package, and codes it can return."""
 
     version: str
     identify: IdentifyFunction
@@ -97,11 +94,7 @@ class Detector:
 
 @functools.cache
 def load_detector(name: DetectorName) -> Detector:
-    """Load a detector, once per process.
-
-    Raises:
-        UsageError: The package is not installed.
-    """
+    """Load a detector once per process; raise UsageError if it is not installed."""
     package = DETECTOR_PACKAGES[name]
     try:
         return Detector(metadata.version(name), *package.load())

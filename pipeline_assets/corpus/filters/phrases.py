@@ -185,10 +185,7 @@ def _is_in_scope(
     automaton: Automaton,
     classes: NDArray[np.uint16],
 ) -> bool:
-    """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`.
-
-    All positions are in `text`; both ends are exclusive.
-    """
+    """Check whether an occurrence of a phrase fits the phrase's `PhraseScope`."""
     scope = automaton.scopes[phrase]
     if scope == PhraseScope.ANYWHERE:
         return True

@@ -22,8 +22,6 @@ words, so of a copied run of 12 words it counts 10 if n is 5 or 10. This module 
 The counts are exact. Each distinct (n-1)-gram has an id, and an n-gram is the pair of the two (n-1)-grams that overlap
 in it. An n-gram can repeat only if both of these repeat. So for each n, only the words at which an (n-1)-gram repeats
 are examined, which are few in most texts.
-
-Loops avoid branches that go both ways about equally often: a misprediction costs as much as the rest of the loop.
 """
 
 from typing import NamedTuple, cast
@@ -35,6 +33,7 @@ from pipeline_assets.corpus.compiled import always_inline, compiled_inner
 from pipeline_assets.corpus.filters.characters import to_index, to_int64
 from pipeline_assets.corpus.filters.words import TextCount, WordSpans
 
+# Loops avoid branches that go both ways about equally often: a misprediction costs as much as the rest of the loop.
 # Hashes and indices are uint64 throughout, because numba turns int64 and uint64 together into float64.
 _ZERO, _ONE, _ALL_BITS = np.uint64(0), np.uint64(1), np.uint64(2**64 - 1)
 _GOLDEN, _MIX_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
@@ -108,10 +107,7 @@ def _mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled_inner
 def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
-    """Clear the slots of a hash table for `entry_count` keys; return the index mask.
-
-    The number of slots is the smallest power of two that is at least 8 and at least twice `entry_count`.
-    """
+    """Clear the slots of a hash table for `entry_count` keys; return the index mask."""
     size = 8
     while size < 2 * entry_count:  # a power of two, so that `index & (size - 1)` is the index modulo the size
         size <<= 1
@@ -122,10 +118,7 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
-    """Return the word with this key in the table; insert `word` if the key is new.
-
-    The search begins at `slot`.
-    """
+    """Return the word with this key at or after `slot`; insert `word` if it is new."""
     keys, slots = scratch.keys, scratch.slots
     slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.

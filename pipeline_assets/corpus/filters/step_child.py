@@ -103,10 +103,7 @@ class _LoadedStep:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a function's result; raise if text or meta is invalid.
-
-    `line` is the encoded document with which the function was called.
-    """
+    """Return the answer for a result on `line`; raise if text or meta is invalid."""
     if result is None:
         return StepAnswer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):
@@ -186,10 +183,7 @@ def _raise_too_slow(signal_number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Load the step, report the result, and answer messages until the pipe closes.
-
-    If the step cannot be loaded, the process ends after the report.
-    """
+    """Load the step, report the result, and answer messages until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _raise_too_slow)
     descriptor, parent, seconds, memory_mib = map(int, sys.argv[1:5])

@@ -96,10 +96,6 @@ def find_words(
 
     The document is `text[offset : offset + byte_count]`. `counts` has the shape (len(TextCount),); all of it must be 0
     at the start, except the count of stop words, which is kept.
-
-    The loop writes a possible start and end into `words` at every character, and increases the index only where a word
-    starts or ends. So no branch depends on the lengths of words. Processors would often mispredict it, which costs more
-    than a write.
     """
     starts, ends, characters_before = words.starts, words.ends, words.characters_before
     at = started = ended = 0  # byte in the document, words that started, words that ended
@@ -110,6 +106,8 @@ def find_words(
     # `lines` and `paragraphs` count the current one too, although it may have no word yet.
     is_space, last_dot, feeds, lines, paragraphs = 1, -2, 2, 1, 1
     words.lines[0] = words.paragraphs[0] = 0
+    # The loop writes a possible start and end at every character, and increases the index only where a word starts or
+    # ends. So no branch depends on the lengths of words: processors would mispredict it, which costs more than a write.
     while at < byte_count:
         was_space, byte, width = is_space, text[to_index(offset + at)], 1
         bits = to_int64(classes[to_index(byte)])

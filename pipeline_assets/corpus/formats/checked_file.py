@@ -50,10 +50,7 @@ class CheckedFile(DurableFile):
 
 
 def map_values(path: Path, dtype: DTypeLike, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-    """Map and verify the values [start, stop) of a `CheckedFile`, shape (values,).
-
-    None for `stop` means to the end of the file.
-    """
+    """Map and verify the values [start, stop) of a `CheckedFile`, shape (values,)."""
     with errors_as_damage(path, "array"):
         with open(path, "rb", buffering=0) as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -71,10 +71,7 @@ class IndexedDataset:
 
 
 def read_indexed_dataset(prefix: Path) -> IndexedDataset:
-    """Open `<prefix>.idx` and `<prefix>.bin`.
-
-    Raise InputError if one is missing or invalid, or if they do not match.
-    """
+    """Open `<prefix>.idx` and `<prefix>.bin`; raise InputError if they are invalid."""
     index_path, tokens_path = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     try:
         data, token_bytes = index_path.read_bytes(), tokens_path.stat().st_size

@@ -153,10 +153,7 @@ class PackedSet:
         return boundaries[offsets[row] : offsets[row + 1]]
 
     def document_numbers(self, row: int) -> NDArray[np.int32]:
-        """Return the number of each token's segment in the row, shape (seq_len,).
-
-        Numbers begin at 0; padding has -1.
-        """
+        """Return the segment number of each token in the row, from 0; padding has -1."""
         numbers = np.full(self.meta.seq_len, PADDING_DOCUMENT, np.int32)
         lengths = self.boundaries(row)[:, 1]
         numbers[: lengths.sum()] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)

@@ -207,8 +207,7 @@ def _only_strings(values: object) -> list[str]:
 def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) -> Iterator[RecipeProblem]:
     """Yield an error for each wrong value in `outputs` and `seen` of a recipe.
 
-    `recipe` is the content of a recipe file, which need not be valid. `reserved_names` are the folder names of other
-    artifacts.
+    `recipe` is the content of a recipe file, which need not be valid.
     """
     outputs, seen = section_at(recipe, "outputs"), recipe.get("seen")
     place = Path(str(outputs.get("normalized_dir")))
