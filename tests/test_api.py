@@ -207,6 +207,21 @@ def test_a_loader_is_not_made_of_arguments_of_another_type(arguments: dict[str, 
     assert str(raised.value) == error
 
 
+def test_a_loader_of_an_opened_artifact_or_an_array_is_refused_in_a_short_line(demo_root: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    opened = open_folder(demo_root / V1 / "train")
+
+    with pytest.raises(UsageError) as of_opened:
+        corpusmill.loader(opened, batch=4)  # type: ignore[arg-type]
+    with pytest.raises(UsageError) as of_array:
+        corpusmill.loader(np.zeros((50, 50)), batch=4)  # type: ignore[arg-type]
+
+    expected = "folder: must be a path or text or a MixtureReader, got "
+    assert str(of_opened.value).startswith(f"{expected}<healing/megatron_split ")
+    assert str(of_opened.value).endswith("; pass its folder")
+    assert str(of_array.value).startswith(f"{expected}array(") and len(str(of_array.value)) < 200
+
+
 def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [{"text": "A note.", "key": "note-1"}])
     pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}

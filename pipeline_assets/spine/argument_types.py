@@ -13,6 +13,7 @@ from pipeline_assets.spine.errors import UsageError
 
 _TYPE_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
 _ACCEPTED_TYPES = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
+_MAX_SHOWN_CHARACTERS = 120
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -32,11 +33,16 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
             types = get_args(annotation) or (annotation,)
             if get_origin(annotation) is Literal:  # the function checks its values
                 continue
-            if value == "" and Path in types:  # pathlib reads it as the current folder
+            if isinstance(value, str) and not value and Path in types:  # pathlib reads it as the current folder
                 raise UsageError("must not be empty", name, "correct it")
             if annotation is not inspect.Parameter.empty and not any(_is_instance(kind, value) for kind in types):
                 expected = " or ".join(_TYPE_NAMES.get(kind, f"a {kind.__name__}") for kind in types)
-                raise UsageError(f"must be {expected}, got {value!r}", name, "correct it")
+                shown = repr(value)
+                shown = shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}…"
+                is_opened = Path in types and hasattr(value, "folder")
+                raise UsageError(
+                    f"must be {expected}, got {shown}", name, "pass its folder" if is_opened else "correct it"
+                )
         return function(*args, **kwargs)
 
     return checked
