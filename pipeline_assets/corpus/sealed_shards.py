@@ -43,10 +43,10 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     return linked
 
 
-def link_if_equal(written: OutputFile, shard: DocumentShard, folder: StagingView) -> OutputFile:
+def link_if_equal(output_shard: OutputFile, input_shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Replace an output shard with a link to its input shard if no document differs.
 
     Return the link, or else the output shard.
     """
-    is_equal = shard.sealed is not None and shard.sealed.content_sha256 == written.content_sha256
-    return link_shard(shard, folder) if is_equal else written
+    is_equal = input_shard.sealed is not None and input_shard.sealed.content_sha256 == output_shard.content_sha256
+    return link_shard(input_shard, folder) if is_equal else output_shard

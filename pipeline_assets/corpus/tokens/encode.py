@@ -63,13 +63,13 @@ class OracleMismatchError(Exception):
     """
 
 
-def with_oracle_fallback(tokenizer: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
+def with_oracle_fallback(tokenizer_file: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
     """Call `encode` with the tokenizer; call it again with tiktoken if ids differ."""
     try:
-        return encode(tokenizer)
+        return encode(tokenizer_file)
     except OracleMismatchError as disagreement:
         logger.error("%s; tiktoken encodes everything again", disagreement)
-        return encode(replace(tokenizer, driver="tiktoken"))
+        return encode(replace(tokenizer_file, driver="tiktoken"))
 
 
 def encode_shard(
@@ -208,13 +208,13 @@ class DocumentTable:
         self.checksums: NDArray[np.uint32] = to_numpy(table["crc32"])
 
 
-def warm_up_tokenizer(tokenizer: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
+def warm_up_tokenizer(tokenizer_file: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
     The oracle checks a few random documents, so it is loaded only for more than 4,000 `documents`. `controls` are the
     names of control tokens in the texts.
     """
-    library = load_tokenizer(tokenizer)
+    library = load_tokenizer(tokenizer_file)
     first = "the first text builds the tables"
     if controls:
         library.encode_controlled([first.encode()], controls)

@@ -42,10 +42,10 @@ class TokenizerFile:
 
 
 @functools.lru_cache(maxsize=1)
-def load_tokenizer(tokenizer: TokenizerFile) -> Tokenizer:
+def load_tokenizer(tokenizer_file: TokenizerFile) -> Tokenizer:
     """Load a tokenizer; a process caches the last one."""
-    recipe = tokenizer.recipe
+    recipe = tokenizer_file.recipe
     if isinstance(recipe, HarmonyRecipe):
-        return load_encoder(recipe.sha256, tokenizer.path, tokenizer.driver)
+        return load_encoder(recipe.sha256, tokenizer_file.path, tokenizer_file.driver)
     load = load_hf_tokenizer if recipe.family == "hf_tokenizer" else load_sentencepiece
-    return load(recipe, tokenizer.path, tokenizer.section)
+    return load(recipe, tokenizer_file.path, tokenizer_file.section)

@@ -57,14 +57,14 @@ Outcome = Document | Reject | str
 """Result for a post; a string is the code of the rule that dropped it."""
 
 
-def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
+def read_threads(bucket: Bucket, file_name: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Join the posts in a window of a bucket; yield Documents, rejects and drop codes.
 
     A Document stands for the rows of a question and its answers, a reject or code for one row. Order: rejects of poison
     rows; Documents and codes by question id; other rejects by row. In a Document, the accepted answer comes first, then
     the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has the
-    rows of the answers. The window numbers the rows of the bucket in the order of question id, then row number. `file`
-    is the name of the dump in the manifest.
+    rows of the answers. The window numbers the rows of the bucket in the order of question id, then row number.
+    `file_name` is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
@@ -74,7 +74,7 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
     rows = []
     for position, row in window.enumerate_rows(read_bucket(bucket), 0):
         if position in window.poison_rows:
-            yield Reject(file, row[1], KILLED_WORKER)
+            yield Reject(file_name, row[1], KILLED_WORKER)
         else:
             rows.append(row)
     rejects: list[Reject] = []
@@ -82,20 +82,20 @@ def read_threads(bucket: Bucket, file: str, recipe: SiteRecipe, window: Window =
         posts: dict[int, Post] = {}
         for _, number, post in thread_rows:
             if isinstance(post, Fault):
-                rejects.append(post.to_reject(file, number))
+                rejects.append(post.to_reject(file_name, number))
             elif post.id in posts:
-                rejects.append(Reject(file, number, "duplicate_post", "its Id came before"))
+                rejects.append(Reject(file_name, number, "duplicate_post", "its Id came before"))
             else:
                 posts[post.id], post.row = post, number
         if any(post.post_type_id == QUESTION for post in posts.values()):
-            yield from _convert_thread(posts.values(), file, recipe)
+            yield from _convert_thread(posts.values(), file_name, recipe)
         else:
             detail = f"question {question_id} is not in the file, or rejected"
-            rejects += [Reject(file, post.row, "no_question", detail) for post in posts.values()]
+            rejects += [Reject(file_name, post.row, "no_question", detail) for post in posts.values()]
     yield from sorted(rejects, key=attrgetter("row"))
 
 
-def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> Iterator[Document | str]:
+def _convert_thread(posts: Collection[Post], file_name: str, recipe: SiteRecipe) -> Iterator[Document | str]:
     """Yield a rule's code for each dropped post, then the Document of a kept thread."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
@@ -115,10 +115,12 @@ def _convert_thread(posts: Collection[Post], file: str, recipe: SiteRecipe) -> I
     if len(answers) < recipe.min_answers:
         yield from ["few_answers"] * (1 + len(answers))
     else:
-        yield _build_document(question, answers, file, recipe)
+        yield _build_document(question, answers, file_name, recipe)
 
 
-def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: str, recipe: SiteRecipe) -> Document:
+def _build_document(
+    question: Post, answers: Sequence[tuple[Post, str]], file_name: str, recipe: SiteRecipe
+) -> Document:
     """Build a Document from a question and its answers, each paired with its text."""
     posts = [question, *(post for post, _ in answers)]
     licences = [_post_licence(post.content_license, post.creation_date[:10]) for post in posts]
@@ -150,7 +152,7 @@ def _build_document(question: Post, answers: Sequence[tuple[Post, str]], file: s
         doc_id=f"stackexchange:{recipe.host}:{question.id}",
         license_tag=licence.tag,
         created_at=to_iso_time(question.creation_date),
-        meta=Meta.from_mapping(file, question.row, columns, licence.evidence),
+        meta=Meta.from_mapping(file_name, question.row, columns, licence.evidence),
     )
 
 
