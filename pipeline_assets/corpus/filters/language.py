@@ -74,7 +74,7 @@ class LanguageRecipe(RecipeSection):
 
 @dataclass(frozen=True)
 class Detector:
-    """Language detector: version and function of a package, and codes it can return."""
+    """Language detector: version and function of a package, codes of its languages."""
 
     version: str
     identify: IdentifyFunction
