@@ -186,10 +186,11 @@ def verify_sample(
             context.log.info(f"{target.name}: {state}, not read")
             continue
         scope = VerificationScope(None, share, False, run.settings.workers, run.settings.log_every_s)
-        new_findings = _verify(run.root / target.folder, scope)
+        new_findings, percent_read = _verify(run.root / target.folder, scope)
         context.log.info(f"{target.name}: {len(new_findings)} findings")
         findings += new_findings
-        because = new_findings[0].what if new_findings else f"a sample of {sample} matches the manifest"
+        intact = f"a sample of {sample} matches the manifest; {percent_read:.1f} % of the bytes were read"
+        because = new_findings[0].what if new_findings else intact
         result = CheckResult(FILES_CHECK.name, not new_findings, FILES_CHECK.is_blocking, because, {SAMPLE_KEY: sample})
         results.setdefault(view.key, {})[view.partition] = (result,)
         kinds[view.key] = target.kind
@@ -201,16 +202,19 @@ def verify_sample(
         raise InputError(what, first.where, "run `corpusmill verify` to list them all")
 
 
-def _verify(folder: Path, scope: VerificationScope) -> list[Finding]:
-    """Verify an artifact; return its findings, or the error of an unreadable manifest."""
+def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], float]:
+    """Verify an artifact; return its findings and the percentage of its bytes that was read.
+
+    The error of an unreadable manifest is a finding, too.
+    """
     try:
         verification = scan_chain(folder, scope, SYSTEMS.label_names)
         read_and_check(verification)
     except RetryableError:
         raise
     except InputError as error:
-        return [Finding(Path(error.where), error.what, "")]
-    return verification.findings
+        return [Finding(Path(error.where), error.what, "")], 0.0
+    return verification.findings, verification.percent_read
 
 
 def _load_asset_views(recipe: Recipe, root: Path) -> list[tuple[Target, AssetView]]:

@@ -259,6 +259,19 @@ def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path,
     assert record.evaluation is not None and not record.evaluation.passed
 
 
+def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "0.01%"})
+
+    verified = run_job(job_of(notes_root, "weekly__verify"), instance)
+
+    [normalized] = [
+        check.description
+        for check in verified.get_asset_check_evaluations()
+        if check.asset_key.path[-1] == "normalized"
+    ]
+    assert "a sample of 0.01% matches the manifest; 0.0 % of the bytes were read" in str(normalized)
+
+
 def _cut(file: Path) -> str:
     file.unlink()  # it may be linked to a shard of another artifact
     file.write_bytes(b"short")
