@@ -25,7 +25,7 @@ def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Convert a function to a check; the docstring's first paragraph is the question."""
+    """Convert a function to a check; its question is the docstring's first paragraph."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 

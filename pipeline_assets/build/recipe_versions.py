@@ -115,7 +115,7 @@ def find_or_write_version(
 
 
 def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
-    """Describe changed files of local sources, by the folders of the artifacts that list the files."""
+    """Describe changed files of local sources, by folder of the listing artifact."""
     changes = dict[Path, str]()
     for source in recipe.targets():
         manifest = None if source.upstream else try_read_manifest(root / source.folder)
@@ -126,15 +126,15 @@ def _file_changes(recipe: Recipe, root: Path) -> dict[Path, str]:
     return changes
 
 
-def _check_folders(version: Recipe, earlier: Recipe, changed: Collection[Path], base_path: Path) -> None:
-    """Raise UsageError if a version and an earlier recipe share a folder of different artifacts.
+def _check_folders(version: Recipe, earlier: Recipe, changed_folders: Collection[Path], base_path: Path) -> None:
+    """Raise UsageError if a version would replace artifacts of an earlier recipe.
 
-    `changed` has the folders of artifacts whose source files changed.
+    `changed_folders` are folders of artifacts whose source files changed.
     """
     earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
     for target in version.targets():
         if target.folder in earlier_contents and (
-            target.folder in changed or earlier_contents[target.folder] != target.recipe
+            target.folder in changed_folders or earlier_contents[target.folder] != target.recipe
         ):
             what = f"each version would replace the artifact of the earlier one in {target.folder}"
             raise UsageError(

@@ -96,7 +96,7 @@ def run_stage(
     stage: str,
     work: Work[S],
     shards: Sequence[S],
-    folder: StagingView,
+    staging: StagingView,
     settings: RunSettings,
     warm_up: WarmUp = no_warm_up,
 ) -> Generator[Receipt]:
@@ -108,7 +108,7 @@ def run_stage(
     `warm_up` loads, before the first shard, the data that all shards share: in the fork server, in each process of Ray,
     or in this process if it runs the shards. Spawned workers do not call it, but load the data with their first shard.
     """
-    return stage_runner(work, settings, warm_up)(stage, shards, folder)
+    return stage_runner(work, settings, warm_up)(stage, shards, staging)
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
@@ -127,17 +127,17 @@ def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm
 
 
 def _run_in_process(
-    work: Work[S], warm_up_once: WarmUp, stage: str, shards: Sequence[S], folder: StagingView
+    work: Work[S], warm_up_once: WarmUp, stage: str, shards: Sequence[S], staging: StagingView
 ) -> Generator[Receipt]:
     for shard in shards:
         warm_up_once()
-        yield run_shard(work, shard, WHOLE_SHARD, folder, stage)
+        yield run_shard(work, shard, WHOLE_SHARD, staging, stage)
 
 
 def run_unfinished_shards(
     stage: str,
     shards: Sequence[S],
-    folder: StagingView,
+    staging: StagingView,
     settings: RunSettings,
     runner: StageRunner[S],
     work: Work[S] | None = None,
@@ -147,20 +147,20 @@ def run_unfinished_shards(
     If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept a
     task with the same `task_digest` and its files. Raise ChangedFileError if a shard read a changed file.
     """
-    receipts = {shard.name: folder.read_receipt(stage, shard.name) for shard in shards}
+    receipts = {shard.name: staging.read_receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     kept, digests = settings.kept_work, dict[str, str]()
     if kept is not None and work is not None:
-        described = ((shard.name, task_digest(work, shard, folder.folder)) for shard in shards)
+        described = ((shard.name, task_digest(work, shard, staging.folder)) for shard in shards)
         digests = {name: digest for name, digest in described if digest is not None}
         for name in digests.keys() - finished.keys():
-            if (receipt := kept.reuse(stage, name, digests[name], folder)) is not None:
+            if (receipt := kept.reuse(stage, name, digests[name], staging)) is not None:
                 finished[name] = receipt
     missing = [shard for shard in shards if shard.name not in finished]
     if finished:
         logger.info("%s: %d of %d shards were finished earlier", settings.title(stage), len(finished), len(shards))
     progress = Progress(settings.title(stage), len(shards), "shards", settings.log_every_s)
-    with contextlib.closing(runner(stage, missing, folder)) as fresh:
+    with contextlib.closing(runner(stage, missing, staging)) as fresh:
         for shard in shards:
             receipt = finished.get(shard.name) or next(fresh)
             check_hashes(receipt.reads)

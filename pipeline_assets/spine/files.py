@@ -18,7 +18,7 @@ def file_sha256(path: Path) -> str:
 
 
 def stream_sha256(file: BinaryIO, byte_count: int | None = None) -> str:
-    """Return the hex sha256 of a stream's next bytes; None reads to its end."""
+    """Return the hex sha256 of a stream's next `byte_count` bytes, or of all if None."""
     digest = hashlib.sha256()
     for block in read_blocks(file, byte_count):
         digest.update(block)

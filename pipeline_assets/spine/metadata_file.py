@@ -60,7 +60,7 @@ class MetadataFormat(Generic[T]):
             return None
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the errors of `read`, except about the shape."""
+        """Return the bytes of a file; raise the errors of `read`, except about content."""
         # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _OPEN_FLAGS | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:

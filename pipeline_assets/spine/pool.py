@@ -47,7 +47,7 @@ class Pool(Generic[S]):
         self._workers: list[PoolWorker[S]] = []
         weakref.finalize(self, _stop_all, self._workers)
 
-    def run(self, stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
+    def run(self, stage: str, shards: Sequence[S], staging: StagingView) -> Generator[Receipt]:
         """Run the shards of a stage, and yield their receipts in order.
 
         Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early. Raise
@@ -61,7 +61,7 @@ class Pool(Generic[S]):
                 ahead = min(len(shards), yielded + self._size * _LOOKAHEAD_SHARDS)
                 # Workers get shards before the caller processes finished ones.
                 for worker in self._find_or_start_workers(ahead - sent):
-                    worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, folder, stage))
+                    worker.send_job(ShardJob(shards[sent], WHOLE_SHARD, staging, stage))
                     sent += 1
                 if yielded in done:
                     yielded += 1
@@ -73,7 +73,7 @@ class Pool(Generic[S]):
                     if receipt is None:
                         self._workers.remove(worker)
                         logger.warning("shard %s: a worker died (%s)", shard.name, worker.describe_end())
-                        receipt = self._retry(stage, shard, folder)
+                        receipt = self._retry(stage, shard, staging)
                     elif worker.has_retired:
                         self._workers.remove(worker)
                         worker.stop()
@@ -96,14 +96,14 @@ class Pool(Generic[S]):
         busy = [worker for worker in self._workers if worker.job is not None]
         return busy[0].wait_for_any(busy) if busy else []
 
-    def _retry(self, stage: str, shard: S, folder: StagingView) -> Receipt:
+    def _retry(self, stage: str, shard: S, staging: StagingView) -> Receipt:
         """Retry a shard whose worker died: first unchanged, then without its poison rows."""
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
-            receipt = self._run_alone(ShardJob(shard, Window(poison_rows=poison_rows), folder, stage))
+            receipt = self._run_alone(ShardJob(shard, Window(poison_rows=poison_rows), staging, stage))
             if receipt is not None:
                 return receipt
-            row = self._find_poison_row(shard, poison_rows, folder)
+            row = self._find_poison_row(shard, poison_rows, staging)
             if row in poison_rows or not shard.rows:
                 fix = "read its last lines in the log, or give the machine more memory"
                 raise RetryableError("the worker crashes on any rows", shard.name, fix)
@@ -112,9 +112,9 @@ class Pool(Generic[S]):
         what = f"more than {_MAX_POISON_ROWS} rows crash their worker"
         raise RetryableError(what, shard.name, "look at the rows named in the log, or give the machine more memory")
 
-    def _find_poison_row(self, shard: S, poison_rows: frozenset[int], folder: StagingView) -> int:
+    def _find_poison_row(self, shard: S, poison_rows: frozenset[int], staging: StagingView) -> int:
         start, stop = 0, shard.rows
-        scratch = StagingView(folder.path(f"{WORK_FOLDER}/probe"))
+        scratch = StagingView(staging.path(f"{WORK_FOLDER}/probe"))
         durable.make_folder(scratch.folder)
         # Bisect: rows [start, stop) crash a worker. Keep the half that crashes alone, until one row remains.
         while stop - start > 1:

@@ -50,9 +50,9 @@ def ray_stage_runner(
     root.
     """
 
-    def run(stage: str, shards: Sequence[S], folder: StagingView) -> Generator[Receipt]:
+    def run(stage: str, shards: Sequence[S], staging: StagingView) -> Generator[Receipt]:
         ray = connect(workers, worker_bytes)
-        marker = folder.path(f"{WORK_FOLDER}/ray-{uuid.uuid4().hex}")
+        marker = staging.path(f"{WORK_FOLDER}/ray-{uuid.uuid4().hex}")
         durable.write_durably(marker, b"")
         blas = {"OPENBLAS_NUM_THREADS": os.environ.get("OPENBLAS_NUM_THREADS", "1")}
         options = {"num_cpus": 1, "memory": worker_bytes, "max_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
@@ -65,7 +65,7 @@ def ray_stage_runner(
         )
         try:
             # Only this process has the lock, so the jobs get a view without it.
-            yield from engine.pool(work, warm_up, workers).run(stage, shards, StagingView(folder.folder))
+            yield from engine.pool(work, warm_up, workers).run(stage, shards, StagingView(staging.folder))
         except errors.RayError as error:
             fix = "look at the logs of Ray, and install the same version of corpusmill on all nodes"
             raise RetryableError(f"Ray failed: {one_line(error, 300)}", stage, fix) from error

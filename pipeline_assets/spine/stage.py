@@ -100,14 +100,14 @@ def no_warm_up() -> None:
     """Do nothing: the warm-up of stages that load nothing."""
 
 
-def run_shard(work: Work[S], shard: S, window: Window, folder: StagingView, stage: str | None) -> Receipt:
+def run_shard(work: Work[S], shard: S, window: Window, staging: StagingView, stage: str | None) -> Receipt:
     """Run a shard, and commit its receipt under `stage`; None commits nothing.
 
     The hashes of files that the work read completely are added to the receipt.
     """
     with collect_hashes() as reads:
-        receipt = work(shard, window, folder)
+        receipt = work(shard, window, staging)
     receipt = replace(receipt, reads={**reads, **receipt.reads})
     if stage is not None:
-        folder.commit(stage, shard.name, receipt)
+        staging.commit(stage, shard.name, receipt)
     return receipt

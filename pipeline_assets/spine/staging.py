@@ -69,9 +69,9 @@ class OutputFile:
     def stored(self) -> StoredFile:
         return StoredFile(self.path, self.bytes, self.sha256)
 
-    def link_as(self, path: str, folder: "StagingView") -> "OutputFile":
+    def link_as(self, path: str, staging: "StagingView") -> "OutputFile":
         """Link the file to a second name, without a receipt: a resumed build links again."""
-        durable.link(folder.path(self.path), folder.path(path))
+        durable.link(staging.path(self.path), staging.path(path))
         return replace(self, path=path)
 
 

@@ -23,6 +23,6 @@ class Task:
         return cls(shard.name, shard.rows, functools.partial(kernel, shard, *arguments, **keywords))
 
 
-def run_task(task: Task, window: Window, folder: StagingView) -> Receipt:
+def run_task(task: Task, window: Window, staging: StagingView) -> Receipt:
     """Run a task; this is the `Work` of stages that share their workers."""
-    return task.kernel(window, folder)
+    return task.kernel(window, staging)

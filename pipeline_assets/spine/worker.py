@@ -33,7 +33,7 @@ class ShardJob(Generic[S]):
 
     shard: S
     window: Window
-    folder: StagingView
+    staging: StagingView
     stage: str | None
 
 
@@ -250,9 +250,9 @@ def _flush_streams() -> None:
 def run_job(work: Work[S], job: ShardJob[S]) -> Receipt | Failure:
     """Run a job in this process; return a Failure if it raises an exception."""
     try:
-        return run_shard(work, job.shard, job.window, job.folder, job.stage)
+        return run_shard(work, job.shard, job.window, job.staging, job.stage)
     except OSError as error:
-        return Failure.from_exception(explain_os_error(error, Path(os.fsdecode(error.filename or job.folder.folder))))
+        return Failure.from_exception(explain_os_error(error, Path(os.fsdecode(error.filename or job.staging.folder))))
     except Exception as error:
         return Failure.from_exception(error)
 
