@@ -100,7 +100,7 @@ def repin(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period
     )
     context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")
-    before = None if version.previous is None else SYSTEMS.read_recipe(version.previous).folder
+    before = None if version.previous_path is None else SYSTEMS.read_recipe(version.previous_path).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
     built = yield from _build_artifacts(context, run, SYSTEMS.read_recipe(version.path))
     if failures := [*version.head_errors, *built]:

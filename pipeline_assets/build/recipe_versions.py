@@ -38,8 +38,8 @@ class RecipeVersion:
     Attributes:
         path: Recipe file of the period's version. If the period has no version, file of the newest version; if no
             version exists, the base recipe.
-        previous: File of the previous version, or of the base recipe if `path` is the first version; None if the period
-            has no version.
+        previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
+            period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
             with changed files; empty if no version was written.
         head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
@@ -47,7 +47,7 @@ class RecipeVersion:
     """
 
     path: Path
-    previous: Path | None = None
+    previous_path: Path | None = None
     head_changes: list[str] = field(default_factory=list)
     head_errors: list[InputError] = field(default_factory=list)
 

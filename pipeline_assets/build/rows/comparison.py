@@ -30,7 +30,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import Identity
 
 MAX_EXAMPLES = 5
-PART_DOCUMENTS = 4_000_000  # sorted together: about 500 MB with the sort's copies
+MAX_PART_DOCUMENTS = 4_000_000  # sorted together: about 500 MB with the sort's copies
 _BLOCK_ROWS = 4096
 _COMMIT = re.compile("@[0-9a-f]{40}:")
 _RECORD_DTYPE = np.dtype(
@@ -110,10 +110,10 @@ class Comparison:
         return self.a.manifest.digest == self.b.manifest.digest
 
 
-def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS) -> Comparison:
+def compare(a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MAX_PART_DOCUMENTS) -> Comparison:
     """Compare artifact B with artifact A; UsageError if they are of different kinds.
 
-    `part_documents` bounds the number of rows whose hashes are sorted in memory together.
+    `max_part_documents` bounds the number of rows whose hashes are sorted in memory together.
     """
     if a.manifest.kind != b.manifest.kind:
         what = f"this is a {b.manifest.kind}, but {a.folder} is a {a.manifest.kind}"
@@ -126,7 +126,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_D
     changes = {"recipe": [f"{key}: {change}" for key, change in changed.items()]}
     changes |= {name: changed_values(parts_a[name], parts_b[name]) for name in parts_a}
     counts = compare_counts(identity_a.counts, identity_b.counts)
-    return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, part_documents)))
+    return Comparison(a, b, changes, counts, list(document_changes(a, b, kinds, max_part_documents)))
 
 
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
@@ -185,7 +185,7 @@ def _flatten(value: Any, dotted_name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def document_changes(
-    a: Artifact, b: Artifact, kinds: Kinds, part_documents: int = PART_DOCUMENTS
+    a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MAX_PART_DOCUMENTS
 ) -> Iterator[DocumentChanges]:
     """Compare the rows of two artifacts, and of their members with equal names.
 
@@ -198,7 +198,7 @@ def document_changes(
     for name, member_a, member_b in [(None, a, b), *pairs]:
         store_a, store_b = row_store_for(member_a, kinds), row_store_for(member_b, kinds)
         if store_a is not None and store_b is not None and not store_a.mixes_documents:
-            yield _compare_rows(store_a, store_b, name, part_documents)
+            yield _compare_rows(store_a, store_b, name, max_part_documents)
 
 
 def _open_member(dataset: Artifact, name: str) -> Artifact:
@@ -225,10 +225,11 @@ def _hash_halves(values: Sequence[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, ">u8").reshape(-1, 2).T.astype(np.uint64)
 
 
-def _compare_rows(a: RowStore, b: RowStore, member: str | None, part_documents: int) -> DocumentChanges:
+def _compare_rows(a: RowStore, b: RowStore, member: str | None, max_part_documents: int) -> DocumentChanges:
     documents: Counter[str] = Counter()
     first: dict[str, list[int]] = defaultdict(list)
-    parts, empty = max(1, -(-(len(a) + len(b)) // part_documents)), np.empty(0, _RECORD_DTYPE)  # parts are rounded up
+    parts = max(1, -(-(len(a) + len(b)) // max_part_documents))  # rounded up
+    empty = np.empty(0, _RECORD_DTYPE)
     with tempfile.TemporaryDirectory(prefix="corpusmill-diff-") as folder:
         for side, store in (("a", a), ("b", b)):
             for records in _row_hashes(store):

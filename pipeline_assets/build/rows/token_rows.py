@@ -170,7 +170,7 @@ class PackedRows(TokenRowStore):
         return Fate(self.artifact, "not_drawn", reason, facts=facts, lines=[f"not drawn: {reason}"])
 
 
-_tokenizer_recipe: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
+_tokenizer_recipe_adapter: pydantic.TypeAdapter[AnyTokenizerRecipe] = pydantic.TypeAdapter(AnyTokenizerRecipe)
 
 
 class TokenShardRows(TokenRowStore):
@@ -185,7 +185,7 @@ class TokenShardRows(TokenRowStore):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         recipe = self.artifact.manifest.identity.decisions["tokenizer"]
-        return self.load_tokenizer(_tokenizer_recipe.validate_python(dict(recipe)))
+        return self.load_tokenizer(_tokenizer_recipe_adapter.validate_python(dict(recipe)))
 
     @property
     def seq_len(self) -> int:
