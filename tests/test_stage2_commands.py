@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -243,7 +244,8 @@ def test_tokenizer_train_copies_the_model_and_makes_a_new_recipe(out: Path, tmp_
     own, base = (next((out / f"stage2/{name}/filtered/web/shards").iterdir()) for name in ("small-150", "small"))
     assert own.stat().st_ino == base.stat().st_ino, "what needs no tokenizer is taken over"
 
-    assert "for this sample, got 9,999" in typed(*train, "--vocab-size", 9999, status=2).stderr
+    too_large = typed(*train, "--vocab-size", 9999, status=2).stderr.splitlines()[-1]
+    assert re.fullmatch(r"corpusmill: --vocab-size: must be <= \d+ for this sample, got 9,999; .+", too_large)
 
 
 def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_path: Path, typed: Corpusmill) -> None:
@@ -255,6 +257,10 @@ def test_tokenizer_check_knows_a_model_and_refuses_another_hash(out: Path, tmp_p
 
     copy = Path(shutil.copy(model, tmp_path))
     assert json.loads(typed("tokenizer", "check", copy).stdout)["is_expected"] is None
+    checksum = {"file": "spm_150_unigram.model", "sha256": "0" * 64}
+    (tmp_path / "checksum.json").write_text(json.dumps(checksum))
+    found_next_to_another = json.loads(typed("tokenizer", "check", copy).stdout)
+    assert found_next_to_another["is_expected"] is None, "checksum.json is about another model"
 
     words = ("--tokenizer_path", model, "--expected_sha256", "0" * 64, "--metadata_json", told)
     wrong = typed("stage2", "tokenizer", "check", *words, status=1)

@@ -36,6 +36,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("here")
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
+    (folder / "bare.json").write_text("{}")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
     of_pack = {
         "cut": "seq_len: 64",
@@ -70,6 +71,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("status --data none", 2, "folder not found"),
         ("manifests export --data empty --to out", 2, "no manifests found"),
         ("tokenizer check none", 2, "file not found"),
+        ("tokenizer check bare.json", 2, "bare.json: expected a .tiktoken or .model file, got a .json file; pass"),
+        ("tokenizer check empty", 2, "empty: expected a .tiktoken or .model file, got a folder; pass"),
         ("pin any/thing", 1, "cannot be reached"),
         ("stage-a hf-stream --source any/thing --out-dir d", 1, "cannot be reached"),
         (

@@ -154,8 +154,10 @@ def check(
     from pipeline_assets.corpus.tokens.describe import describe_o200k, describe_sentencepiece, expected_hash
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 
-    if not path.is_file():
-        raise UsageError("file not found", path, "pass a .tiktoken or .model file")
+    if not path.is_file() or path.suffix in (".json", ".vocab"):
+        given = "a folder" if path.is_dir() else f"a {path.suffix} file"
+        what = f"expected a .tiktoken or .model file, got {given}" if path.exists() else "file not found"
+        raise UsageError(what, path, "pass a .tiktoken or .model file")
     if metadata_json is not None:
         check_output_file(metadata_json)
     is_model = path.suffix == ".model"

@@ -5,7 +5,6 @@ returns a message, or raises a `ProbeWarning` or another error with a fix. Over 
 Ray cluster in the settings are contacted.
 """
 
-import contextlib
 import importlib.util
 import json
 import multiprocessing
@@ -29,12 +28,13 @@ from pipeline_assets.spine.errors import InputError, RetryableError, TransientEr
 from pipeline_assets.spine.install_hints import not_installed_error, pip_hint
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_reach import mounts_for, raise_if_locks_are_local
+from pipeline_assets.spine.machine_memory import memory_bytes
 from pipeline_assets.spine.ray_engine import connect, describe_nodes, disconnect, node_resources
 from pipeline_assets.spine.usage import nearest_existing
 from resources.launchers import remote_launcher_factory
 
 _PROBE_TIMEOUT_S, _CONNECT_TIMEOUT_S = 60.0, 5
-_CONTAINER_LIMIT_FILE, _NVIDIA_DEVICE = Path("/sys/fs/cgroup/memory.max"), Path("/dev/nvidiactl")
+_NVIDIA_DEVICE = Path("/dev/nvidiactl")
 _LOW_DISK_BYTES = 10 << 30
 _BYTES_PER_PROCESS = 450 << 20  # with libraries, kernels and tokenizer tables, measured in the demo
 _MIN_OPEN_FILES, _RECOMMENDED_OPEN_FILES = 64, 1024  # a small stage A fails at 32
@@ -157,9 +157,7 @@ def _probe_files(root: Path) -> str:
 
 def _probe_memory(root: Path) -> str:
     workers, memory = WORKERS.read(os.environ), MEMORY_MIB.read(os.environ) << 20
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, ValueError):  # not in a container, or its limit is `max`
-        total = min(total, int(_CONTAINER_LIMIT_FILE.read_text()))
+    total = memory_bytes()
     needed = memory + (workers + 1) * _BYTES_PER_PROCESS
     text = f"{total >> 20:,} MiB; builds with {terminal.pluralize(workers, 'worker')} use up to {needed >> 20:,} MiB"
     if needed > total:

@@ -19,7 +19,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
-from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys
+from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
 from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, pluralize, print_lines
 from pipeline_assets.corpus.formats.compressors import plain_stem
 from pipeline_assets.corpus.licences import UNKNOWN, licence_table
@@ -158,11 +158,12 @@ def train(
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
         fix = "use a recipe with `kind: trained` in its `tokenizer`"
         raise UsageError("the recipe does not train a tokenizer", path, fix)
+    options_by_key = {} if vocab_size is None else {"tokenizer.vocab_size": "--vocab-size"}
     if vocab_size not in (None, recipe.tokenizer.vocab_size):
         changes = {"vocab_size": vocab_size, "expected_sha256": None}
         run = replace(run, previous_folder=recipe.folder)
         recipe, path = _write_derived_recipe(path, f"{recipe.name}-{vocab_size}", changes, options)
-    with explain_recipe_keys(path):
+    with explain_recipe_keys(path, option_finder({}, options_by_key)):
         tokenizer = build_targets(upstream_first([recipe.target(TOKENIZER.name)]), run, options.strict)
     decisions = tokenizer.manifest.identity.decisions
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])

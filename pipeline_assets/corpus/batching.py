@@ -138,7 +138,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
         return len(self.source)
 
     def __getitem__(self, row: int) -> tuple[torch.Tensor, ...]:
-        return tuple(part[0] for part in _to_tensors(self.read(np.array([row])), torch.tensor([row])))
+        return tuple(part[0] for part in _to_tensors(self.read(np.array([row])), torch.tensor([row % len(self)])))
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -109,6 +109,7 @@ def take_inventory(corpora: Mapping[str, Path], threads: int = 4) -> Inventory:
             logger.info("%s: %s tokens, %d differences", name, f"{tokens:,}", len(damage))
             differences += [Difference(name, item.path, item.what) for item in damage]
     if missing and len(missing) == len(corpora):
+        missing[0].fix = "build the recipe first, such as with `corpusmill run`"
         raise missing[0]
     return Inventory(figures, differences)
 

@@ -17,18 +17,21 @@ CHECKSUM_FILE = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit_sha256: str = "") -> str:
-    """Return `explicit_sha256`, else the one in checksum.json next to a file, else ''."""
+    """Return `explicit_sha256`, else a file's hash in checksum.json next to it, else ''."""
     sibling = path.with_name(CHECKSUM_FILE)
+    if explicit_sha256 or not sibling.is_file():
+        return explicit_sha256
     with errors_as_damage(sibling, "checksum of a tokenizer"):
-        return explicit_sha256 or (str(json.loads(sibling.read_bytes())["sha256"]) if sibling.is_file() else "")
+        checksum = json.loads(sibling.read_bytes())
+        return str(checksum["sha256"]) if checksum.get("file", path.name) == path.name else ""
 
 
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the one in checksum.json
-    next to the model; without this file, `is_expected` is None. Raise UsageError if `expected_sha256` is not a sha256,
-    and InputError for a wrong hash or an invalid model.
+    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the model's in checksum.json
+    next to it; if this file is missing or names another model, `is_expected` is None. Raise UsageError if
+    `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)
     if expected_sha256 and not re.fullmatch("[0-9a-f]{64}", expected_sha256):

@@ -4,7 +4,6 @@ import functools
 import hashlib
 import itertools
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -31,6 +30,7 @@ from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.ledger import Ledger, count_rejects, dropped_key
+from pipeline_assets.spine.machine_memory import memory_bytes
 from pipeline_assets.spine.rejects import Reject
 from pipeline_assets.spine.stage import KILLED_WORKER, Window
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView, total_counts
@@ -107,7 +107,7 @@ def train_tokenizer(
     """Train a tokenizer and write the files that `trained_tokenizer` lists.
 
     `corpora` maps each source of `recipe.sources` to its corpus. Training takes about `MEMORY_PER_BYTE` bytes of memory
-    per byte of the sample; raise RetryableError if the machine has less.
+    per byte of the sample; raise RetryableError if the machine or its container has less.
     """
     shards = corpus_shards({name: corpora[name] for name in sorted(recipe.sources)})  # as in a manifest
     to_draw = [DocumentShard(shard.name, f"{shard.source}/{shard.path}", shard.file, shard.rows) for shard in shards]
@@ -209,7 +209,7 @@ def _format_quotient(numerator: int, denominator: int) -> str:
 
 def _check_memory(sample_bytes: int, where: object) -> None:
     needed = MEMORY_PER_BYTE * sample_bytes
-    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = memory_bytes()
     logger.info("training on %s bytes takes about %.1f GiB of memory", f"{sample_bytes:,}", needed / 2**30)
     if needed > available:
         what = (

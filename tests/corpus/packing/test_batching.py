@@ -68,6 +68,7 @@ def test_rows_are_counted_from_the_end_too(packed: PackedSet) -> None:
     rows = batching.TokenRows(packed.folder)
 
     assert rows[20][0].tolist() == rows[-1][0].tolist() == packed[20].tolist()
+    assert int(rows[20][2]) == int(rows[-1][2]) == 20
     for row in (21, -22):
         with pytest.raises(IndexError, match=f"^row must be below 21, got {row}$"):
             rows[row]

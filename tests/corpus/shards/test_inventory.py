@@ -121,7 +121,10 @@ def test_a_corpus_that_is_gone_hides_no_difference_of_another(copy: Path, tmp_pa
 
 
 def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
-    assert "nothing is sealed here" in refusal(lambda: take_inventory({"a": tmp_path}), UsageError)
+    message = refusal(lambda: take_inventory({"a": tmp_path}), UsageError)
+
+    assert "nothing is sealed here" in message
+    assert message.endswith("; build the recipe first, such as with `corpusmill run`")
 
 
 def seal_inventory(root: Path, corpora: dict[str, Artifact], workers: int = 0) -> Artifact:
