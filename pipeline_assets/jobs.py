@@ -203,7 +203,7 @@ def verify_sample(
 
 
 def _verify(folder: Path, scope: VerificationScope) -> tuple[list[Finding], float]:
-    """Verify an artifact; return its findings and the percentage of its bytes that was read.
+    """Verify an artifact; return its findings and the percentage of bytes read.
 
     The error of an unreadable manifest is a finding, too.
     """

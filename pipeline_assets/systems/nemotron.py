@@ -129,38 +129,31 @@ def external_pools(section: SealedPools) -> Target:
 
 
 def deduplicated_targets(
-    recipe_name: str,
-    rows: Sequence[Target],
-    section: sections.DeduplicateRecipe,
-    decontamination: DecontaminationSection | None,
+    name: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, decontamination: DecontaminationSection | None
 ) -> list[Target]:
-    """Return the target of deduplicated rows for each split of normalised rows.
+    """Return the recipe's target of deduplicated rows for each split of normalised rows.
 
     `decontamination` drops rows whose prompts contain an item of an evaluation set; None skips this step.
     """
-    near, kept = section.prompt_dedup_recipe(), list[Target]()
+    near, kept = rules.prompt_dedup_recipe(), list[Target]()
     scopes: dict[str | None, list[Target]] = {}
     for target in rows:
-        scopes.setdefault(section.scope_for(str(target.partition)), []).append(target)
+        scopes.setdefault(rules.scope_for(str(target.partition)), []).append(target)
     for scope, splits in scopes.items():
         prompts: list[Target] = []
         for split in splits:
-            content = {"split": split.partition, "min_completion_tokens": section.min_completion_tokens}
-            prompts.append(PROMPTS.target(recipe_name, content, [split, *prompts], partition=split.partition))
+            content = {"split": split.partition, "min_completion_tokens": rules.min_completion_tokens}
+            prompts.append(PROMPTS.target(name, content, [split, *prompts], partition=split.partition))
         steps = [splits, prompts]
         if decontamination is not None:
-            evaluation = evaluation_targets(decontamination, recipe_name, Path("nemotron", recipe_name, "evaluation"))
+            evaluation = evaluation_targets(decontamination, name, Path("nemotron", name, "evaluation"))
             content = decontamination.output_content()
-            clean = [
-                DECONTAMINATED.target(recipe_name, content, [p, *evaluation], partition=p.partition) for p in prompts
-            ]
+            clean = [DECONTAMINATED.target(name, content, [p, *evaluation], partition=p.partition) for p in prompts]
             steps.append(clean)
-        decided = (
-            [] if near is None else [NEAR_DUPLICATES.target(recipe_name, {"dedup": near}, steps[-1], partition=scope)]
-        )
+        decided = [] if near is None else [NEAR_DUPLICATES.target(name, {"dedup": near}, steps[-1], partition=scope)]
         for split, *step in zip(*steps, strict=True):
-            content = {"split": split.partition, "near_duplicates": None if near is None else section.near_duplicates}
-            kept.append(DEDUPLICATED.target(recipe_name, content, [split, *step, *decided], partition=split.partition))
+            content = {"split": split.partition, "near_duplicates": None if near is None else rules.near_duplicates}
+            kept.append(DEDUPLICATED.target(name, content, [split, *step, *decided], partition=split.partition))
     return kept
 
 

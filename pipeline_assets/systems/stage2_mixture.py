@@ -29,6 +29,7 @@ from pipeline_assets.corpus.shards.recipe import (
     SEGMENTS_STAGE,
     SHARDS_STAGE,
     AnySource,
+    AnyTokenizer,
     ExternalTokenizerSection,
     SegmentsRecipe,
     ShardsRecipe,
@@ -70,9 +71,7 @@ class Stage2Recipe(Recipe):
     system: Literal["stage2"]
     shard_text_bytes: int = pydantic.Field(SHARD_TEXT_BYTES, gt=0)
     sources: Annotated[tuple[AnySource, ...], pydantic.Field(strict=False)] = ()
-    tokenizer: (
-        Annotated[TrainedTokenizerSection | ExternalTokenizerSection, pydantic.Field(discriminator="kind")] | None
-    ) = None
+    tokenizer: AnyTokenizer | None = None
     dedup: DedupRecipe | None = None
     shards: ShardsSection | None = None
     mixture: Name | None = None
@@ -96,9 +95,8 @@ class Stage2Recipe(Recipe):
             for name in section_at(segment, "weights"):
                 if corpora and name not in corpora:
                     keys = ("segments", "segments", position, "weights", name)
-                    yield RecipeProblem(
-                        keys, f"{name} has a weight, but is not in `shards.sources`", "correct the name"
-                    )
+                    fault = f"{name} has a weight, but is not in `shards.sources`"
+                    yield RecipeProblem(keys, fault, "correct the name")
         has_shards = values.get("shards") is not None or values.get("mixture") is not None
         if values.get("segments") is not None and not has_shards:
             fix = "add `shards`, or set `mixture` to the recipe that builds them"
@@ -108,12 +106,9 @@ class Stage2Recipe(Recipe):
 
     def final_targets(self) -> list[Target]:
         kept = {source.source: self._filtered_target(source) for source in self.sources}
-        targets, corpora, shards = [*kept.values()], dict(kept), dict[str, Target]()
-        trained = (
-            [self._tokenizer_target(self.tokenizer, kept)]
-            if isinstance(self.tokenizer, TrainedTokenizerSection)
-            else []
-        )
+        targets, trained, corpora, shards = [*kept.values()], list[Target](), dict(kept), dict[str, Target]()
+        if isinstance(self.tokenizer, TrainedTokenizerSection):
+            trained.append(self._tokenizer_target(self.tokenizer, kept))
         targets += trained
         if self.shards is not None:
             if self.dedup is not None:
@@ -143,13 +138,12 @@ class Stage2Recipe(Recipe):
         arguments = filtered.filter_arguments(source.filters)
         return FILTERED.target(self.name, upstream=[raw_corpus], partition=source.source, **arguments)
 
-    def _tokenizer_target(self, section: TrainedTokenizerSection, filtered_corpora: Mapping[str, Target]) -> Target:
+    def _tokenizer_target(self, section: TrainedTokenizerSection, corpora: Mapping[str, Target]) -> Target:
         content = {"tokenizer": {key: value for key, value in section.training_content().items() if key != "kind"}}
         expected = section.expected_sha256
         limit = None if expected is None else trained_tokenizer.ExpectedTokenizer(expected)
-        return TOKENIZER.target(
-            self.name, content, [filtered_corpora[name] for name in sorted(section.sources)], count_limit=limit
-        )
+        upstream = [corpora[name] for name in sorted(section.sources)]
+        return TOKENIZER.target(self.name, content, upstream, count_limit=limit)
 
     def _shards_target(self, corpus_name: str, upstream: Sequence[Target]) -> Target:
         assert self.shards is not None
@@ -186,14 +180,9 @@ def shards_folder(mixture: str, corpus: str) -> Path:
 
 def external_shards(mixture: str, corpus: str) -> Target:
     """Return the target of a corpus's token shards that another recipe built."""
+    name, folder = f"{mixture}/{corpus}", shards_folder(mixture, corpus)
     return TOKEN_SHARDS.target(
-        mixture,
-        {},
-        partition=corpus,
-        folder=shards_folder(mixture, corpus),
-        name=f"{mixture}/{corpus}",
-        is_external=True,
-        export_as=None,
+        mixture, {}, partition=corpus, folder=folder, name=name, is_external=True, export_as=None
     )
 
 

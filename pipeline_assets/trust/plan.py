@@ -171,7 +171,7 @@ def plan_recipe(statuses: Sequence[ArtifactStatus], run: Run) -> RecipePlan:
 
 
 def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> set[Path]:
-    """Return folders of artifacts whose missing or damaged inputs alone make them stale."""
+    """Return folders of artifacts that only missing or damaged inputs make stale."""
     kept, changing = set[Path](), set[Path]()
     for status in statuses:
         target, manifest = status.target, status.manifest

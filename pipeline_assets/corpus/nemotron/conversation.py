@@ -242,7 +242,7 @@ class RowConversation(NamedTuple):
 def read_conversation(
     row: Row, tools: DeclaredTools | None, rules: RowsRecipe, domain: Domain, chat_template: ChatTemplate | None = None
 ) -> RowConversation:
-    """Return the conversation of a row: its column `text`, or else its rendered messages.
+    """Return a row's conversation: its column `text`, or else its rendered messages.
 
     If set, `chat_template` renders the messages in both cases, without Harmony's system message. Otherwise, a column
     `text` that is not valid Harmony is returned as it is, and the attribute `refusal` has the reason. Raise Refusal if

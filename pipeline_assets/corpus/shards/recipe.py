@@ -99,6 +99,9 @@ class ExternalTokenizerSection(FileTokenizerRecipe):
         return FileTokenizerRecipe(family=self.family, sha256=self.sha256, end_of_document=self.end_of_document)
 
 
+AnyTokenizer = Annotated[TrainedTokenizerSection | ExternalTokenizerSection, pydantic.Field(discriminator="kind")]
+
+
 class ShardsSection(ShardsRecipe):
     """Recipe section of token shards.
 
