@@ -147,6 +147,16 @@ def test_init_of_a_url_names_where_it_may_be_written(corpusmill: Corpusmill, tmp
     )
 
 
+@pytest.mark.parametrize(("site", "kind"), [("wiktionary", "local"), ("wikipedia", "wikipedia")])
+def test_json_lines_of_another_wiki_are_a_local_source(site: str, kind: str, tmp_path: Path) -> None:
+    page = {"id": "1", "url": f"https://en.{site}.org/wiki?curid=1", "title": "Soil", "text": "Soil is soil."}
+    (tmp_path / "wiki_00.jsonl").write_text(json.dumps(page) + "\n")
+
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "pages")
+
+    assert draft.content["kind"] == kind
+
+
 def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tmp_path: Path) -> None:
     sections = [section.model_fields["kind"].annotation for section in get_args(FileSource)]
     kinds = {kind for annotation in sections for kind in get_args(annotation)}

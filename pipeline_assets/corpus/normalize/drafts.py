@@ -37,7 +37,8 @@ from pipeline_assets.corpus.readers.source_formats import (
     strip_compression_suffix,
 )
 from pipeline_assets.corpus.readers.stackexchange.archive import POSTS_FILE, is_archive, site_host
-from pipeline_assets.corpus.readers.wikipedia_pages import read_pages
+from pipeline_assets.corpus.readers.wikipedia import is_on_other_site
+from pipeline_assets.corpus.readers.wikipedia_pages import Page, read_pages
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 
@@ -117,12 +118,13 @@ def _source_kind(file: SourceFile) -> str:
 
 
 def _is_wikiextractor_output(file: SourceFile) -> bool:
-    """Check whether wikiextractor wrote a file, by its name or its first page."""
+    """Check whether wikiextractor wrote a file of Wikipedia, by its name or its first page."""
+    is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None
     try:
-        is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None
-        return is_named or next(read_pages(ByteRange(file)), None) is not None
+        _, page = next(read_pages(ByteRange(file)), (0, None))
+        return is_named or (page is not None and not (isinstance(page, Page) and is_on_other_site(page.url)))
     except InputError:
-        return False
+        return is_named
 
 
 def _draft_sites(dump_files: Sequence[SourceFile], left_out: LeftOutFiles) -> Iterator[SectionDraft]:

@@ -143,6 +143,11 @@ def _unescape_title(title: str) -> str:
     return title
 
 
+def is_on_other_site(url: str) -> bool:
+    """Check whether a page's url names a site other than Wikipedia, such as Wiktionary."""
+    return "://" in url and _URL.match(url) is None
+
+
 def _page_language(url: str, language: str | None, piece: ByteRange, offset: int) -> str:
     """Return a page's language from its url or the recipe; InputError if unclear."""
     match = _URL.match(url)
@@ -154,6 +159,7 @@ def _page_language(url: str, language: str | None, piece: ByteRange, offset: int
     if match is not None:
         what = f"the url {url} belongs to a wiki other than `language` in the recipe, {language}"
         raise InputError(what, where, "correct `language`, or exclude the file")
-    if "://" in url:
-        raise InputError(f"the url {url} is not on Wikipedia", where, "read such pages as local files")
+    if is_on_other_site(url):
+        fix = "extract with --json, add .jsonl to the names of the files, and read them as a local source"
+        raise InputError(f"the url {url} is not on Wikipedia", where, fix)
     raise InputError(f"the url {url} has no language", where, "set `language` in the recipe")

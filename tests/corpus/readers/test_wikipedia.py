@@ -213,7 +213,11 @@ def test_the_id_names_the_wiki_of_url_or_recipe(source: Source, url: str, langua
             "vi",
             f"the url {EN} belongs to a wiki other than `language` in the recipe, vi; correct `language`, or exclude",
         ),
-        ("https://en.wiktionary.org/wiki?curid=12", "en", "the url https://en.wiktionary.org/wiki?curid=12 is not on"),
+        (
+            "https://en.wiktionary.org/wiki?curid=12",
+            "en",
+            "the url https://en.wiktionary.org/wiki?curid=12 is not on Wikipedia; extract with --json, add .jsonl to",
+        ),
     ],
 )
 def test_a_page_of_no_or_another_wiki_is_an_error(source: Source, url: str, language: str | None, message: str) -> None:
