@@ -121,7 +121,7 @@ def materialize(
     files: Sequence[TranslationFile],
     languages: tuple[str, str],
     source: sample.SampleSource,
-    folder: Path,
+    folder: Path | str,
     replace: bool = False,
     **options: object,
 ) -> Path:
@@ -143,9 +143,14 @@ def materialize(
         options: Other keys of `SampleRecipe`, such as algorithm, duplicates and weight.
 
     Raises:
-        UsageError: A value is invalid, the sample in the folder differs from the request, or there are too few pairs.
+        UsageError: A value is invalid, the sample in the folder differs from the request, there are too few pairs, or
+            the folder is in a sealed artifact.
         InputError: Too many rows are rejected.
     """
+    for name, items, count in (("languages", languages, 2), ("splits", splits, 3)):
+        if isinstance(items, str) or len(items) != count:
+            raise UsageError(f"must have {count} items, got {items!r}", name, "correct it")
+    folder = Path(folder)
     request = {"k": k, "seed": seed, "filters": None if filters is None else dict(filters), **options}
     request["languages"] = dict(zip(("src", "tgt"), languages, strict=True))
     request["splits"] = dict(zip(SPLITS, splits, strict=True))
@@ -156,6 +161,7 @@ def materialize(
             fix = "choose another folder, or pass replace=True to draw the sample again"
             raise UsageError(f"the frozen sample differs: {'; '.join(differences)}", manifest, fix)
         return manifest
+    sample.check_notebook_folder(folder)
     drawn, now = draw_pairs(files, recipe), datetime.datetime.now(datetime.UTC)
     data, meta = _sample_files(drawn, files, recipe, source, now, folder)
     durable.make_folder(folder)

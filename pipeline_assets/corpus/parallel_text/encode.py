@@ -15,7 +15,7 @@ from pipeline_assets.corpus.parallel_text.encode_recipe import EncodeRecipe
 from pipeline_assets.corpus.parallel_text.padding import cut_lengths, pad_sequences
 from pipeline_assets.corpus.parallel_text.pair_model import MODEL_HINT, char_coverage, load_model, read_or_train_model
 from pipeline_assets.corpus.parallel_text.pairs import SPLITS, canonical_text
-from pipeline_assets.corpus.parallel_text.sample import Sample, read_sample
+from pipeline_assets.corpus.parallel_text.sample import Sample, check_notebook_folder, read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, META_FORMAT, MODEL_FILE, EncodeMeta
 from pipeline_assets.corpus.tokens.loss_limit import MAX_UNKNOWN_FRACTION, LossLimit
 from pipeline_assets.corpus.tokens.losses import Losses, losses_to_provenance
@@ -63,9 +63,11 @@ def encode(
         recipe: Keys of `EncodeRecipe`.
 
     Raises:
-        InputError: The model, the recipe or the sample is missing or invalid, or the model loses too much text.
+        InputError: The model, the recipe or the sample is missing or invalid, the model loses too much text, or the
+            folder is in a sealed artifact.
     """
     out_dir, spm_model = Path(out_dir), None if spm_model is None else Path(spm_model)
+    check_notebook_folder(out_dir)
     if spm_model is not None and not spm_model.is_file():
         raise UsageError("file not found", spm_model, MODEL_HINT)
     if spm_model is not None and "model_sha256" not in recipe:

@@ -24,12 +24,13 @@ from pipeline_assets.corpus.parallel_text.translation_files import TranslationRo
 from pipeline_assets.corpus.reservoir import Algorithm
 from pipeline_assets.corpus.weights import apportion
 from pipeline_assets.spine.command_option import Option
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import seeded_sort_key
 from pipeline_assets.spine.key_types import MaxRejectShare
 from pipeline_assets.spine.ledger import Ledger
 from pipeline_assets.spine.manifest import StageVersion, canonical_sha256
 from pipeline_assets.spine.metadata_file import MetadataFormat
+from pipeline_assets.spine.sealed_folder import find_artifact_above
 from pipeline_assets.spine.section import RecipeSection
 
 SAMPLE_STAGE = StageVersion("parallel_sample", 3)
@@ -237,8 +238,16 @@ def read_sample(manifest_path: Path) -> Sample:
         data, meta = manifest_path.read_bytes(), _META_FORMAT.read(manifest_path.with_name(SAMPLE_META_FILE))
     except FileNotFoundError as error:
         raise InputError("file not found", error.filename, _DRAW_HINT) from None
+    except IsADirectoryError:
+        raise InputError("expected a file, got a folder", manifest_path, f"pass its {SAMPLE_FILE}") from None
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != meta.manifest_sha256:
         what = f"sample was edited after the draw: sha256 is {sha256}, expected {meta.manifest_sha256}"
         raise InputError(what, manifest_path, f"restore it, or {_DRAW_HINT}")
     return Sample(meta, [_line_decoder.decode(line) for line in data.splitlines()])
+
+
+def check_notebook_folder(folder: Path) -> None:
+    """Raise UsageError for an output folder in a sealed artifact, which must not change."""
+    if (artifact := find_artifact_above(folder / SAMPLE_FILE)) is not None:
+        raise UsageError(f"the folder is in the sealed artifact {artifact}", folder, "choose another folder")

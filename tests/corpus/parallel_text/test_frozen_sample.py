@@ -84,6 +84,32 @@ def test_replace_draws_another_sample(request_of: dict[str, object]) -> None:
     assert len(read_sample(manifest).pairs) == 30
 
 
+def test_a_sample_in_a_sealed_artifact_is_never_replaced(request_of: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "sample" / "manifest.json").touch()
+    before = stored(tmp_path / "sample")
+
+    message = refusal(lambda: materialize(**request_of | {"k": 30}, replace=True), UsageError)
+
+    assert message == (
+        f"{tmp_path}/sample: the folder is in the sealed artifact {tmp_path}/sample; choose another folder"
+    )
+    assert materialize(**request_of | {"folder": str(tmp_path / "sample")}) == tmp_path / "sample" / "manifest.jsonl"
+    assert stored(tmp_path / "sample") == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"languages": "fr-en"}, "languages: must have 2 items, got 'fr-en'; correct it"),
+        ({"splits": (80, 20)}, "splits: must have 3 items, got (80, 20); correct it"),
+    ],
+)
+def test_languages_are_two_and_splits_three(
+    request_of: dict[str, object], wrong: dict[str, object], message: str
+) -> None:
+    assert refusal(lambda: materialize(**request_of | wrong), UsageError) == message
+
+
 def test_an_edited_sample_is_refused_and_replaced(request_of: dict[str, object], tmp_path: Path) -> None:
     manifest = tmp_path / "sample" / "manifest.jsonl"
     data = manifest.read_bytes()

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from pipeline_assets.corpus.parallel_text.pair_model import load_model, read_or_
 from pipeline_assets.corpus.parallel_text.pairs import canonical_text
 from pipeline_assets.corpus.parallel_text.sample import read_sample
 from pipeline_assets.corpus.parallel_text.token_cache import open_cache
+from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.opening import open_staging_dir
 
 SPLITS = ("train", "val", "test")
@@ -197,6 +199,24 @@ def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> No
         lambda: encode(tmp_path / "manifest.jsonl", None, tmp_path / "cache")
     )
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_in_a_sealed_artifact_is_never_replaced(manifest: Path, cache: Path, tmp_path: Path) -> None:
+    sealed = tmp_path / "token_cache"
+    shutil.copytree(cache, sealed)
+    (sealed / "manifest.json").touch()
+    before = {path: path.read_bytes() for path in sealed.rglob("*.*")}
+
+    message = refusal(lambda: encode(manifest, None, sealed, seq_len=8), UsageError)
+
+    assert message == f"{sealed}: the folder is in the sealed artifact {sealed}; choose another folder"
+    assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
+
+
+def test_the_folder_of_a_sample_is_no_manifest(manifest: Path, tmp_path: Path) -> None:
+    message = refusal(lambda: encode(manifest.parent, None, tmp_path / "cache"))
+
+    assert message == f"{manifest.parent}: expected a file, got a folder; pass its manifest.jsonl"
 
 
 def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
