@@ -8,7 +8,9 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -206,6 +208,21 @@ def test_a_json_log_file_holds_the_statistics_of_the_mixture(out: Path, tmp_path
     words = ("stage2", "tokenizer", "train", "--manifest", "small", "--out-dir", out, "--log-file", tmp_path / "t.json")
     typed(*words)
     assert json.loads((tmp_path / "t.json").read_text())["sha256"] == statistics["tokenizer"]["sha256"]
+
+
+def test_figures_count_no_filters_of_an_earlier_version_of_the_recipe(
+    hub: LoopbackHub, tmp_path: Path, typed: Corpusmill
+) -> None:
+    def change(content: dict[str, Any], filters: dict[str, Any], dedup: dict[str, Any] | None) -> None:
+        [web] = [source for source in content["sources"] if source["source"] == "web"]
+        content |= _SHARDS | {"sources": [web | {"filters": filters}], "dedup": dedup}
+
+    figures = tmp_path / "stage2/small/mixtures/small_filtered_shards.json"
+    for filters, dedup in (({"length": {"min_characters": 20}}, {}), ({}, None)):
+        recipe_with(tmp_path, hub.commits(), partial(change, filters=filters, dedup=dedup))
+        typed("stage2", "process", "small", "--out-dir", tmp_path, "--replace")
+        assert figures.exists() == bool(filters)
+    assert (tmp_path / "stage2/small/filtered/web").exists()
 
 
 def test_filter_writes_a_text_a_line_which_is_read_back_as_the_same_documents(

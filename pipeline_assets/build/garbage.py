@@ -84,7 +84,7 @@ class Survey:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
         unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
-        named: Artifact folders that no recipe requests, to keep because a user named, pulled or copied them.
+        named: Artifact folders without a recipe, to keep: a user named, pulled or copied them, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 

@@ -166,7 +166,8 @@ def _raise_if_ids_shared(
 ) -> None:
     """Raise InputError if sources share a doc_id.
 
-    `receipts` have the shards' files of ids. `shard_locations` has each shard's source and path, in the same order.
+    Each receipt has the file of a shard's ids. `shard_locations` has the source and path of each of these shards, in
+    the order of `receipts`.
     """
     repeat = find_first_repeat([staging.path(receipt.files[0].path) for receipt in receipts])
     if repeat is None:

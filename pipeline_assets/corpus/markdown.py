@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pipeline_assets.spine.visible import VISIBLE_TABLE
 
 _MARKS = re.compile(r"[\\`*\[\]<>#|~$&!]|(?<![^\W_])_|_(?![^\W_])")  # `_` within a word is not a mark
+_BLOCK_MARK = re.compile(r"^(\d*)([-+.)](?= |$)|--|==)")  # a list item, rule or heading starts with it
 _ADDRESS = re.compile(r"://|www\.|@|mailto:|xmpp:", re.IGNORECASE)
 _PIPE = re.compile(r"(\\*)\|")
 
@@ -39,7 +40,7 @@ def escape(text: str) -> str:
     """
     line = " ".join(text.split()).translate(VISIBLE_TABLE)
     if not _ADDRESS.search(line):
-        return _MARKS.sub(r"\\\g<0>", line)
+        return _BLOCK_MARK.sub(r"\1\\\2", _MARKS.sub(r"\\\g<0>", line))
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     pad = " " if "`" in (line[0], line[-1]) else ""
     # A pipe ends a cell even in code, unless it is escaped; backslashes before it must be escaped as well.

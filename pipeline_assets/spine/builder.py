@@ -36,7 +36,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
 
 class BuilderBusyError(TransientError):
-    """Error if another process is building the artifact."""
+    """Error if another process has the lock, as the builder of an artifact has."""
 
 
 def is_dead(owner: Builder) -> bool:

@@ -40,7 +40,7 @@ _NUMBER_RULE = "must be a decimal number, such as 0.3"
 
 
 def decimal_text(value: object) -> str:
-    """Return a number as its shortest exact decimal text, and text unchanged.
+    """Return the shortest decimal text that reads as a number; leave text unchanged.
 
     Raise ValueError for NaN, infinity and any other value.
     """

@@ -66,8 +66,8 @@ class Window:
     If `stop` is None, the window ends with the shard.
 
     The window is the whole shard, unless a row crashes its worker, by a panic in native code or by using too much
-    memory. Then the pool halves the window until it finds this poison row. The stage rejects `poison_rows` unread, with
-    the reason `killed_worker`.
+    memory. Then the pool halves the window until it finds this poison row. The stage skips `poison_rows` unread: it
+    rejects them with the reason `killed_worker`, or raises InputError.
     """
 
     start: int = 0

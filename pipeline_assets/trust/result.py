@@ -67,7 +67,8 @@ class VerificationScope:
     """Extent of a verification.
 
     Attributes:
-        root: Data root, to verify upstream artifacts and external inputs too; None for the artifact and its members.
+        root: Data root whose upstream artifacts and external inputs are verified, too; if None, only the artifact and
+            its members are verified.
         sample: Sample of the files to read; None reads all.
         with_content: Whether to recompute content hashes of compressed and Parquet files; implied by `sample`.
         threads: Number of threads that hash files.

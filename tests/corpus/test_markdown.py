@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -31,6 +32,15 @@ def test_what_may_be_an_address_is_code() -> None:
     assert escape("see https://a.org/b|c") == "`see https://a.org/b\\|c`"
     assert escape("WWW.a.org ``x``") == "``` WWW.a.org ``x`` ```"
     assert escape("a@b.c \\| d") == "`a@b.c \\\\\\| d`"
+
+
+@pytest.mark.parametrize(
+    "text", ["- a", "+ a", "1. a", "2) a", "-", "---", "- - -", "==", "# a", "> a", "95.3 %", "-5", ".5"]
+)
+def test_a_text_at_the_start_of_a_line_is_a_paragraph(text: str) -> None:
+    tokens = MarkdownIt("commonmark").parse(f"above\n{escape(text)}")
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+    assert "".join(child.content for child in tokens[1].children or []) == f"above{text}"
 
 
 HOSTILE = [

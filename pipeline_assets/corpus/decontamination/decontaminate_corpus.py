@@ -51,12 +51,12 @@ class DecontaminationRules:
     """Rules and index of a decontamination, for worker processes.
 
     `sets` are the names of the evaluation sets, in the order of the index. Each process loads the index by
-    `load_index(folder, digests)`, where `digests` are the hashes of its files.
+    `load_index(index_folder, digests)`, where `digests` are the hashes of its files.
     """
 
     recipe: DecontaminationRecipe
     sets: tuple[str, ...]
-    folder: Path = field(metadata=NOT_DIGESTED)
+    index_folder: Path = field(metadata=NOT_DIGESTED)
     digests: tuple[str, ...]
 
 
@@ -74,7 +74,7 @@ def decontaminate_shard(
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
-    index = item_index.load_index(rules.folder, rules.digests)
+    index = item_index.load_index(rules.index_folder, rules.digests)
     name = f"{shard.name}{SUFFIX}"
     kept_name, contaminated_name = f"{SHARDS_FOLDER}/{name}", f"{_CONTAMINATED_FOLDER}/{name}"
     with (
@@ -97,7 +97,7 @@ def decontaminate_shard(
 
 def load_decontamination(rules: DecontaminationRules) -> None:
     """Load the index and compiled code of `decontaminate_shard` into this process."""
-    index = item_index.load_index(rules.folder, rules.digests)
+    index = item_index.load_index(rules.index_folder, rules.digests)
     table, first = index.table, int(index.table.first_words[0])
     ngram = table.text[table.begins[first] : table.begins[first + int(table.sizes[0])]]
     find_contaminations(normalize([ngram.tobytes()]), index, rules.recipe.cut)

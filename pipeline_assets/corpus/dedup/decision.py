@@ -53,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Decision)
 
 
-class GroupSample(msgspec.Struct, frozen=True, omit_defaults=True):
+class ExampleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
     """Document of a group, as an example.
 
     Attributes:
@@ -76,8 +76,8 @@ class DuplicateGroup(msgspec.Struct, frozen=True):
     """
 
     dropped: int = msgspec.field(name="gone")
-    kept: GroupSample
-    samples: tuple[GroupSample, ...]
+    kept: ExampleDocument
+    samples: tuple[ExampleDocument, ...]
 
 
 _GROUPS_FORMAT = MetadataFormat("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])

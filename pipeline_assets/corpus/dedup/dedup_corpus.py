@@ -15,7 +15,13 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
-from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, DuplicateGroup, GroupSample
+from pipeline_assets.corpus.dedup.decision import (
+    DECISIONS_FILE,
+    EDGES_FILE,
+    GROUPS_FILE,
+    DuplicateGroup,
+    ExampleDocument,
+)
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
@@ -166,19 +172,19 @@ def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, GroupSample]]:
+def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, ExampleDocument]]:
     """Yield (number, sample) of each requested document that is in the store."""
     store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.document_count]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)
         rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
-            yield number, GroupSample(row["doc_id"], row["source"], "", store.name)
+            yield number, ExampleDocument(row["doc_id"], row["source"], "", store.name)
 
 
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept_receipts: Sequence[Receipt]) -> OutputFile:
     samples = {
-        shard.first_number + int(row): GroupSample(doc_id, shard.source, beginning)
+        shard.first_number + int(row): ExampleDocument(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept_receipts, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES_NOTE].items()
     }

@@ -230,7 +230,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split a text at LF and CRLF, without an empty last line, like Rust's `lines`."""
+    """Split a text at LF and CRLF; a line end at its end begins no further line."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 

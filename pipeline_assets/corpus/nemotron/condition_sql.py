@@ -121,7 +121,7 @@ def _parse(condition: str) -> "exp.Expr":
 
 @functools.cache
 def _dialect() -> "Dialect":
-    """Return a Postgres dialect that knows no statements, and no functions except ANY."""
+    """Return a Postgres dialect whose parser converts no function calls except ANY."""
     # Postgres, because its `~` matches a pattern as in polars.
     from sqlglot.dialects.postgres import Postgres
     from sqlglot.parsers.postgres import PostgresParser

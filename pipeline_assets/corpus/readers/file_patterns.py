@@ -90,7 +90,7 @@ def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
-    """Return the error for a pattern that matches no file, with names that exist."""
+    """Return the error for a pattern that matches no file, with a pattern to write."""
     require_folder(root, "correct the source's folder")
     if has_folders:
         fix = f"write {f'{pattern}/*'.lstrip('/').replace('//', '/')} for the files in the folder"

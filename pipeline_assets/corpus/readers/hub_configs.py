@@ -48,7 +48,7 @@ class Config:
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
-    """Read the configs that a dataset's card lists, in order; InputError if invalid."""
+    """Read the configs that a dataset's card lists; InputError if they are no list."""
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD_FILE}")
 
 

@@ -17,9 +17,9 @@ _BLANK = b" \t\r\n"
 
 
 def is_array_or_multiline(head: bytes) -> bool:
-    """Check from a file's first bytes whether it is an array or multi-line objects.
+    """Check whether a file starts with `[`, or with `{` on a line of its own.
 
-    Otherwise, it has JSON lines, or is not JSON.
+    Such a file is an array or has multi-line objects; other JSON is read as lines.
     """
     head = head.removeprefix(UTF8_MARK).lstrip()
     return head[:1] == b"[" or head[:1] + head[1:].lstrip(b" \t\r")[:1] == b"{\n"

@@ -16,6 +16,7 @@ from pipeline_assets.corpus.shards.mixture_report import JSON_FORMAT, JsonObject
 from pipeline_assets.corpus.tokens.losses import LOST_TEXT, Losses
 from pipeline_assets.spine.artifact import Artifact, read_manifest
 from pipeline_assets.spine.durable import make_folder, remove, write_durably
+from pipeline_assets.spine.manifest import Manifest
 
 INVENTORY_JSON, INVENTORY_MD, SEGMENTS_JSON = "inventory.json", "inventory.md", "segments.json"
 MIXTURES_FOLDER = "mixtures"  # folder next to the artifacts of a recipe
@@ -119,13 +120,19 @@ def _sum_figures(corpora: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _filter_counts(recipe_folder: Path, corpus: str) -> dict[str, Any]:
     """Return a corpus's filter counts; empty if its shards were built without filters."""
-    manifest = read_manifest(recipe_folder / "filtered" / corpus)
-    downstream = map(read_manifest, (recipe_folder / "shards" / corpus, recipe_folder / "deduplicated"))
-    used = {entry["digest"] for derived in downstream if derived for entry in derived.identity.upstream}
-    if manifest is None or manifest.digest not in used:
+    folders = (Path("shards", corpus), Path("deduplicated"), Path("filtered", corpus))
+    shards, deduplicated, filtered = (read_manifest(recipe_folder / folder) for folder in folders)
+    used = _upstream_digests(shards)
+    if deduplicated is not None and deduplicated.digest in used:
+        used |= _upstream_digests(deduplicated)
+    if filtered is None or filtered.digest not in used:
         return {}
-    ledger = manifest.identity.ledger
+    ledger = filtered.identity.ledger
     return {"records_in": ledger.rows_in, "records_kept": ledger.out, "dropped": dict(ledger.dropped)}
+
+
+def _upstream_digests(manifest: Manifest | None) -> set[str]:
+    return set() if manifest is None else {entry["digest"] for entry in manifest.identity.upstream}
 
 
 def mixture_statistics(recipe_folder: Path) -> JsonObject:

@@ -1,8 +1,8 @@
 """Token shards of a corpus: one stream of tokens, cut into rows.
 
-The stream has all documents in corpus order, each followed by the end-of-document token; readers shuffle the rows.
-First, each Document shard is encoded to a file of token ids. Then each token shard is copied from these files, a block
-at a time. The remainder of the stream after the last whole row is dropped.
+The stream has the encoded documents in corpus order, each followed by the end-of-document token; readers shuffle the
+rows. First, each Document shard is encoded to a file of token ids. Then each token shard is copied from these files, a
+block at a time. The remainder of the stream after the last whole row is dropped.
 """
 
 import itertools
@@ -65,7 +65,7 @@ def shard_corpus(
 
     Counts: `documents` and `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0),
     `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger. If gigatoken and
-    tiktoken encode a text differently, tiktoken encodes everything again.
+    tiktoken encode a spot-checked text differently, tiktoken encodes everything again.
 
     Raises:
         UsageError: The vocabulary does not fit into the recipe's uint16 (raised before a text is encoded), the text is

@@ -115,7 +115,10 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List the files that match `files`; raise UsageError if none, or formats differ."""
+    """List the hub files that match the recipe's patterns (`files`).
+
+    Raise UsageError if none matches, or if files of JSON lines and of another format match.
+    """
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"

@@ -64,7 +64,7 @@ class OracleMismatchError(Exception):
 
 
 def with_oracle_fallback(tokenizer_file: TokenizerFile, encode: Callable[[TokenizerFile], T]) -> T:
-    """Call `encode` with the tokenizer; call it again with tiktoken if ids differ."""
+    """Call `encode`; if it raises OracleMismatchError, call it again with tiktoken."""
     try:
         return encode(tokenizer_file)
     except OracleMismatchError as disagreement:

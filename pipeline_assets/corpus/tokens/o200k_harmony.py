@@ -151,9 +151,10 @@ class HarmonyEncoder(Tokenizer):
         return not panics(lambda: self.oracle.encode_ordinary(text))
 
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
-        """Encode each text with gigatoken; names of `controls` become control tokens.
+        """Encode each text with gigatoken.
 
-        A text is UTF-8 bytes, or a `str` if it is ASCII only.
+        Where a text contains a name in `controls`, the name is encoded as that control token. A text is UTF-8 bytes, or
+        a `str` if it is ASCII only.
         """
         if self._grown_bytes > _MAX_CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0
