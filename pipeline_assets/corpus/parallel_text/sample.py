@@ -248,6 +248,6 @@ def read_sample(manifest_path: Path) -> Sample:
 
 
 def check_notebook_folder(folder: Path) -> None:
-    """Raise UsageError for an output folder in a sealed artifact, which must not change."""
+    """Raise UsageError for an output folder in a sealed artifact."""
     if (artifact := find_artifact_above(folder / SAMPLE_FILE)) is not None:
         raise UsageError(f"the folder is in the sealed artifact {artifact}", folder, "choose another folder")
