@@ -19,6 +19,7 @@ from held_runs import hold_at, wait_for
 from nemotron_rows import LOOKUP
 from subset_pools import scored, subsets_of, talk
 from tiny_tokenizer import id_of, save_tokenizer
+from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
@@ -106,6 +107,21 @@ def test_a_tokenizer_of_a_file_encodes_and_is_pinned(corpus: Path, export: Expor
     assert dataset.document(0)[:-1].tolist() == [id_of(letter) for letter in texts_of(corpus)[0].text.replace(" ", "Ġ")]
     assert dataset.document(0)[-1] == manifest.identity.decisions["end_of_document"] == 256
     assert manifest.identity.tokenizer["family"] == "hf_tokenizer"
+
+
+def test_a_tokenizer_that_loses_much_text_fails_above_the_limit(
+    corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    options = ("--tokenizer", write_tokenizer(tmp_path), "--end-of-document", "<end>")
+    failed = corpusmill("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options)
+
+    assert failed.returncode == 1
+    line = failed.stderr.splitlines()[-1]
+    assert line.startswith(f"corpusmill: {tmp_path / 'out_0'}: ") and line.endswith("; or raise --max-unknown-fraction")
+    assert " characters are lost (100.00%), above --max-unknown-fraction (0.05); " in line
+    again = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options, "--max-unknown-fraction", "1")
+    raised = corpusmill(*again)
+    assert raised.returncode == 0 and "\nWARNING: " in f"\n{raised.stderr}"
 
 
 def test_olmo_has_the_same_tokens_without_a_header(corpus: Path, export: Export) -> None:

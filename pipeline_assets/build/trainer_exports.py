@@ -135,7 +135,7 @@ def _combine_receipts(receipts: Sequence[Receipt], decisions: Mapping[str, int])
 
 
 _DOCUMENT_CONTENTS = "documents (normalized, filtered, deduplicated, …)"
-_TOKENIZER_OPTIONS = frozenset({"tokenizer", "end_of_document"})
+_TOKENIZER_OPTIONS = frozenset({"tokenizer", "end_of_document", "max_unknown_fraction"})
 _OLMO_USAGE = """\
 ids = TokenizerConfig(vocab_size={vocabulary_size}, eos_token_id={end_of_document}, pad_token_id={end_of_document})
 data = NumpyFSLDatasetConfig(paths=["this/folder/tokens.npy"], dtype="uint32", sequence_length=2048, tokenizer=ids)"""

@@ -13,7 +13,8 @@ from pipeline_assets.commands.build import build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import sealed_target, warn_of_listed_rows
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import SetsKeys
-from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize
+from pipeline_assets.commands.terminal import OptionalRoot, data_root, echo, format_bytes, pluralize, print_lines
+from pipeline_assets.corpus.tokens.loss_limit import LossLimit
 from pipeline_assets.corpus.tokens.sealed_losses import read_losses
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.areas import AREAS
@@ -47,6 +48,11 @@ def export(
         typer.Option(help="Token after each document, for --tokenizer."),
         SetsKeys("pack.tokenizer.end_of_document"),
     ] = None,
+    max_unknown_fraction: Annotated[
+        float | None,
+        typer.Option(help="Maximum share of text lost by --tokenizer. Default: 0.05.", min=0, max=1),
+        SetsKeys("max_unknown_fraction"),
+    ] = None,
     seq_len: Annotated[
         int | None, typer.Option(help="Tokens in a row of sft. Default: 4096.", min=2, max=1 << 20)
     ] = None,
@@ -54,13 +60,20 @@ def export(
 ) -> None:
     """Write documents or rows for a trainer, or as Parquet.
 
+    Exit status 1: the tokenizer loses more of a source than the limit; the folder is complete.
+
     Example: corpusmill export data/stage_a/notes/deduplicated/notes --to megatron --out exported/notes
     """
     from pipeline_assets.build.rows.export import export as export_rows
     from pipeline_assets.build.rows.export import raise_if_exists
     from pipeline_assets.build.rows.row_stores import open_rows
 
-    values = {"tokenizer": tokenizer, "end_of_document": end_of_document, "seq_len": seq_len}
+    values = {
+        "tokenizer": tokenizer,
+        "end_of_document": end_of_document,
+        "max_unknown_fraction": max_unknown_fraction,
+        "seq_len": seq_len,
+    }
     options = {name: value for name, value in values.items() if value is not None}
     root = data_root(folder, data)
     require_manifest(folder)
@@ -81,7 +94,9 @@ def export(
     if not target.matches_recipe(root):
         raise_if_exists(out)
     try:
-        build_targets([target], run, format_lines=_export_lines)
+        exported_tokens = build_targets([target], run, format_lines=_export_lines)
+        limit = LossLimit() if max_unknown_fraction is None else LossLimit(str(max_unknown_fraction))
+        _check_losses(exported_tokens, limit, out)
     finally:  # leave no check record and no lock next to the folder
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
@@ -98,6 +113,15 @@ def _raise_if_among_artifacts(output_folder: Path, root: Path) -> None:
 def _export_lines(exported: Artifact) -> Iterator[str]:
     yield from artifact_lines(exported)
     yield from (f"  {source}: {losses}" for source, losses in (read_losses(exported.manifest) or {}).items())
+
+
+def _check_losses(exported: Artifact, limit: LossLimit, output_folder: Path) -> None:
+    """Raise InputError if the tokenizer loses more than the limit; warn above 0.1 %."""
+    verdict = limit.evaluate(exported.manifest)
+    if not verdict.passed and not verdict.is_minor:
+        raise InputError(verdict.because, output_folder, "or raise `max_unknown_fraction`")
+    if not verdict.passed:
+        print_lines([f"WARNING: {verdict.because}"], err=True)
 
 
 def _export_target(store: "RowStore", export_format: str, output_folder: Path, options: dict[str, Any]) -> "Target":
