@@ -76,15 +76,11 @@ def build_target(
 
 
 def seal_manifest(
-    target: Target,
-    root: Path,
-    describe_inputs: Callable[[], BuildResult],
-    replace: bool,
-    run_settings: Mapping[str, Any],
+    target: Target, root: Path, describe: Callable[[], BuildResult], replace: bool, run_settings: Mapping[str, Any]
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    `describe_inputs` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If artifacts
+    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If artifacts
     were built from a sealed manifest, and its content differs, it is replaced only if `replace` is set: these artifacts
     would lose their input.
     """
@@ -92,7 +88,7 @@ def seal_manifest(
         return open_artifact(root / target.folder)
     recorder = ProvenanceRecorder()
     with verify_reads():
-        result = describe_inputs()
+        result = describe()
     inputs = [
         entry | {"member": upstream.folder.name} if upstream in target.members else entry
         for entry, upstream in zip(target.inputs(root), target.upstream, strict=True)

@@ -126,9 +126,8 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    `targets` are upstream first. A corpus that the recipe names as an output is never marked. If a corpus only links
-    to the files of its input, it shares these files; the input is then marked only if the corpus is, or if yet another
-    corpus has this input.
+    `targets` are upstream first. Outputs that the recipe names are never marked. A corpus that only links to the files
+    of its input shares them, so it marks its input only if it is marked itself.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

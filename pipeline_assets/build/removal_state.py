@@ -65,8 +65,7 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list; InputError if it is damaged or lost entries.
 
-    The list must have all positions in `names_by_position`, a result of `applied_positions`, and those of all
-    comparisons.
+    The list must have the positions of all comparisons, and those in `names_by_position` (see `applied_positions`).
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them

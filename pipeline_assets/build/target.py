@@ -112,8 +112,7 @@ class Kind:
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.
-        keeps_all_documents: Returns whether a recipe keeps every document unchanged; its build then links the input
-            files.
+        keeps_all_documents: Checks whether a recipe changes no document, so that the build links the input files.
         applies_removals: Whether its build leaves out the rows on the removal list of the data root.
     """
 

@@ -75,8 +75,7 @@ def token_budget_met(split: Artifact) -> Verdict:
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
     """Check that the fraction of valid documents is close to the recipe's.
 
-    The number of valid documents may differ from the expected one by at most 4.5 standard deviations of the binomial
-    distribution.
+    Their number may differ from the expected number by at most 4.5 standard deviations of the binomial distribution.
     """
     ledger = _open_split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))

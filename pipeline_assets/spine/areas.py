@@ -27,9 +27,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped. If the
-    manifest of an artifact is readable, so are all its subfolders except members. Folders are strings, because creating
-    Paths would double the time.
+    Subfolders come in the order of their names, an artifact before its members. Skipped are hidden subfolders, and all
+    but the members of an artifact with a readable manifest. Strings, because creating Paths would double the time.
     """
     members: Collection[str] | None = None
     try:

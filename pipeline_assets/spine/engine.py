@@ -80,11 +80,8 @@ def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Colle
     largest shard is far larger than `min_parallel_bytes`, or if an earlier build left partial work. `shard_sizes` are
     compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
     """
-    largest = max(shard_sizes, default=0)
-    is_small = (
-        sum(shard_sizes) - largest < settings.min_parallel_bytes
-        and largest < _LARGE_SHARD_MULTIPLE * settings.min_parallel_bytes
-    )
+    largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
+    is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit
     return replace(settings, workers=0) if is_small and not staging.has_partial_work else settings
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import msgspec
 
-from pipeline_assets.spine.rejects import Reject, RejectFormatter, too_many_rejects_error
+from pipeline_assets.spine.rejects import Reject, RejectFormatter, reject_limit_error
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _DROPPED_PREFIX, _REJECTED_PREFIX = "dropped/", "rejected/"
@@ -101,6 +101,4 @@ def check_rejects(
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * row_count) if limit else limit
     if reject_count > max(limit * row_count, tolerated):
-        raise too_many_rejects_error(
-            reject_count, row_count, max_fraction, rejects, where, format_reject, format_advice
-        )
+        raise reject_limit_error(reject_count, row_count, max_fraction, rejects, where, format_reject, format_advice)

@@ -240,13 +240,7 @@ def is_seal_intact(data: bytes) -> bool:
 def is_inside_folder(file_path: str) -> bool:
     """Check whether a path in a manifest is normalized and inside the folder."""
     path = PurePosixPath(file_path)
-    return (
-        str(path) == file_path
-        and not path.is_absolute()
-        and ".." not in path.parts
-        and "\0" not in file_path
-        and file_path != "."
-    )
+    return str(path) == file_path != "." and not path.is_absolute() and ".." not in path.parts and "\0" not in file_path
 
 
 def _encode_json(value: JsonObject) -> bytes:

@@ -42,7 +42,7 @@ class Reject:
 RejectFormatter = Callable[[Reject], str]
 
 
-def too_many_rejects_error(
+def reject_limit_error(
     reject_count: int,
     row_count: int,
     max_fraction: str,

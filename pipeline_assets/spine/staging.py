@@ -218,10 +218,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named_files: set[str], kept_entries: Sequence[str]) -> None:
-    """Remove temporary receipts, and files not in `named_files` or `kept_entries`.
-
-    `kept_entries` are names of files and folders directly in `folder`.
-    """
+    """Remove temporary receipts, and all files neither named nor in a kept entry."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named_files and name.split("/")[0] not in kept_entries:

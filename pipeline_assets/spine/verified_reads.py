@@ -116,9 +116,8 @@ def check_hashes(reads: Mapping[str, str]) -> None:
     for path, sha256 in reads.items():
         expected = _log.expected_hashes.get(path)
         if expected is not None and sha256 != expected.sha256:
-            raise ChangedFileError(
-                f"sha256 is {sha256}, {expected.origin_phrase} {expected.sha256}", path, expected.fix
-            )
+            what = f"sha256 is {sha256}, {expected.origin_phrase} {expected.sha256}"
+            raise ChangedFileError(what, path, expected.fix)
         _log.verified_paths.add(path)
 
 

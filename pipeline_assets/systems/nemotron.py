@@ -131,7 +131,7 @@ def external_pools(section: SealedPools) -> Target:
 def deduplicated_targets(
     name: str, rows: Sequence[Target], rules: sections.DeduplicateRecipe, decontamination: DecontaminationSection | None
 ) -> list[Target]:
-    """Return the recipe's target of deduplicated rows for each split of normalised rows.
+    """Return a target of deduplicated rows for each split of normalised rows.
 
     `decontamination` drops rows whose prompts contain an item of an evaluation set; None skips this step.
     """

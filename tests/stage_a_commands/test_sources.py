@@ -73,15 +73,13 @@ def test_archives_of_other_tables_next_to_the_posts_of_a_site_are_left_out(
 
     done = corpusmill(*ingest, tmp_path / "*.7z")
     assert done.returncode == 0, done.stderr
-    assert f"left out: {users}: the name is that of a site's Users, not its posts\n" in done.stderr
+    assert f"left out: {users}: expected a site's posts, got its Users\n" in done.stderr
     recipe = yaml.safe_load((tmp_path / "out" / "recipes" / "stackexchange.yaml").read_text())
     assert [source["host"] for source in recipe["sources"]] == ["stackoverflow.com"]
 
     refused = corpusmill(*ingest, users)
     assert refused.returncode == 1
-    assert refused.stderr == (
-        f"corpusmill: {users}: the name is that of a site's Users, not its posts; pass <site>-Posts.7z\n"
-    )
+    assert refused.stderr == (f"corpusmill: {users}: expected a site's posts, got its Users; pass <site>-Posts.7z\n")
 
 
 def test_an_extraction_without_a_licence_is_unknown_with_a_warning(

@@ -24,7 +24,6 @@ _ARROW_FUNCTIONS = {
     "<": "less",
 }
 _TEXT_TYPES = ("str", "string", "large_string", "string_view")
-# No constant of a rule has such a type.
 _INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp", "date", "time", "duration")
 
 
@@ -32,8 +31,7 @@ _INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp
 class ColumnRule:
     """Comparison of a source column with a constant; a null value fails the rule.
 
-    `text` is the rule, such as `int_score >= 3`, with single spaces around the operator. It is the reason code of rows
-    that fail.
+    `text` is the rule with single spaces, such as `int_score >= 3`, and the reason code of rows that fail it.
     """
 
     text: str

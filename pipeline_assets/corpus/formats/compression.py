@@ -26,9 +26,8 @@ class TruncatedError(Exception):
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Blocks have at most `MAX_BLOCK_BYTES`. Other zstd libraries decompress a whole input block at once, to an output up
-    to 32,000 times as long. Raise TruncatedError if the input is empty or ends within a frame, and OSError if it is
-    damaged.
+    Other zstd libraries decompress a whole input block at once, to an output up to 32,000 times as long. Raise
+    TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa
 
@@ -100,8 +99,7 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may be shorter and end without a line feed. Raise InputError if a line exceeds `max_line_bytes` by
-    more than an input block; a smaller excess may be accepted.
+    The last block may end without a line feed. Raise InputError if a line exceeds `max_line_bytes` by an input block.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

@@ -45,10 +45,7 @@ class RowConverter:
         self._reject = functools.partial(Reject, self.file_name)
 
     def to_document(self, row: dict[str, Any], position: int) -> Document | Reject:
-        """Convert a row to a Document, or reject it.
-
-        The text and the id are removed from `row`, so that the Document's `meta` has the other columns.
-        """
+        """Convert or reject a row; `row` loses text and id, and becomes the meta."""
         columns = {field: self._find_column(row, field, name) for field, name in self._columns}
         values = {field: column.value for field, column in columns.items() if column is not None}
         if "text" not in values:

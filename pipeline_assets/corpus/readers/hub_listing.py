@@ -66,9 +66,7 @@ class _Listing:
     sha256: str
 
 
-_LISTING_FORMAT = MetadataFormat(
-    "listing", 1 << 30, "delete this file; the next run fetches the listing again", _Listing
-)
+_LISTING_FORMAT = MetadataFormat("listing", 1 << 30, "delete this file; the next run fetches it again", _Listing)
 
 
 def write_listing(path: Path, files: Sequence[HubFile]) -> None:

@@ -144,7 +144,7 @@ def _unescape_title(title: str) -> str:
 
 
 def is_on_other_site(url: str) -> bool:
-    """Check whether a page's url names a site other than Wikipedia, such as Wiktionary."""
+    """Check whether a page's url names another site than Wikipedia."""
     return "://" in url and _URL.match(url) is None
 
 

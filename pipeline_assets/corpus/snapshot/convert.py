@@ -137,11 +137,9 @@ def _convert_parquet(
         for number, rule in enumerate(rules):
             writer.count(dropped_key(rule.text), int((failed[is_read] == number).sum()))
         kept = is_read & (failed < 0)
-        row_numbers = (rows[kept] + group.first_row).tolist()
-        for row_number, row in zip(row_numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
-            yield (
-                row.to_reject(path, row_number) if isinstance(row, Fault) else converter.to_document(row, row_number)
-            )
+        numbers = (rows[kept] + group.first_row).tolist()
+        for number, row in zip(numbers, convert_batch(batch.filter(bool_column(kept))), strict=True):
+            yield row.to_reject(path, number) if isinstance(row, Fault) else converter.to_document(row, number)
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:

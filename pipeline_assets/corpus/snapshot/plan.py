@@ -83,21 +83,17 @@ class SnapshotPlan:
 
 
 def plan_snapshot(
-    hub: HubFiles,
-    recipe: SnapshotRecipe,
-    threads: int,
-    log_every_s: float,
-    pinned_inputs: Sequence[Mapping[str, Any]] = (),
+    hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float, pinned: Sequence[Mapping[str, Any]] = ()
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
     For Parquet, only footers are fetched. JSON lines have no footers, so their rows are fetched and counted. But if
-    `pinned_inputs` has the inputs of a raw pin of this recipe, they state the numbers of rows, and at most 100 rows of
+    `pinned` has the inputs of a raw pin of this recipe, they state the numbers of rows, and at most 100 rows of
     a file are read. Raise UsageError if no file matches, formats differ, or a column is missing.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):
-        drawn = read_prefixes(hub, recipe, listing, threads, log_every_s, pinned_inputs)
+        drawn = read_prefixes(hub, recipe, listing, threads, log_every_s, pinned)
         groups = [drawn[file.path].row_group(file) for file in listing if file.path in drawn]
         tails = {path: Tail((), 2 - prefix.is_whole, prefix.columns) for path, prefix in drawn.items()}
         return SnapshotPlan(listing, [Piece(group, group.rows) for group in groups], tails)
@@ -115,10 +111,7 @@ def plan_snapshot(
 
 
 def list_data_files(hub: HubFiles, recipe: SnapshotRecipe) -> list[HubFile]:
-    """List the hub files that match the recipe's patterns (`files`).
-
-    Raise UsageError if none matches, or if files of JSON lines and of another format match.
-    """
+    """List the recipe's files; UsageError if none, or if JSON lines mix with others."""
     available = hub.list_files(recipe.dataset, recipe.revision)
     listing = [file for file in available if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in recipe.files)]
     where = f"{recipe.dataset}@{recipe.revision}"

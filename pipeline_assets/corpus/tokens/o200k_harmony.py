@@ -153,8 +153,7 @@ class HarmonyEncoder(Tokenizer):
     def _encode_each(self, texts: Sequence[str | bytes], *controls: str) -> list[NDArray[np.uint32]]:
         """Encode each text with gigatoken.
 
-        Where a text contains a name in `controls`, the name is encoded as that control token. A text is UTF-8 bytes, or
-        a `str` if it is ASCII only.
+        Names in `controls` are encoded as control tokens. A text is UTF-8 bytes, or a `str` if it is ASCII only.
         """
         if self._grown_bytes > _MAX_CACHE_BYTES:
             self._fast, self._grown_bytes = {}, 0

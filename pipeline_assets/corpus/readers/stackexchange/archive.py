@@ -61,7 +61,7 @@ def site_host(file: Path) -> str:
         fix = "set it, such as stackoverflow.com, or rename the file to <site>.7z or <site>/Posts.xml"
         raise InputError("the path does not contain the site", file, fix)
     if (table := match["table"] or "Posts") != "Posts":
-        raise OtherTableError(f"the name is that of a site's {table}, not its posts", file, "pass <site>-Posts.7z")
+        raise OtherTableError(f"expected a site's posts, got its {table}", file, "pass <site>-Posts.7z")
     return match["host"].lower()
 
 

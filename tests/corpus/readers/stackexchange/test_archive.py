@@ -246,8 +246,7 @@ def test_an_archive_of_another_table_is_not_read_as_a_site_of_its_own() -> None:
         site_host(Path("dumps/stackoverflow.com-Comments.7z"))
 
     assert str(refused.value) == (
-        "dumps/stackoverflow.com-Comments.7z: the name is that of a site's Comments, not its posts; "
-        "pass <site>-Posts.7z"
+        "dumps/stackoverflow.com-Comments.7z: expected a site's posts, got its Comments; pass <site>-Posts.7z"
     )
 
 
