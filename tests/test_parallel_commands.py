@@ -86,6 +86,39 @@ def test_what_is_typed_wrong_is_one_line(
     assert not [*tmp_path.glob("parallel_text/set-fr-en/*sample.building*")]
 
 
+def test_another_folder_of_the_same_name_leaves_the_recipe_and_its_sample(
+    tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    one, other, root = tmp_path / "one" / "set", tmp_path / "other" / "set", tmp_path / "out"
+    for folder in (one, other):
+        write_set(folder, parquet=False)
+    command = ("parallel", "sample", *SIDES, *FILES, "--out-dir", root, "--dataset")
+    assert corpusmill(*command, one).returncode == 0
+    before = (root / "recipes" / "set-fr-en.yaml").read_bytes()
+
+    refused = corpusmill(*command, other)
+
+    assert refused.returncode == 2
+    line = f"the files were read from {one}, the recipe has {other}; set another --out-dir, or run with --replace"
+    assert refused.stderr.splitlines()[-1].endswith(line)
+    assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
+    replaced = corpusmill(*command, other, "--replace")
+    assert replaced.returncode == 0, replaced.stderr
+
+
+def test_the_current_folder_names_the_recipe_and_a_name_without_letters_is_refused(
+    out: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    command = ("parallel", "sample", *SIDES, *FILES, "--out-dir", tmp_path, "--dataset")
+    drawn = corpusmill(*command, ".", cwd=out / "set")
+    assert drawn.returncode == 0, drawn.stderr
+    assert [path.name for path in (tmp_path / "recipes").iterdir()] == ["set-fr-en.yaml"]
+
+    refused = corpusmill(*command, shutil.copytree(out / "set", tmp_path / "Пары"))
+    assert refused.returncode == 2
+    assert "so its name must contain an ASCII letter or digit; rename it" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

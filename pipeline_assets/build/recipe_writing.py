@@ -13,9 +13,12 @@ import yaml
 
 from pipeline_assets.build.build_target import raise_if_occupied
 from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.filters.own_step import step_file_names
 from pipeline_assets.spine import durable
+from pipeline_assets.spine.artifact import try_read_manifest
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.recipe_yaml import RECIPE_FORMAT, read_yaml
 
 _EDIT_MARK = "# Written by corpusmill {command}, and not again once it was edited: {sha256}\n"
@@ -83,7 +86,8 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
     """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
     Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the recipe in the file built
-    some that the new `recipe` does not request. With `replace`, nothing is checked.
+    some that the new `recipe` does not request, or that it would build from other files. With `replace`, nothing is
+    checked.
     """
     if replace:
         return
@@ -95,7 +99,17 @@ def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, repla
         run = shlex.join(["corpusmill", "run", str(path), "--data", str(root)])
         fix = f"run it with `{run} --replace`; or {fix}"
         raise UsageError("the recipe was edited after corpusmill wrote it", path, fix)
-    requested = {target.folder for target in recipe.targets()}
+    requested = {target.folder: target for target in recipe.targets()}
     for target in type(recipe).read(path).targets():
-        if target.folder not in requested and target.matches_recipe(root):
+        new = requested.get(target.folder)
+        if new is None and target.matches_recipe(root):
             raise UsageError(f"the recipe in this file built {target.folder}, the new one does not", path, fix)
+        if new is not None and new.external_inputs is not None and new != target:
+            _raise_if_input(new, root)
+
+
+def _raise_if_input(target: Target, root: Path) -> None:
+    """Raise UsageError if a build would replace the input of other artifacts."""
+    sealed = try_read_manifest(root / target.folder)
+    if sealed is not None and Lineage(root).downstream(sealed.digest):
+        raise_if_occupied(target, root, replace=False)

@@ -54,7 +54,11 @@ def sample(
         **keys,
     }
     languages = sample_keys["languages"]
-    name = slugify(f"{dataset.rstrip('/').rpartition('/')[2]}-{languages['src']}-{languages['tgt']}")
+    set_name = slugify(Path(keys.get("path", dataset)).name)
+    if not set_name:
+        what = "the folder names the recipe, so its name must contain an ASCII letter or digit"
+        raise UsageError(what, dataset, "rename it")
+    name = slugify(f"{set_name}-{languages['src']}-{languages['tgt']}")
     content: RecipeContent = {"system": "parallel_text", "name": name, "source": source, "sample": sample_keys}
     path = run.root / "recipes" / f"{name}.yaml"
     existing: RecipeContent = read_yaml(path) if path.exists() else {}
