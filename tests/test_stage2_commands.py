@@ -166,6 +166,8 @@ def test_stage_a_reads_the_rows_that_raw_wrote(tmp_path: Path, typed: Corpusmill
         ("filter", "--dataset", WEB, "--output-path", "IN/web.txt"),
         ("process", "small", "--log-file", "IN/logs/process.log"),
         ("tokenizer", "check", "--tokenizer-path", "IN/spm_160_unigram.model", "--metadata-json", "IN/checksum.json"),
+        ("tokenizer", "train", "--manifest", "small", "--vocab-size", "150", "--output-dir", "IN"),
+        ("docs", "--output", "IN/page.md"),
     ],
     ids=lambda words: words[0],
 )
@@ -173,13 +175,23 @@ def test_no_output_file_is_written_into_a_sealed_artifact(
     out: Path, tmp_path: Path, typed: Corpusmill, words: tuple[str, ...]
 ) -> None:
     sealed = out / "stage2" / "small" / "tokenizer"
-    data = () if words[0] == "tokenizer" else ("--out-dir", tmp_path / "out")
+    data = () if words[0] in ("tokenizer", "docs") else ("--out-dir", tmp_path / "out")
     before = {path: path.read_bytes() for path in sealed.iterdir()}
 
     refused = typed("stage2", *(word.replace("IN", str(sealed)) for word in words), *data, status=2)
 
     assert f"output file is in the sealed artifact {sealed}; choose another folder" in refused.stderr
     assert {path: path.read_bytes() for path in sealed.iterdir()} == before
+
+
+def test_an_artifact_is_no_data_root(out: Path, typed: Corpusmill) -> None:
+    sealed = out / "stage2" / "small" / "tokenizer"
+    before = sorted(sealed.rglob("*"))
+
+    refused = typed("stage2", "process", "small", "--out-dir", sealed, status=2)
+
+    assert f"{sealed}: expected a data root, got an artifact; set --out-dir to another folder" in refused.stderr
+    assert sorted(sealed.rglob("*")) == before
 
 
 @pytest.mark.parametrize("name", ["log", "log.json"])

@@ -78,6 +78,7 @@ class BuildOptions(BuildFlags):
 
     @functools.cached_property
     def run(self) -> Run:
+        self.with_absolute_root()  # raises for a root that cannot be one
         return self.run_settings(self.out_dir)
 
     def write_recipe(self, recipe_class: type[RecipeT], content: Mapping[str, Any]) -> tuple[RecipeT, Path]:

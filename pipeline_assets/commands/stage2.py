@@ -17,7 +17,7 @@ from pipeline_assets.build.recipe_writing import copy_recipe
 from pipeline_assets.build.rows.text_export import check_named_output, check_output_file, write_ndjsonl, write_txt
 from pipeline_assets.build.run import Run
 from pipeline_assets.commands import admin
-from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
+from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets, resolve_output_folder
 from pipeline_assets.commands.inputs import hub_source_section, resolve_commit, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions, SetsKeys, option_finder
 from pipeline_assets.commands.terminal import Root, explain_recipe_keys, log_to_stderr, pluralize, print_lines
@@ -153,6 +153,8 @@ def train(
     Example: corpusmill stage2 tokenizer train --manifest refinedweb_mixture --vocab-size 32000
     """
     run = options.run
+    if output_dir is not None:
+        check_output_file(resolve_output_folder(output_dir) / CHECKSUM_FILE)
     _log_to_file(log_file)
     recipe, path = _pin_recipe_copy(manifest, run)
     if recipe.tokenizer is None or recipe.tokenizer.kind != "trained":
@@ -169,8 +171,7 @@ def train(
     print_lines([str(tokenizer.path(decisions["model"])), f"  sha256 {decisions['sha256']}"])
     if output_dir is not None:
         make_folder(output_dir.absolute())
-        vocabulary = decisions["model"].replace(".model", ".vocab")
-        for name in (decisions["model"], vocabulary, CHECKSUM_FILE, FIGURES_FILE):
+        for name in (model := decisions["model"], model.replace(".model", ".vocab"), CHECKSUM_FILE, FIGURES_FILE):
             write_durably(output_dir / name, tokenizer.path(name).read_bytes())
             print_lines([str(output_dir / name)])
     with errors_as_damage(figures := tokenizer.path(FIGURES_FILE), "table of figures"):
@@ -309,11 +310,9 @@ def verify(manifest: RecipeArgument, data: Root = Path("data")) -> bool:
     write_durably(report.with_suffix(".json"), json.dumps(content, indent=1).encode() + b"\n")
     page = f"Verified on {moment:%Y-%m-%d %H:%M} UTC, for the recipe {recipe.name}.\n\n{inventory.to_markdown()}"
     write_durably(report.with_suffix(".md"), page.encode())
-    differences = inventory.differences
-    lines = [f"{difference.corpus}: {difference.file}: {difference.reason}" for difference in differences]
-    print_lines(lines, err=True)
-    print_lines([f"{report}.md", f"{report}.json", pluralize(len(differences), "difference")])
-    return not differences
+    print_lines([f"{item.corpus}: {item.file}: {item.reason}" for item in inventory.differences], err=True)
+    print_lines([f"{report}.md", f"{report}.json", pluralize(len(inventory.differences), "difference")])
+    return not inventory.differences
 
 
 def _shard_folders(recipe: Stage2Recipe, path: Path, root: Path) -> dict[str, Path]:
@@ -333,7 +332,8 @@ def docs(output: Annotated[Path, typer.Option(help="Output file (Markdown).")] =
 
     Example: corpusmill stage2 docs
     """
-    recipes = [read_yaml(path) for path in sorted(PROJECT_RECIPES_FOLDER.glob("*.yaml"))]
+    check_output_file(output)
+    recipes = map(read_yaml, sorted(PROJECT_RECIPES_FOLDER.glob("*.yaml")))
     mixtures = [recipe for recipe in recipes if recipe["system"] == "stage2"]
     make_folder(output.absolute().parent)
     write_durably(output, mixture_page(mixtures, PROJECT_RECIPES_FOLDER.parent / "stage2", licence_table()).encode())
