@@ -188,9 +188,11 @@ def test_an_artifact_is_no_data_root(out: Path, typed: Corpusmill) -> None:
     sealed = out / "stage2" / "small" / "tokenizer"
     before = sorted(sealed.rglob("*"))
 
-    refused = typed("stage2", "process", "small", "--out-dir", sealed, status=2)
-
-    assert f"{sealed}: expected a data root, got an artifact; set --out-dir to another folder" in refused.stderr
+    for command, option in ((("stage2", "process"), "--out-dir"), (("run",), "--data")):
+        refused = typed(*command, out / "recipes" / "small.yaml", option, sealed, status=2)
+        assert f"{sealed}: expected a data root, got an artifact; set {option} to another folder" in refused.stderr
+    refused = typed("manifests", "export", "--data", out, "--to", sealed, status=2)
+    assert f"{sealed}: the folder is a sealed artifact; set --to to another folder" in refused.stderr
     assert sorted(sealed.rglob("*")) == before
 
 

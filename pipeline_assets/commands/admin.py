@@ -31,7 +31,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.folder_lock import lock_folder
-from pipeline_assets.spine.manifest import MANIFEST_FORMAT, Manifest
+from pipeline_assets.spine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.visible import to_one_line
 from pipeline_assets.systems.registry import SYSTEMS
@@ -109,6 +109,8 @@ def export(
     sources = sorted((data / "manifests").glob("*.json"))
     if not sources:
         raise UsageError("no manifests found", data / "manifests", "run a recipe first")
+    if (to / MANIFEST_FILE).is_file():
+        raise UsageError("the folder is a sealed artifact", to, "set --to to another folder")
     to.mkdir(parents=True, exist_ok=True)
     for source in sources:
         content = MANIFEST_FORMAT.read_raw(source)

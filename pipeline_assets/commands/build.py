@@ -71,9 +71,7 @@ class BuildOptions(BuildFlags):
 
         Raise UsageError if the root is a file, an artifact or a folder inside an artifact.
         """
-        folder = resolve_output_folder(self.out_dir)
-        if (folder / MANIFEST_FILE).is_file():
-            raise UsageError("expected a data root, got an artifact", self.out_dir, "set --out-dir to another folder")
+        folder = resolve_data_root(self.out_dir, "--out-dir")
         return replace(self, out_dir=folder)
 
     @functools.cached_property
@@ -111,6 +109,14 @@ def resolve_output_folder(out_dir: Path) -> Path:
     return folder
 
 
+def resolve_data_root(root: Path, option: str) -> Path:
+    """Return a data root's absolute path; UsageError for a file or an artifact."""
+    folder = resolve_output_folder(root)
+    if (folder / MANIFEST_FILE).is_file():
+        raise UsageError("expected a data root, got an artifact", root, f"set {option} to another folder")
+    return folder
+
+
 def run(
     recipe: terminal.RecipeName,
     partition: Annotated[str | None, typer.Option(help="Build only this partition, such as train.")] = None,
@@ -125,6 +131,7 @@ def run(
 
     Example: corpusmill run healing_text_v1 --partition valid --workers 2
     """
+    resolve_data_root(data, "--data")  # raises for an artifact
     wait_s, remote = math.inf if wait else 0, remote_launcher_factory(os.environ)
     settings = Run.from_settings(data, os.environ, replace=replace, wait_s=wait_s, remote_launcher=remote)
     path = recipe_path(recipe, data)
