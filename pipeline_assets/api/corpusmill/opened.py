@@ -103,9 +103,9 @@ class OpenedArtifact:
     def plot(self, column: str) -> Plot:
         """Plot a column of the text rows; raise UsageError if the column does not exist.
 
-        Long texts such as `text` are plotted by length, short ones such as `source` by value, and numbers by size.
-        Columns within a struct have dotted names, such as `meta.title`. Numbers other than integers need 8
-        bytes of memory per value.
+        Texts with few distinct values, such as `source`, are plotted by value, other texts by length, and numbers by
+        size. Columns within a struct have dotted names, such as `meta.title`. Numbers other than integers are held in
+        memory, in about 30 bytes each.
         """
         with self._open_rows() as rows:
             shards = rows.table_shards()

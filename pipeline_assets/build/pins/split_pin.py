@@ -1,9 +1,9 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
-The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: a sample of large files of JSON lines
-fetches only the bytes that it reads. Local copies of these files are sparse: they have the full size, with holes where
-nothing is read. A sample of whole files would have the same rows, because `plan_sample` uses only sizes, and the rows
-of each piece are counted as in `read_shard`.
+The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: for a sample of large, uncompressed JSON
+lines, only the blocks that it reads are fetched. Local copies of these files are sparse: they have the full size, with
+holes where nothing is read. Whole files would give the same sample, because `plan_sample` needs only their sizes and
+first bytes.
 """
 
 import contextlib

@@ -17,12 +17,12 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Row of a source file, or a file that the corpus in `folder` did not read.
+    """Search result: a source row, or a source file that the corpus in `folder` did not read.
 
     Attributes:
         doc_id: Id of the document that contains the row; empty if none does.
-        place: File, and the position of the row in it.
-        excerpt: Beginning of the document's text; without a document, the reason.
+        place: File, and the position of the row in it if the file was read.
+        excerpt: Beginning of the document's text; without a document, why there is none.
     """
 
     doc_id: str

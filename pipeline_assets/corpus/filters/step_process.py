@@ -54,7 +54,7 @@ class StepProcess:
     def apply(self, candidate: Candidate, line: bytes, shard_path: str, row: int) -> bytes | Reject:
         """Run the step on the document in `line`; return the resulting line, or a reject.
 
-        Also set a changed text, the counts of changed fields, and the failure of a dropped document in `candidate`. The
+        `candidate` gets the new text, the counts of changed fields, and, if the document is dropped, its failure. The
         document is rejected if the step raises an exception, returns invalid text or meta, kills the process twice, or
         takes too long.
 
@@ -62,7 +62,7 @@ class StepProcess:
             UsageError: Python or a package is not the pinned version, or a package is not installed.
             InputError: The step cannot be loaded, is not deterministic, returns a value of a wrong type, or changes
                 the id or another fixed field.
-            RetryableError: More than `_MAX_KILLS` documents of the shard killed or stopped the process.
+            RetryableError: More than `_MAX_KILLS` documents of the shard killed the process twice or timed out.
         """
         started = time.perf_counter()
         message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line

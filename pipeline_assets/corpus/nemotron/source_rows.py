@@ -1,8 +1,8 @@
 """Reader of source rows, file by file and without a schema.
 
-JSON lines are read as `json.loads` reads them, with exact integers and floats. A row with NaN, Infinity or a number
-beyond the range of floats is a reject, because other JSON readers cannot read it. Values of Parquet rows are converted
-to the values that JSON lines have (`parquet_values`).
+JSON lines are read as `json.loads` reads them, with exact integers and floats. Some rows that other JSON readers refuse
+are rejects: with NaN, Infinity, a fraction beyond the range of floats, a lone surrogate or deep nesting. Values of
+Parquet rows are converted to the values that JSON lines have (`parquet_values`).
 
 | name | position of a row (`source_row`) | pieces |
 |---|---|---|
@@ -69,11 +69,12 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 
 
 def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
-    """Plan one shard with at most `max_rows` rows, spread evenly over every file.
+    """Plan one shard with at most `max_rows` rows, spread evenly over the files.
 
-    Up to 16 pieces of each file are sampled. A piece has about 8 MiB or more; a compressed file is one piece. Rows are
-    read from the start of each piece: the same number from all, or one more from the first pieces if the division has a
-    remainder. If a piece is too short, later pieces supply the missing rows. Raise InputError as `plan_shards` does.
+    Up to 16 pieces of each file are sampled. In large files, a piece has at least about 8 MiB; a compressed file is one
+    piece. Rows are read from the start of each piece: the same number from all, or one more from the first pieces if
+    the division has a remainder. If a piece is too short, later pieces supply the missing rows. Raise InputError as
+    `plan_shards` does.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))
     pieces = [piece for piece in spread if (piece.rows if isinstance(piece, RowGroupRun) else piece.bytes)]

@@ -251,7 +251,7 @@ def _write_values(path: Path, chunks: Iterable[NDArray[Any]]) -> int:
 
 
 def _read_values(path: Path) -> NDArray[np.uint32]:
-    """Read a file's values into an array, which reuses freed memory, unlike a mapping."""
+    """Read a file's values into an array, which can reuse freed memory."""
     values = np.empty(count_values(path, np.uint32), np.uint32)
     for number, chunk in enumerate(_read_chunks(path, np.uint32)):
         values[number * _CHUNK_VALUES :][: len(chunk)] = chunk

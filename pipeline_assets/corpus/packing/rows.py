@@ -1,7 +1,7 @@
 """Writing of a packed set's rows and index, one range of rows at a time.
 
-The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and each file of
-token ids is read once, in ascending order.
+The documents of a row are spread over the corpus. So the segments of a range are sorted by document, and files of token
+ids are read in ascending order.
 """
 
 import hashlib

@@ -96,7 +96,7 @@ class HubRepo:
     def check_token(self) -> list[str]:
         """Return the token's user and organisations; RetryableError for a useless token.
 
-        A token is useless if the hub rejects it, or if it is read-only.
+        A token is useless if the hub rejects it or gives it the role `read`.
         """
         from huggingface_hub.errors import HfHubHTTPError
 

@@ -64,7 +64,7 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
 
 
 def _plain_text(text: str) -> str:
-    """Convert a text of pypdf, such as a subclass of `str`, to a `str` of valid UTF-8."""
+    """Convert text to a plain `str` of valid UTF-8; pypdf returns subclasses of it."""
     return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
