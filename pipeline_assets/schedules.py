@@ -109,7 +109,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
     """Return schedules of a data root and the project, and errors of invalid ones.
 
     A schedule of the data root overrides the project's schedule of the same name. Of an invalid file, all schedules
-    that are valid and have a name of their own are returned.
+    that are valid and whose names are unique are returned.
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []

@@ -159,7 +159,7 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
 
 
 def _update_comparisons(stores: RowStores) -> dict[str, RemovalComparison]:
-    """Compare artifacts with new entries, and store and return all results, by digest."""
+    """Update, store and return the comparisons with the removal list, by digest."""
     lineage, root = stores.lineage, stores.lineage.root
     listed = read_removals(root, applied_positions(lineage.manifests.values()))
     comparisons = read_comparisons(root)

@@ -90,7 +90,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether a build dropped listed rows or replaced an artifact in `digests`."""
+    """Check whether a build dropped listed rows, or replaced an artifact with some."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
 

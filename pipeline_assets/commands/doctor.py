@@ -1,6 +1,6 @@
 """The command `doctor`, which examines machine, data root and settings.
 
-Each probe runs in its own process with a time limit, so that the others run even if it hangs or crashes. A probe
+Each probe runs in its own process with a time limit, so a probe that hangs or crashes does not stop others. A probe
 returns a message, or raises a `ProbeWarning` or another error with a fix. Over the network, only the hub, database and
 Ray cluster in the settings are contacted.
 """

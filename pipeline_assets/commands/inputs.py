@@ -267,7 +267,7 @@ def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def sealed_targets_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Map roles to the artifacts below a folder; UsageError if two have the same role."""
+    """Return artifacts of `kinds` below a folder by role; UsageError if two share one."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed, manifest in manifests_below(folder):

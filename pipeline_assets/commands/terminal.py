@@ -252,7 +252,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
 def explain_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """Replace recipe keys in InputErrors of the block with command-line options.
 
-    `file` is put before a key that is the place of the error and has no option.
+    If an error's place is a key without an option, the place becomes `file` and the key.
     """
     try:
         yield

@@ -288,7 +288,7 @@ class Batch(TypedDict):
 def _pad_pairs(
     pad_id: int, eos_id: int, seq_len: int | None, ignore_source: bool, mask: Mask, pairs: Sequence[NDArray[Any]]
 ) -> list[NDArray[Any] | torch.Tensor]:
-    """Return tokens, targets, mask; padded to the longest pair if `seq_len` is None."""
+    """Return tokens, targets and mask, padded to `seq_len`, else to the longest pair."""
     batch = padding.pad_sequences(pairs, seq_len or max(map(len, pairs)) - 1, pad_id)
     targets = padding.mask_source(batch, eos_id) if ignore_source else batch.targets
     masked = padding.causal_mask(batch.attn_mask) if mask == "causal" else batch.attn_mask[:, None, :]

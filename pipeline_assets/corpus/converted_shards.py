@@ -93,7 +93,7 @@ def concatenate_lines(staging: StagingDir, files: Iterable[OutputFile], name: st
 
 @dataclass(frozen=True)
 class ConvertedShard:
-    """Shard of a `ShardWriter` that has repeated ids; `write_repeats` wrote `repeats`."""
+    """Shard with repeated doc_ids, which `write_repeats` wrote to `repeats`."""
 
     name: str
     documents: OutputFile

@@ -88,7 +88,7 @@ class LicenceTable:
         return f"choose one of {', '.join(sorted(self._by_tag))}, or add it to manifests/licences.json"
 
     def find_licence_tag(self, spelling: str, evidence: str) -> LicenceTag:
-        """Return tag and evidence of a licence; an unknown value is added to the evidence."""
+        """Return tag and evidence for a spelling; add an unknown spelling to the evidence."""
         tag = self.match_tag(spelling)
         return LicenceTag(UNKNOWN, f"{evidence} is {spelling[:80]!r}") if tag is None else LicenceTag(tag, evidence)
 

@@ -27,8 +27,8 @@ def read_sealed_manifest(path: Path | str) -> Manifest:
 def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
     """Yield (folder, manifest or its error) for each manifest in a folder tree.
 
-    Subfolders come in the order of their names, an artifact before its members. Skipped are hidden subfolders, and all
-    but the members of an artifact with a readable manifest. Strings, because creating Paths would double the time.
+    Subfolders come in the order of their names, an artifact before its members. Hidden subfolders are skipped. If an
+    artifact's manifest is readable, only its members are scanned. Folders are texts: creating Paths doubles the time.
     """
     members: Collection[str] | None = None
     try:

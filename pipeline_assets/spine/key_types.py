@@ -40,9 +40,9 @@ _NUMBER_RULE = "must be a decimal number, such as 0.3"
 
 
 def decimal_text(value: object) -> str:
-    """Return the shortest decimal text that reads as a number; leave text unchanged.
+    """Return the shortest decimal text for a number; return a text unchanged.
 
-    Raise ValueError for NaN, infinity and any other value.
+    Raise ValueError for NaN, infinity and values of other types.
     """
     if isinstance(value, str):
         return value

@@ -22,7 +22,7 @@ def is_incomplete(folder: Path) -> bool:
 def finish_or_undo_seal(target: Path) -> None:
     """Finish an interrupted seal if its files are intact, else undo it.
 
-    The caller has the lock, and knows that `target` has no files that were never sealed.
+    The caller has the lock, and has checked that `target` is sealed, empty or missing.
     """
     for folder in filter(is_incomplete, staging_folders(target)):
         sealed, number = artifact.try_read_manifest(folder), fencing_number(folder)

@@ -163,7 +163,7 @@ class StagingView:
         durable.remove(self.folder / self._receipt_name(stage, shard))
 
     def count_finished_shards(self, stage: str = "*") -> int:
-        """Count the shards with a receipt, of one stage or of all.
+        """Count the shards of a stage (`*` for all stages) that have a receipt.
 
         Stages with a dot in their names are not counted, since their receipts record remote calls, not shards.
         """

@@ -15,7 +15,7 @@ _prepared_types: set[Any] = set()
 
 
 def convert(value: object, value_type: type[T]) -> T:
-    """Convert decoded JSON to a type; raise ValidationError if its shape differs."""
+    """Convert decoded JSON to a type; raise ValidationError if it does not fit."""
     _prepare(value_type)
     return msgspec.convert(value, value_type)
 

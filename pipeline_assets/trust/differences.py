@@ -128,7 +128,7 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_fil
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the `current` versions, in order, that differ from those in a provenance."""
+    """List the versions in `current` that differ from a provenance, in their order."""
     sealed = recorded_versions(provenance)
     return [
         VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]

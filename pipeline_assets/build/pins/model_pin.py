@@ -244,7 +244,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _name_model_in_errors(link_folder: Path, model: str) -> Iterator[Path]:
-    """Yield a folder of links; in the block's errors, name the model instead of it."""
+    """Yield `link_folder`; in InputErrors of the block, replace its path by `model`."""
     try:
         yield link_folder
     except InputError as error:

@@ -150,7 +150,7 @@ def _describe_file(entry: Mapping[str, Any]) -> str:
 
 
 def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """List differing values as `NAME: A → B`, with dotted names; `none` if missing."""
+    """List changed values as `dotted.name: A → B`; a missing value is `none`."""
     flat_a, flat_b = dict(_flatten(a)), dict(_flatten(b))
     names = [name for name in {**flat_a, **flat_b} if flat_a.get(name) != flat_b.get(name)]
     return [f"{name}: {flat_a.get(name, 'none')} → {flat_b.get(name, 'none')}" for name in names]

@@ -96,7 +96,7 @@ class Fate:
 
     Attributes:
         outcome: `kept`, `dropped` or another outcome that this kind of artifact defines.
-        detail: Reason, or the folders or draws of the row, as text; may be empty.
+        detail: Reason, or the pools, subsets or draws of the row, as text; may be empty.
         place: Position in the artifact, as JSON; empty if unknown or if the artifact does not contain the row.
         row_number: Number of the first row with the document; None if unknown or missing.
         facts: Further facts, as JSON.

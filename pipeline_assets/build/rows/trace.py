@@ -74,7 +74,7 @@ class TracedRow:
     """A document of an artifact, traced to its source.
 
     Attributes:
-        places: Requested parts of the document, each with its row.
+        places: Requested parts of the document, as (row, part) pairs.
         token: The requested token; None if a row or document was requested.
     """
 

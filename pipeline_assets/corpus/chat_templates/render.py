@@ -224,7 +224,7 @@ def _find_messages(
 
 
 def _possible_forms(mark: re.Match[str], value: Any) -> Iterator[str]:
-    """Yield the texts that may be in a mark's place if the template writes `value`."""
+    """Yield the texts that a template may write for `value` where it wrote `mark`."""
     _, colon, comma, _, between, separator, _ = mark.groups()
     if comma:
         yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))

@@ -35,7 +35,7 @@ def min_tasks(settings: RunSettings) -> int:
 
 
 def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
-    """Return the files in a folder that receipts list."""
+    """Return the files of all receipts that are in `folder`."""
     return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{folder}/")]
 
 

@@ -237,7 +237,7 @@ def _decide_all(
 
 @compiled_inner
 def _window_number(window: np.uint64, window_offsets: NDArray[np.uint64]) -> np.uint64:
-    """Return the number of a window of `_find_repeated` among those of all ranges."""
+    """Return a repeated window's number among the repeated windows of all ranges."""
     # The range, in the upper half, has `window_offsets` windows before it; the lower half counts within the range.
     return window_offsets[window >> _32] + (window & _LOWER_MASK)  # type: ignore[no-any-return]
 

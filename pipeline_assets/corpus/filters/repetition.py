@@ -132,9 +132,9 @@ def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.u
 
 @compiled_inner
 def _assign_word_ids(u64_view: NDArray[np.uint64], words: WordSpans, scratch: Scratch, word_count: int) -> None:
-    """Set the id of each word in `gram_ids` to the first word that is equal to it.
+    """Set each word's id in `scratch.gram_ids` to the number of the first equal word.
 
-    Also count the occurrences of each id in `counts`, and list all words in `repeat_starts`.
+    Also count the words of each id in `scratch.counts`, and list all words in `scratch.repeat_starts`.
     """
     starts, ends, keys, gram_ids, counts = words.starts, words.ends, scratch.keys, scratch.gram_ids, scratch.counts
     mask = _clear_slots(scratch.slots, word_count)

@@ -39,7 +39,7 @@ _ROLE_TALLY_KEYS = ("keys", "calls", "arguments", "types")  # parts of the tally
 
 
 def render_coverage(inventory: Mapping[str, Any]) -> str:
-    """Render an inventory as Markdown: coverage, sizes, tags, unread files and rows."""
+    """Render an inventory as Markdown: coverage, sizes, tags, unread files, rejects."""
     split = escape_cell(f"{inventory['dataset'].rpartition('/')[2]} {inventory['split']}")
     coverage, scan = inventory["coverage"], inventory["scan"]
     names = [name for name in COVERAGE_CONDITIONS if name in _ALWAYS_SHOWN or coverage[name]["rows"]]

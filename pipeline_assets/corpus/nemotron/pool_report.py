@@ -40,7 +40,7 @@ _CORRECTNESS_UPPER_BOUNDS = (0, 0.25, 0.5, 0.75, float(np.nextafter(1, 0)))
 
 
 def correctness_range(correctness: float | None) -> str:
-    """Return the range in `CORRECTNESS_RANGES` of a correctness; `null` for None."""
+    """Return the entry of `CORRECTNESS_RANGES` for a correctness; `null` for None."""
     return "null" if correctness is None else CORRECTNESS_RANGES[bisect_left(_CORRECTNESS_UPPER_BOUNDS, correctness)]
 
 

@@ -216,7 +216,7 @@ def _draft_local(
 
 
 def _ids_with_text_hashes(rows: Sequence[dict[str, Any]], text_column: str) -> Iterator[tuple[str, int]]:
-    """Yield the default id and a hash of the text of each row that has both."""
+    """Yield (id in a default column, hash of the text) of each row that has both."""
     for row in rows:
         columns = (find_column(row, name) for name in LicensedColumns().id or ())
         doc_id = next((str(column.value) for column in columns if column and type(column.value) in (str, int)), "")

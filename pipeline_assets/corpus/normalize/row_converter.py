@@ -23,7 +23,7 @@ class RowConverter:
     """Converter of a file's rows to Documents, by a map of columns.
 
     Attributes:
-        columns: Column of each Document field; several are alternatives.
+        columns: Column of each Document field, or several columns as alternatives.
         labels: Recipe section with the source, domain and default licence.
         file_name: Name of the file in rejects and in the meta of its Documents.
         derive_id: Derives the id of a row without an id from its text.

@@ -26,7 +26,7 @@ def is_array_or_multiline(head: bytes) -> bool:
 
 
 def is_array_or_multiline_file(file: SourceFile) -> bool:
-    """Check whether a file, compressed or not, is an array or multi-line objects."""
+    """Check whether a file, compressed or not, is a JSON array or multi-line objects."""
     with open_source(file) as opened:
         return is_array_or_multiline(next(read_blocks(opened, file), b""))
 

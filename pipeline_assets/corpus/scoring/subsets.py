@@ -197,7 +197,7 @@ def _cast_columns(table: pa.Table, columns: Sequence[str], split: ScoredSplit) -
 def _write_subsets(
     staging: StagingDir, scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_], settings: RunSettings
 ) -> dict[str, list[OutputFile]]:
-    """Run the second pass: write the chosen rows; return the files by rule, in order."""
+    """Write the chosen rows in a second pass; return each rule's files in split order."""
     shards = []
     for column, rule in enumerate(scored_rows.recipe.order):
         for number, (split, rows) in enumerate(scored_rows.split_ranges()):

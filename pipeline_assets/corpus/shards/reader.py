@@ -79,9 +79,9 @@ class MixtureReader:
             digests: Expected digest of each corpus; None for any.
 
         Raises:
-            ValueError: A weight is not above 0, the sum of weights is not 1, `weights` or `ranges` do not name exactly
-                the corpora, corpora differ in row length, dtype or tokenizer, a range is empty, has a step, or exceeds
-                its corpus, `folders` is empty, or `rows` is below 1.
+            ValueError: `folders` is empty, or `rows` is below 1. `weights` or `ranges` do not name exactly the corpora.
+                A weight is not above 0, or the sum of weights is not 1. A range is empty, has a step, or exceeds its
+                corpus. Corpora differ in row length, dtype or tokenizer.
             TypeError: `seed` or `rows` is not an integer.
             InputError: A folder has no sealed token shards, or a file is damaged.
             RetryableError: A folder has token shards with a different digest, or was replaced while it was opened.

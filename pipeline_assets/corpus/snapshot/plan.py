@@ -23,7 +23,7 @@ from pipeline_assets.spine.progress import Progress
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a Parquet file, fetched for its footer; for JSON lines, figures only.
+    """End of a Parquet file, fetched for its footer; JSON lines have no `spans`.
 
     The parsed footer is not kept: with a thousand row groups it needs 10 MB, and some samples read hundreds of footers.
     """

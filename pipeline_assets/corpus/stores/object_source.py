@@ -63,7 +63,7 @@ def _matching_paths(paths: Iterable[str], source: SourceFolder, url: str) -> lis
 
 
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
-    """List a source's objects below a URL, sorted by name; UsageError if none match."""
+    """List the objects that a source's patterns select, by name; UsageError if none."""
     objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
     names = _matching_paths(objects, source, url)
     if not names:

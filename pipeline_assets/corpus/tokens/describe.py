@@ -29,8 +29,8 @@ def expected_hash(path: Path, explicit_sha256: str = "") -> str:
 def describe_sentencepiece(path: Path, expected_sha256: str = "") -> dict[str, Any]:
     """Describe a SentencePiece model: pieces by kind, special ids, an encoded sample.
 
-    Special ids that the model lacks are -1. Without `expected_sha256`, the hash must equal the model's in checksum.json
-    next to it; if this file is missing or names another model, `is_expected` is None. Raise UsageError if
+    Special ids that the model lacks are -1. Without `expected_sha256`, the checksum.json next to the model
+    has the expected hash; if this file is missing or names another model, `is_expected` is None. Raise UsageError if
     `expected_sha256` is not a sha256, and InputError for a wrong hash or an invalid model.
     """
     expected_sha256 = expected_hash(path, expected_sha256)

@@ -77,7 +77,7 @@ class HarmonyRecipe(RecipeSection):
     sha256: str = VOCABULARY_SHA256
 
     def describe(self) -> dict[str, object]:
-        """Return the content and the vocabulary file's path, relative to the project."""
+        """Return the recipe's content with the vocabulary file's path in the project."""
         return {**self.content(), "path": VOCABULARY_PATH.relative_to(VOCABULARY_PATH.parents[3]).as_posix()}
 
     @pydantic.field_validator("sha256")

@@ -74,9 +74,9 @@ def plan_spill(file: Path, range_bytes: int = RANGE_BYTES) -> list[SpillShard]:
 
 
 def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes: int = RUN_BYTES) -> Receipt:
-    """Write the sorted runs of one part of a dump; each run is followed by its index.
+    """Write the sorted runs of a shard; the receipt lists each run before its index.
 
-    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows`, all rows of the part; `spilled`, the rows
+    Memory is `run_bytes` plus the longest row. Counts in the receipt: `rows`, all rows of the shard; `spilled`, rows
     that are written for pass 2; `dropped/<post type>`, the other rows, which are neither questions nor answers.
     """
     where = f"{shard.file}/{POSTS_FILE}" if is_archive(shard.file) else str(shard.file)
@@ -92,7 +92,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield block, size in the dump and encoding of spilled rows; update `counts`."""
+    """Yield (block, size in the dump, encoding) of each spilled row; update `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
@@ -126,7 +126,7 @@ class Bucket:
 
 
 def plan_buckets(folder: StagingView, receipts: Sequence[Receipt], bucket_bytes: int) -> list[Bucket]:
-    """Plan buckets of about `bucket_bytes` of the dump from the receipts of pass 1."""
+    """Plan buckets, each for about `bucket_bytes` of the dump, from pass 1's receipts."""
     first_rows = itertools.accumulate((receipt.counts["rows"] for receipt in receipts), initial=0)
     parts = zip(receipts, first_rows, strict=False)
     runs = tuple((folder.path(run.path), first) for receipt, first in parts for run in receipt.files[::2])
