@@ -59,7 +59,7 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 
 
 def _owners_and_tags() -> dg.AssetSpec:
-    """Return a spec with owners and tags; if Dagster rejects any, the default owner."""
+    """Return a spec with owners and tags, or the default owner if Dagster rejects any."""
     owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
     tags = {
         name.strip(): value.strip()

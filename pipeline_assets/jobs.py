@@ -237,6 +237,6 @@ def _describe_change(target: Target, find_previous_folder: FolderByRole | None, 
 
 
 def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return the time when a scheduled run was due, else the present, in `timezone`."""
+    """Return the time in `timezone` when a scheduled run was due, or else the present."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

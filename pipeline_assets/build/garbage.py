@@ -325,9 +325,9 @@ def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]
 
 
 def _is_named_by_user(folder: Path, manifest: Manifest) -> bool:
-    """Check if a user named the folder, recipe file or input, or pulled or copied it.
+    """Check if an artifact was pulled or copied, or its build command names a path.
 
-    Names are read from the build command that the manifest records.
+    Such a path is a folder, a recipe file or an input. The manifest records the command.
     """
     typed = manifest.provenance.get("command", {}).get("typed", "corpusmill run")
     words, without_values = typed.split(), re.sub(r" --(data|partition)[= ]('[^']*'|\S+)", "", typed)

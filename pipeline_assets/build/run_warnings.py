@@ -40,7 +40,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield lines on the first 20 unread local files, and on the number if more."""
+    """Yield a line for each of the first 20 unread local files; if more, the total."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

@@ -159,7 +159,7 @@ def _raise_if_unused(export_format: str, options: Collection[str], used_options:
 
 
 def _tokenizer_content(file: Path | None, end_of_document: str | None) -> dict[str, Any]:
-    """Return the recipe content of a tokenizer file; without a file, of o200k Harmony."""
+    """Return the recipe content of a tokenizer file, or of o200k Harmony if None."""
     from pipeline_assets.corpus.tokens.o200k_harmony import HarmonyRecipe
     from pipeline_assets.corpus.tokens.pinned_file import FileTokenizerRecipe
 

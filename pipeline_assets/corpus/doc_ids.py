@@ -167,7 +167,7 @@ def _merge_runs(paths: Sequence[Path]) -> Iterator[_Block]:
 
 
 def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, max_ids: int) -> Iterator[_Block]:
-    """Yield the ids [start, stop) of all runs, sorted, in blocks of at most `max_ids`."""
+    """Yield the ids [start, stop) of each run, sorted, in blocks of up to `max_ids`."""
     sizes = stops - starts
     if sizes.sum() <= max_ids:
         if sizes.any():

@@ -55,7 +55,7 @@ class Removals:
         )
 
     def matches_value(self, selector: Selector, value: str) -> bool:
-        """Check whether an entry matches a value."""
+        """Check whether an entry with this selector matches a value."""
         return keyed_hash(self.secret, selector, normalize_value(selector, value)) in self.entries
 
     def matching_hashes(self, row: RowKeys) -> set[str]:

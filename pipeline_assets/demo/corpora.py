@@ -57,7 +57,7 @@ def write_inputs(root: Path, system: str) -> None:
 
 
 def _dataset_files(name: str, licence: str | list[str], config: str, **splits: Mapping[str, Rows]) -> Files:
-    """Yield a hub dataset's files: rows by split and path, then the card."""
+    """Yield a hub dataset's files: the files of each split, then the card."""
     folder = f"{HUB_FOLDER}/datasets/{name}"
     for files in splits.values():
         yield from _encode_files(folder, files)

@@ -47,7 +47,7 @@ def scan_folders(folder: str) -> Iterator[tuple[str, Manifest | InputError]]:
 
 
 def scan_areas(root: Path) -> Iterator[tuple[str, Manifest | InputError]]:
-    """Yield the results of `scan_folders` for all areas of a data root."""
+    """Yield (folder, manifest or its error) for each manifest in a data root's areas."""
     for area in sorted(AREAS):
         yield from scan_folders(str(root / area))
 

@@ -1,4 +1,4 @@
-"""Sealed artifacts in folders that users name, or above such folders."""
+"""Sealed artifacts in folders that users name, or in folders above a path."""
 
 from pathlib import Path
 

@@ -220,7 +220,7 @@ def _estimate_mixture(
 
 
 def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
-    """Set the disk bytes of a packed set whose number of rows the recipe leaves open."""
+    """Return the plan; estimate disk bytes if the recipe states no number of rows."""
     if mixture is None or "tokens" in plan.figures:
         return plan
     row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]

@@ -178,7 +178,7 @@ class SampledSplit:
     folder: Path
 
     def fetch(self, row_count: int) -> list[SourceFile]:
-        """Return local files with at least the bytes that a sample of so many rows reads."""
+        """Return local files with all bytes that a sample of `row_count` rows reads."""
         local_files = [self._fetch_whole_or_head(number, file) for number, file in enumerate(self.files)]
         listed = {local.path: file for file, local in zip(self.files, local_files, strict=True)}
         for shard in plan_sample(local_files, row_count):

@@ -157,7 +157,7 @@ def changed_values(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChange]:
-    """Return every count of either manifest, sorted by name, with the ledger last."""
+    """Return each count in `a` or `b`, sorted by name; the ledger's counts are last."""
     flat_a, flat_b = (dict(_flatten(_name_sources(counts))) for counts in (a, b))
     names = sorted(flat_a.keys() | flat_b.keys(), key=lambda name: (name.startswith("ledger."), name))
     return [CountChange(name, flat_a.get(name, 0), flat_b.get(name, 0)) for name in names]
@@ -270,9 +270,9 @@ def _write_parts(folder: Path, side: str, records: _Records, part_count: int) ->
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of rows with equal ids, in A and in B, in the same order.
+    """Match rows of A and B with equal ids; return their indices.
 
-    If several sources of a corpus have an id, rows with equal contents match first, and the others in order.
+    If several sources of a corpus have an id, rows with equal contents are matched first, then the others in order.
     """
     matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
     others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))

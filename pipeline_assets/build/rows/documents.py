@@ -56,7 +56,7 @@ class DocumentRows(FileRows):
 
 
 class SourceRows(DocumentRows):
-    """Documents that were read from files, of a snapshot or a normalised source."""
+    """Documents of a snapshot or a normalised source, which were read from its files."""
 
     reads_sources = True
 

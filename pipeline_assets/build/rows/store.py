@@ -268,7 +268,7 @@ class RowStore(ABC):
 
 @dataclass(frozen=True)
 class UpstreamRow:
-    """Text row of an upstream artifact that a downstream part came from."""
+    """Text row of an upstream artifact, from which a part of a downstream row came."""
 
     store: RowStore
     number: int

@@ -20,7 +20,7 @@ _ASCII_BLANKS = " \t\v\f"  # a line of these is blank to readers of lines
 
 
 def write_ndjsonl(corpus: Artifact, path: Path) -> int:
-    """Write documents as JSON lines, compressed like `write_txt`; return their number."""
+    """Write documents as JSON lines; return their number. Compress as in `write_txt`."""
     return _write_converted(corpus, path, lambda lines: lines)
 
 
@@ -40,7 +40,7 @@ def _decode_texts(lines: bytes) -> Iterator[str]:
 
 
 def check_named_output(path: Path, option: str, format_: Format) -> None:
-    """Raise UsageError like `check_output_file`, or if the name is of another format."""
+    """Call `check_output_file`; raise UsageError for an ending of another format."""
     check_output_file(path)
     if detect_format(path.name) not in (None, format_):
         endings = ", ".join(suffix for suffix, known in FORMATS.items() if known == format_)

@@ -42,9 +42,9 @@ class ChatReason(StrEnum):
 
 @dataclass(frozen=True)
 class MarkedSpans(encode.AssistantTurns):
-    """Loss mode of a chat template's text: messages with `*` in `stored_rule` count.
+    """Loss mode of a chat-template text, in which messages marked `*` count.
 
-    `stored_rule` is the row's `loss_rule`.
+    The marks are in `stored_rule`, which is the row's `loss_rule`.
     """
 
     name: ClassVar = "marked_spans"

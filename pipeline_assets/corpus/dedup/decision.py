@@ -94,9 +94,9 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 
 
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
-    """Yield the decisions with one of the values of a key: `doc_id=["a", "b"]`.
+    """Yield the decisions that match an argument, such as `doc_id=["a", "b"]`.
 
-    A decision that matches by several keys is yielded once for each. Other decisions are not decoded.
+    Arguments are keys and their possible values. A decision that matches several arguments is yielded once for each.
     """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s' % (key.encode(), value)) + b"[,}]" for key, value in pairs))
@@ -185,7 +185,7 @@ def read_document(lineage: Lineage, member: GroupMember) -> Document:
 
 
 class Passage(NamedTuple):
-    """Passage of two texts, as written in each; normalized words decide `is_equal`."""
+    """Passage of an old and a new text; `is_equal` compares normalized words."""
 
     old: str
     new: str

@@ -105,7 +105,7 @@ def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
 
 @compiled_inner
 def _add_input_vector(row: int, classifier: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add a row of the input vectors to `hidden`; return 1, the number of rows."""
+    """Add a row of the input vectors to `hidden`; return the number of rows added, 1."""
     for column in range(len(hidden)):
         hidden[column] += classifier.input_vectors[row, column]
     return 1

@@ -120,7 +120,7 @@ def remove_emptied_brackets(line: str) -> tuple[str, int]:
 
 
 def _repair_innermost(line: str) -> tuple[str, int]:
-    """Repair brackets without parentheses inside; return line and number of repairs.
+    """Repair the innermost brackets; return the line and the number of repairs.
 
     Blanks before a removed bracket are removed too; one is kept if a letter or digit follows the bracket.
     """

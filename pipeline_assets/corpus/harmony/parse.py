@@ -111,7 +111,7 @@ class ParsedText:
 def parse_harmony(
     text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
 ) -> ParsedText:
-    """Parse a text into messages; with the default arguments, an empty text has none.
+    """Parse a text into messages; by default, an empty text is valid and has none.
 
     Args:
         text: Text of the template `harmony/1` or `plain/1`.

@@ -174,7 +174,7 @@ def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, 
 
 
 def count_bucket(paths_by_pool: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count the rows of a bucket by pool; the notes are a tally for `PoolSetSummary`."""
+    """Count a bucket's rows by pool; the receipt's notes add up to `PoolSetSummary`."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()

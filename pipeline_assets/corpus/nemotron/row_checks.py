@@ -34,7 +34,7 @@ _END_TOKENS = [SPECIAL_TOKENS[end] for end in (END, CALL, RETURN)]
 def wrongly_flagged_rows(batch: pa.RecordBatch) -> Iterator[tuple[int, str]]:
     """Yield a (row in the batch, problem) pair for each wrong `quality_valid_harmony`.
 
-    A text of a chat template that does not parse is a problem, too.
+    A text rendered by a chat template must parse, and its flag must be null.
     """
     for row, values in enumerate(batch.to_pylist()):
         text, template, rule, is_claimed = (values[name] for name in _PARSED_COLUMNS)

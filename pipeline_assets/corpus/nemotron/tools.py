@@ -147,7 +147,7 @@ class _SchemaRewriter:
         return {name: self._rewrite(schema) for name, schema in schemas.items()} if isinstance(schemas, dict) else None
 
     def _rewrite_pattern_properties(self, schemas: JsonValue) -> JsonValue:
-        """Rewrite schemas by pattern; an unreadable pattern accepts every name and value."""
+        """Rewrite `patternProperties`; an unreadable pattern accepts any name and value."""
         if not isinstance(schemas, dict):
             return None
         # The pattern "" matches every name, so that no name is an additional property.

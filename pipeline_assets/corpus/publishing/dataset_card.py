@@ -139,7 +139,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count rows by licence, or by None if they state none: splits, then other rows."""
+    """Count the rows of splits and other rows by licence; None is for no licence."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
         rows[licence] += count

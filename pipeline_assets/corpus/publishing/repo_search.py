@@ -175,9 +175,9 @@ def _json_keys(json_text: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
-    """Yield `RowKeys` for each string in nested lists and mappings, keys included.
+    """Yield `RowKeys` of each string in nested lists and mappings, and of their keys.
 
-    If `is_row`, a string may also be a URL.
+    If `is_row`, a short string is also the URL in its `RowKeys`.
     """
     waiting = [("", value)]
     while waiting:

@@ -111,7 +111,7 @@ class HubClient:
         return self._session.stream("GET", url, headers=self._headers | headers, extensions={"where": where})
 
     def is_on_hub(self, url: str) -> bool:
-        """Check whether an address has the hub's origin."""
+        """Check whether a URL has the hub's origin."""
         import httpx2
 
         return httpx2.URL(url).origin == httpx2.URL(self.address).origin

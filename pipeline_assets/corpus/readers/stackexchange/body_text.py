@@ -223,7 +223,7 @@ class _PostLayout:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the text up to a closing tag, and the same text with `alt` texts."""
+        """Return the text up to a closing tag, without and with `alt` texts of images."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tags:
             text += "\n" * (name in ("br", "/br"))
