@@ -44,7 +44,7 @@ def files_match_manifest(artifact: Artifact, target: Target, root: Path) -> Verd
 
 
 def _label_names(target: Target) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield (kind name, files that no digest covers) for the members and the target."""
+    """Yield (kind name, `Kind.labels`) for a target's members and for the target."""
     for member in target.members:
         yield from _label_names(member)
     yield target.kind.name, target.kind.labels

@@ -66,9 +66,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
 def build_and_check(target: Target, targets: Sequence[Target], run: Run, position: int) -> TargetOutcome:
     """Build and check a target; return its outcome.
 
-    A target that is up to date is not built. A target that has no partition is not built either if it lacks an input
-    from outside `targets`, see `_lacks_input`. Progress bars show `position`, which counts from 1. Raise InputError if
-    the build or a blocking check failed.
+    A target is not built if it is up to date, or if it has no partition and lacks an input that is not in `targets`,
+    see `_lacks_input`. Progress bars show `position`, which counts from 1. Raise InputError if the build or a blocking
+    check failed.
     """
     root = run.root
     if _lacks_input(target, targets, root):

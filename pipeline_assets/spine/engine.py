@@ -45,7 +45,7 @@ class RunSettings:
         min_parallel_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         progress_name: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
-        intermediate_zstd_level: Compression level of intermediate artifacts; None if it is `zstd_level`.
+        intermediate_zstd_level: Compression level of intermediate artifacts; None for `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
         worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.

@@ -136,6 +136,6 @@ def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | 
 
 
 def _identity_without_files(identity: Identity) -> dict[str, Any]:
-    """Return the parts of an identity, except files, that a rebuild may change."""
+    """Return an identity's counts, decisions and inputs, which a rebuild may change."""
     inputs = {entry["name"]: {key: entry[key] for key in entry if key != "name"} for entry in identity.inputs}
     return {"counts": identity.counts, "decisions": identity.decisions, "inputs": inputs}

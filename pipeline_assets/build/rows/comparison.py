@@ -132,7 +132,7 @@ def compare(a: Artifact, b: Artifact, kinds: Kinds, max_part_documents: int = MA
 def _identity_parts(identity: Identity) -> dict[str, Mapping[str, Any]]:
     """Return stage, tokenizer, inputs and selected shards of an identity, by topic.
 
-    File names have no hub commits, so a file that is equal at two commits does not count as changed.
+    Names of input files omit the hub commit, so a file that is equal at two commits does not count as changed.
     """
     tokenizer = identity.tokenizer and f"{identity.tokenizer['family']} {identity.tokenizer['sha256']}"
     files = {entry["name"]: entry for entry in identity.inputs if "bytes" in entry}

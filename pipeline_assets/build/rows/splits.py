@@ -50,7 +50,7 @@ class SplitRows(RowStore):
         return len(self.dataset.lengths)
 
     def __iter__(self) -> Iterator[ComparableRow]:
-        """Yield tokens as content, because equal tokens decode to equal texts."""
+        """Yield documents with tokens as content: equal tokens decode to equal texts."""
         first_row = 0
         with StoredParquet(self.artifact.path(DOCUMENTS_FILE)) as file:
             for batch in file.iter_batches(_BATCH_ROWS, columns=["doc_id"]):

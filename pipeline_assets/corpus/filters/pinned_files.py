@@ -48,7 +48,7 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the hashes of the files that the filters of a corpus read, if any.
+        """Return the hashes of the files that a corpus's filters read; None if none.
 
         Paths become absolute; `root` is the data root.
         """

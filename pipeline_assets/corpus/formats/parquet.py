@@ -221,7 +221,7 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Return offsets (rows + 1,) and bytes of a string or binary array without nulls.
 
-    The bytes are only those in use. Offsets count from the start of the buffer, so those of a slice may begin above 0.
+    The bytes begin at the first offset. Offsets count from the start of the buffer, and a slice's may begin above 0.
     """
     large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()

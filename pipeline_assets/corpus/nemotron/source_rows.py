@@ -89,7 +89,7 @@ def empty_sample_error(max_rows: int, where: object) -> InputError:
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Yield the shard's rows in order, up to its limits; unreadable rows as rejects."""
+    """Yield a shard's rows in order, up to its limits; an unreadable row is a reject."""
     if shard.row_limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)

@@ -159,7 +159,7 @@ def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]
 
 
 def merge_sources(manifest_facts: Iterable[Fact], row_facts: Iterable[Fact]) -> list[Fact]:
-    """Return the facts from manifests, then the facts from rows about other sources."""
+    """Return `manifest_facts`, then the `row_facts` about sources that they lack."""
     known = list(manifest_facts)
     return [*known, *(fact for fact in row_facts if fact.value not in {source.value for source in known})]
 

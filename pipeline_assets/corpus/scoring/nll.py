@@ -143,7 +143,7 @@ class RowNll:
     """NLL of a row, with the batch that the row was scored in.
 
     Attributes:
-        nll_sum: Sum over the tokens that count, in nats; NaN if a logit is NaN, None if the row exceeds the memory.
+        nll_sum: Sum over the tokens that count in the loss, in nats; NaN if a logit is NaN, None if out of memory.
         batch_number: Number of the batch in the order of scoring, from 0.
         batch_tokens: Tokens of the batch, padding included.
         token_nll: NLL of each token that counts, in order, computed in float32; empty if the row exceeds the memory.

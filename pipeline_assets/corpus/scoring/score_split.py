@@ -117,7 +117,7 @@ def _count_parallel_shards(recipe: ScoringRecipe, settings: RunSettings) -> int:
 
 
 def _stop_if_not_finite(receipts: Iterator[Receipt], total_rows: int, model_location: object) -> Iterator[Receipt]:
-    """Yield receipts; raise InputError once over 1 % of rows have no finite logits."""
+    """Yield receipts; raise InputError once over 1 % of rows have non-finite logits."""
     not_finite = 0
     for receipt in receipts:
         not_finite += receipt.counts.get(f"unscored/{NOT_FINITE}", 0)

@@ -183,7 +183,7 @@ def _padding_id(backend: "tokenizers.Tokenizer", vocabulary: dict[str, int], pat
 
 
 def _check_ids(added_tokens: Sequence[dict[str, Any]], vocabulary: dict[str, int], path: Path) -> None:
-    """Raise InputError if an id exceeds int32, or if loading changed ids after a gap."""
+    """Raise InputError if an id exceeds int32, or loading changed an added token's id."""
     for token in added_tokens:
         if vocabulary.get(token["content"]) != token["id"]:
             what = (
