@@ -118,7 +118,7 @@ def _source_kind(file: SourceFile) -> str:
 
 
 def _is_wikiextractor_output(file: SourceFile) -> bool:
-    """Check by name and first page whether wikiextractor wrote a Wikipedia file."""
+    """Check by name or first page whether wikiextractor wrote a Wikipedia file."""
     is_named = re.fullmatch("wiki_[0-9][0-9]", strip_compression_suffix(file.path.name)) is not None
     try:
         _, page = next(read_pages(ByteRange(file)), (0, None))
