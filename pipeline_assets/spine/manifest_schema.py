@@ -39,7 +39,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have: numbers, in total or by part, and the ledger."""
+    """Counts that many kinds have: the ledger, and numbers, in total or by name."""
 
     documents: _CountOrParts
     tokens: _CountOrParts

@@ -206,7 +206,7 @@ class SampledSplit:
         return SourceFile(self.hub.fetch(self.dataset, self.revision, file).path, file.path, file.size)
 
     def _copy_rows(self, piece: ByteRange, max_rows: int, file: HubFile) -> int:
-        """Copy up to `max_rows` rows of a piece into its sparse file; return their number."""
+        """Copy a piece's first `max_rows` rows from the hub `file`; return their number."""
         # Reading starts one byte before the piece: the first newline from there ends the line before the piece, and
         # what follows is the piece's first whole line.
         first = max(piece.start - 1, 0)

@@ -49,7 +49,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
 
 
 def _checksums(table: pa.Table) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each 4,096 rows of a table, which has at most one chunk."""
+    """Return the CRC-32 of each 4,096 rows of a table with at most one chunk."""
     starts = range(0, table.num_rows, _ROWS_PER_CHECKSUM)
     checksums = np.zeros(len(starts), _CHECKSUM_DTYPE)
     for column in itertools.chain.from_iterable(column.chunks for column in table.columns):
