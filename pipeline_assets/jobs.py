@@ -91,10 +91,10 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build the version of a recipe for the run's date; the newest if no head moved.
+    """Build a recipe's version for the run's date, or its newest if no head moved.
 
-    Yield events that the UI lacks. Failures are raised as in `build_all`, and errors of reading heads after the build.
-    If nothing failed, artifacts of all but the newest `keep_versions` versions are deleted; None keeps all.
+    Yield events that the UI lacks. Raise failures as `build_all` does. Errors of reading heads are raised after the
+    build. If nothing failed, delete the artifacts of all but the newest `store.keep_versions` versions; None keeps all.
     """
     version = find_or_write_version(
         recipe_name, run.root, SYSTEMS, run.require_hub("the heads"), scheduled_time(context, timezone), period

@@ -128,7 +128,7 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
 
 
 def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
-    """Yield the valid schedules in a list that has invalid ones or repeated names."""
+    """Yield the schedules in a list that are valid and have a unique name."""
     listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     names = Counter(str(entry.get("name")) for entry in listed)
     for entry in listed:

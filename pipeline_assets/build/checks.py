@@ -19,7 +19,7 @@ from pipeline_assets.spine.replacement import forbid_replacement
 
 
 def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool = True) -> Check:
-    """Convert a function of only the artifact to a check; see `context_check`."""
+    """Make a check from a function that gets only the artifact; see `context_check`."""
     with_context = functools.wraps(function)(lambda artifact, target, root: function(artifact))
     return context_check(with_context, is_blocking=is_blocking)
 

@@ -76,7 +76,7 @@ def _copy_path(path: Path, manifest: Manifest) -> Path:
 
 
 def build_without_checks(target: Target, run: Run) -> Artifact:
-    """Build an artifact unless it matches its recipe, without checks.
+    """Build an artifact, unless it matches its recipe; run no checks.
 
     If another process builds the artifact, wait for it; raise BuilderBusyError after `run.wait_s` seconds.
     """

@@ -56,10 +56,10 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 
 
 def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
-    """Return the hashes of entries that match a row, also by its id without `#NUMBER`.
+    """Return the hashes of the removal list's entries that match a row.
 
-    Builds apply the list before they number repeated ids: the second `ID` becomes `ID#2`. They number only the ids of
-    conversations, and ids that are hashes of texts.
+    An id `ID#2` also matches as `ID`, because builds apply the list before they number repeated ids. Only the ids of
+    conversations, and ids that are hashes of texts, are numbered.
     """
     hashes, numbered = removals.matching_hashes(row_keys), NUMBERED_ID.fullmatch(row_keys.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):

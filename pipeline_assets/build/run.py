@@ -55,7 +55,7 @@ class ChoiceSetting:
     choices: tuple[str, ...]
 
     def read(self, variables: Mapping[str, str]) -> str:
-        """Return the value or the default; UsageError if it is not a choice."""
+        """Return the value or the default; UsageError if it is not one of `choices`."""
         value = variables.get(self.variable) or self.default
         if value not in self.choices:
             raise UsageError(f"must be {' or '.join(self.choices)}, got {value!r}", self.variable, "correct it")

@@ -26,7 +26,7 @@ def warning_lines(targets: Iterable[Target], root: Path) -> Iterator[str]:
 
 
 def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
-    """Yield a warning if over 1 % of the rows of a source with `columns` repeat an id."""
+    """Yield a warning if over 1 % of rows repeat ids and the recipe has `columns`."""
     from pipeline_assets.corpus.converted_shards import DUPLICATE_ID
     from pipeline_assets.corpus.readers.column_recipe import ID_COLUMN_FIX
 

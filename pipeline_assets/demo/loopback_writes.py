@@ -181,7 +181,7 @@ class HubWriter:
         return None if state is None else state.st_size
 
     def commit(self, request: HubRequest, repo: Repo) -> Response:
-        """Commit changes to a repo; fail if the request names a parent but not the head."""
+        """Commit changes to a repo; fail if the request's parent commit is not the head."""
         self._check_writer(request)
         if "create_pr" in request.query:
             raise HubError(400, "", "This hub has no pull requests.")

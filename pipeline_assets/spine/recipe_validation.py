@@ -59,7 +59,7 @@ def validate_section(
 
 
 def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield contradictions; stop if the search fails on a value of an invalid type."""
+    """Yield contradictions; if the search fails, raise only if `types_are_valid`."""
     try:
         yield from contradictions
     except (TypeError, AttributeError, LookupError):

@@ -25,5 +25,5 @@ def require_manifest(folder: Path) -> Manifest:
 
 
 def find_artifact_above(path: Path) -> Path | None:
-    """Return the nearest folder above a path that has a sealed artifact; None if none."""
+    """Return the nearest sealed artifact's folder above a path; None if none exists."""
     return next((parent for parent in path.resolve().parents if (parent / MANIFEST_FILE).is_file()), None)

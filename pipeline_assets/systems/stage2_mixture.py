@@ -65,7 +65,7 @@ class Stage2Recipe(Recipe):
         tokenizer: Tokenizer that is trained on some of the sources, or an external file.
         shards: Token shards of some of the sources.
         dedup: Deduplication over all filtered sources of `shards`; None omits it.
-        mixture: Name of the recipe whose shards `segments` are cut from; None for this recipe.
+        mixture: Name of the recipe from whose shards `segments` are cut; None for this recipe.
     """
 
     system: Literal["stage2"]

@@ -154,7 +154,7 @@ class Verification:
         return "intact" if not self.unread_tasks else "intact of a sample"
 
     def is_damaged(self, artifact: Artifact) -> bool:
-        """Check whether a finding other than a missing input is about an artifact."""
+        """Check whether an artifact has a finding other than a missing input."""
         digest = artifact.manifest.digest
         return any(finding.artifact_digest == digest for finding in self.findings if finding not in self.chain.missing)
 

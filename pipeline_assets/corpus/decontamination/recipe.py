@@ -52,8 +52,8 @@ class DecontaminationRecipe(RecipeSection):
         min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
         max_items_per_ngram: Maximum number of items with an n-gram. N-grams in more items are ignored, because common
             phrases of questions identify no item. Items with the same words count as one item.
-        action: `drop` removes contaminated documents; `cut` removes only the matching words and a margin from them,
-            and the documents of which too few words remain.
+        action: `drop` removes contaminated documents; `cut` removes only the matching words and a margin around
+            them, and drops a document if too few of its words remain.
         cut: Rules for cutting; None if the action is `drop`.
     """
 

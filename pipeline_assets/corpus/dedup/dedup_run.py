@@ -35,7 +35,7 @@ def min_tasks(settings: RunSettings) -> int:
 
 
 def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
-    """Return the files of all receipts that are in `folder`."""
+    """Return the files that receipts list in a folder."""
     return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{folder}/")]
 
 

@@ -166,9 +166,9 @@ def _read_keys(folder: StagingView, run: OutputFile) -> NDArray[np.uint64]:
 def _write_index(
     folder: StagingView, runs: Runs, bounds: Sequence[int], positions: NDArray[np.uint32]
 ) -> list[KeyRange]:
-    """Write the index of runs next to the first run, and return its ranges.
+    """Write the index of runs next to the first run; return the key ranges in it.
 
-    Runs may be in several folders, in which files have equal names, so the index has relative paths.
+    The index has relative paths, because runs may have equal file names in different folders.
     """
     parent = os.path.dirname(runs[0].path)
     index, names = folder.path(f"{parent}/{_INDEX_FILE}"), [os.path.relpath(run.path, parent) for run in runs]

@@ -103,7 +103,7 @@ class _LoadedStep:
 
 
 def _check_result(line: bytes, result: object) -> StepAnswer:
-    """Return the answer for a result on `line`; raise if text or meta is invalid."""
+    """Return the answer for a step's result on the document `line`; raise if invalid."""
     if result is None:
         return StepAnswer("dropped", DROPPED)
     if isinstance(result, str) and (reason := _REASON.fullmatch(result)):

@@ -163,7 +163,7 @@ class _SchemaRewriter:
             return None
 
     def _redirect_reference(self, reference: JsonValue) -> str | None:
-        """Redirect a reference into `$defs`; None if the schema has no such target."""
+        """Copy a reference's target to `$defs`; return the new reference, or None."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return None
         target = self._root

@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, which may have a few rejects even above the limit; else None.
+        lost_files: Unreadable files of a local source, which may have a few rejects above the limit. None for others.
     """
 
     receipts: Mapping[str, Receipt]

@@ -190,7 +190,7 @@ def check_sources(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 
 def _source_licence(section: Mapping[str, Any]) -> str | None:
-    """Return a source's default licence tag; None if the section is invalid or has none."""
+    """Return a source's default licence tag; None if the section has no valid one."""
     with contextlib.suppress(pydantic.ValidationError):
         source = _ANY_SOURCE.validate_python({key: section[key] for key in section if key != "filters"})
         if isinstance(source, WikipediaSource):

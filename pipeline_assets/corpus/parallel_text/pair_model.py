@@ -25,7 +25,8 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_mod
         external_model: Path of the external model; None to train a model.
 
     Raises:
-        InputError: The external model is missing, unreadable or not of this sha256, or no model can be trained.
+        UsageError: Only one of the model and its sha256 is set, or `vocab_size` is too small for the texts.
+        InputError: The external model is missing, unreadable or has another sha256, or no model can be trained.
     """
     if (recipe.model_sha256 is None) != (external_model is None):
         fix = "set both the model's file and its sha256, or neither"

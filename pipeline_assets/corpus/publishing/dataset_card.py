@@ -294,7 +294,7 @@ def _recipe_lines(manifests: Sequence[Manifest]) -> list[str]:
 
 
 def _ledger_lines(manifests: Sequence[Manifest]) -> list[str]:
-    """List the rows that each step kept and removed, then the settings of all filters."""
+    """Tabulate the rows that each step kept and removed; list the filters' settings."""
     rows: list[list[str | int]] = []
     filters: list[str] = []
     for manifest in manifests:

@@ -40,7 +40,7 @@ _SETTING_PATHS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """Value of a property, with the manifest field, column or answer that states it."""
+    """Value of a property; `origin` is the manifest field, column or answer with it."""
 
     value: str
     origin: str

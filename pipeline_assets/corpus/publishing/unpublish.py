@@ -209,7 +209,7 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return commits that branches and tags once had and the hub still serves.
+    """Return the former commits, of branches and tags, that the hub still serves.
 
     The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
     """

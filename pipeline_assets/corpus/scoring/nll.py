@@ -68,7 +68,7 @@ class LmHead:
     logit_cap: float | None = None
 
     def logits(self, hidden: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-        """Compute float32 logits of the ids in [first, stop), shape (positions, ids).
+        """Compute float32 logits of the ids in [start, stop), shape (positions, ids).
 
         A `stop` beyond the vocabulary means its end.
         """

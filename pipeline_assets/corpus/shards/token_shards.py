@@ -87,12 +87,12 @@ class TokenShards:
         return _map_shard(self.folder, self.files[file_number], self.dtype, self.seq_len)
 
     def document_entries_in_row(self, row: int) -> list[dict[str, Any]]:
-        """Return the entries of documents.parquet on the documents in a row, in order.
+        """Return the entries of documents.parquet for a row's documents, in row order.
 
         Only row groups with these entries are read.
 
         Raises:
-            InputError: A part of the row belongs to no entry of documents.parquet, or this file is damaged.
+            InputError: documents.parquet is damaged, or has no entry for a part of the row.
         """
         row = range(len(self))[row]
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
@@ -203,7 +203,7 @@ def _map_shard(folder: Path, file: ShardFile, dtype: np.dtype[Any], seq_len: int
 
 
 def _entries_in(documents: "pa.Table", begin: int, end: int) -> list[dict[str, Any]]:
-    """Return the entries on documents with tokens in [begin, end) of the stream."""
+    """Return the entries of documents that have tokens in [begin, end) of the stream."""
     from pipeline_assets.corpus.formats.arrow_columns import to_numpy
 
     starts = to_numpy(documents["start"])

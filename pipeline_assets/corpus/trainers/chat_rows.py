@@ -98,8 +98,8 @@ class ChatFile:
 def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Receipt:
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
-    Counts: `rows` (all), `documents` (converted), and `NOT_HARMONY_COUNT_KEY` unless 0. Raise InputError if a row's
-    tools are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
+    Counts: `rows` (all), `documents` (converted), `NOT_HARMONY_COUNT_KEY` (dropped) unless 0. Raise InputError if the
+    tools of a row are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
     """
     with (
         ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,

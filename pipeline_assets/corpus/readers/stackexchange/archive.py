@@ -32,7 +32,7 @@ _UNBOUNDED_METHODS = frozenset({"DEFLATE", "DEFLATE64", "ZStandard", "Brotli"})
 
 
 class OtherTableError(InputError):
-    """Archive of a site's comments or of another table, and not of its posts."""
+    """Error about an archive with a site's comments or another table instead of posts."""
 
 
 def is_archive(file: Path) -> bool:

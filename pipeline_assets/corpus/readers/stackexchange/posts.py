@@ -79,7 +79,7 @@ class PostRow(NamedTuple):
     def to_post(self) -> tuple[int, Post | Fault]:
         """Return the question's id, and the post or a fault that makes the row unusable.
 
-        The id is 0 if `fault` is set, or if the row lacks a valid id of the post or of the question.
+        The id is 0 if the row already has a fault, or lacks a valid type, id or (of an answer) question id.
         """
         values, kind = self.attributes, self.positive_integer("PostTypeId")
         name = {QUESTION: "Id", ANSWER: "ParentId"}.get(kind)
