@@ -17,7 +17,7 @@ _EXCERPT_CHARACTERS = 100
 
 
 class FoundRow(NamedTuple):
-    """Search result: a source row, or a source file that the corpus in `folder` did not read.
+    """Search result: a source row, or a file that the corpus in `folder` did not read.
 
     Attributes:
         doc_id: Id of the document that contains the row; empty if none does.
