@@ -232,7 +232,7 @@ class Survey:
         return needed
 
     def _downstream_first(self, folders: Set[Path]) -> list[Path]:
-        """Sort folders of artifacts, each after the folders that use its artifacts."""
+        """Sort folders of artifacts, those of downstream artifacts first."""
         owners = {manifest.digest: folder for folder in folders for manifest in self._artifacts[folder]}
         users: dict[Path, set[Path]] = {folder: set() for folder in sorted(folders)}
         for folder in users:

@@ -272,7 +272,7 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the state of the artifact, and its digest if current, or else the reason."""
+        """Return the artifact's state, and its digest if current, or else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 is_removed = self.export_as is not None and (root / MANIFEST_COPIES_FOLDER / self.export_as).exists()

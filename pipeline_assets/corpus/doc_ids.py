@@ -91,7 +91,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write each shard's repeats to a file; return the paths, None without repeats."""
+    """Write a file of repeats per shard; return its path, None if no id is repeated."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]

@@ -65,7 +65,7 @@ def _seeded_hash(text: str) -> bytes:
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """Draw up to three of an artifact's dropped and rejected rows for each reason.
 
-    `artifact` is `normalized`, the normalized corpus of a source, or the filtered corpus derived from it.
+    `normalized` is the normalized corpus of a source; `artifact` is this corpus, or the filtered corpus.
     """
     drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"

@@ -211,7 +211,7 @@ class LoopbackHub:
         return Response(302, {**linked, "Location": location})
 
     def _answer_storage(self, request: HubRequest) -> Response:
-        """Serve a large file by its digest, without a token, or store an upload."""
+        """Store an upload, or serve a large file by its digest, which needs no token."""
         match request.method, request.path_segments:
             case "PUT", ["upload", sha256] if self._writer is not None:
                 return self._writer.store_upload(request, sha256)

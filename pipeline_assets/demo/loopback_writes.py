@@ -217,7 +217,7 @@ class HubWriter:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return (path, change): new bytes, sha256 of a stored file, or None to delete."""
+        """Return a path and its new bytes, sha256 of a stored file, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

@@ -10,7 +10,7 @@ _KEPT_NAME = re.compile(r"\.(.+)\.kept", re.DOTALL)
 
 
 def kept_folder(target: Path) -> Path:
-    """Return the folder of an artifact's kept work."""
+    """Return the path of an artifact's kept folder, which need not exist."""
     return target.with_name(f".{target.name}.kept")
 
 

@@ -63,7 +63,7 @@ _own_locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _close_locks_in_child() -> None:
-    """Close inherited locks in a forked process, so that they end with its parent."""
+    """Close a forked process's copies of locks, so that the locks end with the parent."""
     for lock in _own_locks:
         os.close(lock._descriptor)
     _own_locks.clear()

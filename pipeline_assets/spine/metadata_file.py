@@ -99,7 +99,7 @@ class MetadataFormat(Generic[T]):
         return self.convert_part(value, self.value_type, where)
 
     def convert_part(self, value: Any, value_type: type[Part], where: Path | str) -> Part:
-        """Convert a part of the decoded JSON; raise InputError if its shape differs."""
+        """Convert a part of decoded JSON; raise InputError if it is not a `value_type`."""
         try:
             return convert(value, value_type)
         except msgspec.ValidationError as error:

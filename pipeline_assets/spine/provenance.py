@@ -31,7 +31,7 @@ class ProvenanceRecorder:
 
     @classmethod
     def record_command(cls, command_line: str) -> None:
-        """Record the command line of this process, with a new id."""
+        """Record the command line of this process, with a unique id."""
         process = f"{socket.gethostname()} {os.getpid()} {time.time_ns()}"
         cls.command = {"typed": command_line, "id": hashlib.sha256(process.encode()).hexdigest()[:12]}
 

@@ -86,9 +86,9 @@ def disconnect() -> None:
 def _run_checked(
     expected_digest: str, marker_path: str, function: JobFunction, pickled_stage: bytes, pickled_job: bytes
 ) -> JobResult:
-    """Run a job on a node; return a Failure if the node's program or root differs.
+    """Run a job on a node; return a Failure for another program or data root.
 
-    `expected_digest` is the expected `program_digest`; `marker_path` is the path of a file in the data root.
+    `expected_digest` is the `program_digest` of the command; `marker_path` is a file in the data root of the command.
     """
     if program_digest() != expected_digest:
         what = "the program differs from the one on the machine that runs the command"

@@ -197,7 +197,7 @@ def _raise_if_too_large(node: yaml.Node) -> None:
 
 
 def _reject_duplicate_keys(mapping: yaml.MappingNode) -> None:
-    """Raise ValueError if a key is repeated in one spelling; PyYAML keeps the last."""
+    """Raise ValueError for a repeated key; PyYAML would silently use the last value."""
     seen: set[tuple[str, str]] = set()
     for name, _ in mapping.value:
         if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":

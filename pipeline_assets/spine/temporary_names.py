@@ -35,7 +35,7 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether a name has the form of `temporary_path`, from any process."""
+    """Check whether `temporary_path` of this or another process could yield a name."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 

@@ -31,7 +31,7 @@ def resident_bytes() -> int:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process, its ended children and forked workers."""
+    """Return the CPU time of this process, of ended children and of forked workers."""
     usages = (resource.getrusage(who) for who in _OWN_USAGES)
     return forked_usage.cpu_s + sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -50,7 +50,7 @@ _collected_hashes: dict[str, str] | None = None
 
 @contextlib.contextmanager
 def verify_reads() -> Iterator[None]:
-    """Verify the files that the block reads; raise InputError if a hash differs.
+    """Raise InputError if a file that the block reads does not have its expected hash.
 
     At the end of the block, hash the files that have an expected hash and were not read completely. If one changed, its
     InputError replaces an error of the block that is not an InputError, because the changed file may have caused it.

@@ -54,7 +54,7 @@ class Failure:
 
     @classmethod
     def from_exception(cls, error: Exception) -> "Failure":
-        """Wrap the exception that is being handled, or its text if it cannot be pickled."""
+        """Wrap `error`, which is being handled, or its text if it cannot be pickled."""
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:

@@ -143,7 +143,7 @@ def _pull_artifact(
     is_present: Callable[[], bool],
     log_every_s: float,
 ) -> None:
-    """Pull one artifact; `manifest_sha256` is of its manifest file in the store."""
+    """Pull one artifact; `manifest_sha256` is the hash of its manifest in the store."""
     manifest = dataclasses.replace(manifest, provenance={**manifest.provenance, PULLED_KEY: store.url})
     if not manifest.storage:
         seal_in_place(folder, manifest, is_present)

@@ -164,7 +164,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts; a list of sources, as in signature stores, is keyed by source."""
+    """Return counts; key a list of `sources`, which signature stores have, by source."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
@@ -270,9 +270,9 @@ def _write_parts(folder: Path, side: str, records: _Records, part_count: int) ->
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Match rows of A and B with equal ids; return their indices.
+    """Return the indices of rows with equal ids, pair by pair: in A, then in B.
 
-    If several sources of a corpus have an id, rows with equal contents are matched first, then the others in order.
+    If an id is repeated, rows with equal contents are paired first, and then the remaining rows in stored order.
     """
     matches = [_match_keys(a, b, ("high", "low", "text_high", "text_low"))]
     others_a, others_b = (np.delete(np.arange(len(rows)), used) for rows, used in zip((a, b), matches[0], strict=True))
@@ -283,9 +283,9 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_keys(a: _Records, b: _Records, key_columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Match rows of A and B with equal keys, in order; return their indices.
+    """Return the indices of rows with equal keys, pair by pair: in A, then in B.
 
-    Of the rows with one key, the first of A is matched with the first of B, the second with the second, and so on.
+    Of the rows with one key, the first of A is paired with the first of B, the second with the second, and so on.
     """
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     columns = [np.concatenate([a[name], b[name]]) for name in key_columns]

@@ -178,7 +178,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[ComparableRow]:
-        """Yield the values of all rows for comparisons; none if rows mix documents."""
+        """Yield the values of all rows for comparisons; nothing if a row mixes documents."""
 
     @abstractmethod
     def row_at(self, row_number: int) -> Row:

@@ -214,7 +214,7 @@ def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputF
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
-    """Map and verify the index of a build; a process keeps the last one in memory.
+    """Memory-map and verify the index of a build; a process caches the last one.
 
     `digests` are the hashes of the index files, in the order of the receipt of `write_index`. They are part of the
     cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.

@@ -89,7 +89,7 @@ def read_groups(deduplicated: Artifact) -> tuple[DuplicateGroup, ...]:
 
 
 def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
-    """Yield the decision on each document, in the order of the corpus."""
+    """Yield the decision on each document before deduplication, in corpus order."""
     yield from read_structs(deduplicated.path(DECISIONS_FILE), Decision)
 
 

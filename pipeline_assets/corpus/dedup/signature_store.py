@@ -103,7 +103,7 @@ class SeenStore:
 
 
 def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
-    """Read a key range of a corpus, and the rows of stores that have one of its keys.
+    """Read a key range of a corpus, and the rows of stores with the same keys.
 
     Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
     """

@@ -155,7 +155,7 @@ class ShingleSets:
         self._firsts = np.array([first for _, first in files], np.uint64)
 
     def sizes(self, numbers: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """Return the number of distinct shingles of each document."""
+        """Return the number of distinct shingles of each document in `numbers`."""
         return self._find_entries(numbers)["shingles"].astype(np.int64)
 
     def fetch(self, numbers: NDArray[np.uint64]) -> tuple[list[str], NDArray[np.uint64], NDArray[np.int64]]:

@@ -83,8 +83,8 @@ class Detector:
     def detect(self, text: str) -> Language:
         """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
 
-        The package gets these characters with single spaces as whitespace, and with `?` for lone surrogates. Without a
-        letter among them, the language is undetermined.
+        In these characters, whitespace becomes single spaces and lone surrogates become `?`, before the detector's
+        package reads them. If none is a letter, the language is undetermined.
         """
         beginning = " ".join(text[:MAX_DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED

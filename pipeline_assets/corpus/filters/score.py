@@ -42,7 +42,7 @@ class ScoreFilter(Filter):
                 candidate.fail(measured)
 
     def measure(self, candidate: Candidate) -> list[Measurement]:
-        """Add the score to a document like `apply`, and return its measurement."""
+        """Add the score to a document, as `apply` does; return the measurement."""
         self.apply([candidate])
         return [self._measure(candidate)]
 

@@ -99,7 +99,7 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may end without a line feed. Raise InputError if a line exceeds `max_line_bytes` by an input block.
+    The last block may lack a line feed. Raise InputError if a line without its end already exceeds `max_line_bytes`.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

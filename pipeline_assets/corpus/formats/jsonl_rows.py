@@ -19,7 +19,7 @@ def read_line(path: Path, row: int, row_type: type[T]) -> T:
 
 
 def read_chosen_lines(positions: Iterable[tuple[Path, int]], row_type: type[T]) -> dict[tuple[Path, int], T]:
-    """Decode the lines at `positions`, pairs of file and row; map pairs to lines.
+    """Map each (file, row number) pair in `positions` to its decoded line.
 
     Rows are numbered from 0. Each file is read once. Raise InputError if a line is missing or invalid.
     """

@@ -253,7 +253,7 @@ _segments_decoder = msgspec.json.Decoder(list[Segment])
 def _decompress_frame(
     index: bytes | mmap.mmap | None, path: Path, frames: Sequence[Frame], frame_number: int
 ) -> list[bytes]:
-    """Return the lines of a frame of the index; `path` is the path for errors."""
+    """Return the lines of a frame of the index; errors name `path`."""
     if index is None:
         raise InputError("file not found", path, _FIX)
     stop = frames[frame_number + 1].offset if frame_number + 1 < len(frames) else None

@@ -230,7 +230,7 @@ def _namespace_lines(namespace: ToolNamespace) -> Iterator[str]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Split a text at LF and CRLF; a line end at its end begins no further line."""
+    """Split a text at LF and CRLF; a final LF or CRLF begins no further line."""
     *lines, last = text.split("\n")
     return [line.removesuffix("\r") for line in lines] + ([last] if last else [])
 

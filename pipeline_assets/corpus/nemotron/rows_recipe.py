@@ -161,7 +161,7 @@ class RowsRecipe(RecipeSection):
 
     @property
     def tokenizer_content(self) -> dict[str, Any] | None:
-        """Content of the tokenizer; None for a chat template, which has its own."""
+        """Content of the tokenizer; None with a chat template, which sets the tokenizer."""
         return self.tokenizer.content() if self.chat_template is None else None
 
     @property

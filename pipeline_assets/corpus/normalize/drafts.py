@@ -167,7 +167,7 @@ def _draft_wikipedia(folder: SourceFolder, page_files: Sequence[SourceFile]) -> 
 def _draft_local(
     folder: SourceFolder, files: Sequence[SourceFile], source_name: str, left_out: LeftOutFiles
 ) -> Iterator[SectionDraft]:
-    """Draft a section for each text column; add files without columns to the first."""
+    """Draft a section per text column; the first gets the files without columns, too."""
     by_column: dict[str, list[SourceFile]] = {}
     columns: dict[str, dict[str, None]] = {}  # names of all columns, by text column, in order
     guesses: dict[str, str] = {}

@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Parse a result of `output_content`: section, with the path `.`, and shard size."""
+    """Return section and shard size from an `output_content`; a folder's path is `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]
@@ -226,8 +226,8 @@ def check_outputs(recipe: Mapping[str, Any], reserved_names: Collection[str]) ->
 def check_folders(recipe: Mapping[str, Any], root: Path) -> Iterator[RecipeProblem]:
     """Yield errors for missing folders, files and columns, and unpinned filter files.
 
-    If the data root already has the list of a source's or evaluation set's files, or if these are in an object store,
-    only filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
+    For a source or evaluation set that is in an object store, or whose files are already listed in the data root, only
+    filter files are checked. `recipe` is the content of a recipe file, which need not be valid.
     """
     normalized = section_at(recipe, "outputs").get("normalized_dir")
     own = Path(str(recipe.get("system")), str(recipe.get("name")))

@@ -48,7 +48,7 @@ class SplitShares(RecipeSection):
     test: int = pydantic.Field(default=12, ge=0)
 
     def sizes(self, pairs: int) -> dict[Split, int]:
-        """Return the number of pairs per split: largest remainders, the first wins ties."""
+        """Divide pairs among splits by largest remainders; on ties, the first split wins."""
         parts = self.train, self.val, self.test
         weights = [Fraction(part, sum(parts)) for part in parts]
         return dict(zip(SPLITS, apportion(weights, pairs), strict=True))

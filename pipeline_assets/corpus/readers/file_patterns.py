@@ -76,7 +76,7 @@ def is_excluded(name: str, patterns: Sequence[str]) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _parse_exclude(patterns: tuple[str, ...]) -> tuple[Set[tuple[str, ...]], list[tuple[str, ...]]]:
-    """Separate plain paths from patterns with wildcards; both as tuples of parts."""
+    """Return plain paths, and patterns with wildcards, each split at slashes."""
     plain = {PurePosixPath(pattern).parts for pattern in patterns if not _WILDCARD.search(pattern)}
     return plain, [PurePosixPath(pattern).parts for pattern in patterns if _WILDCARD.search(pattern)]
 

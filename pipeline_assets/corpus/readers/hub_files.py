@@ -167,7 +167,7 @@ class HubFiles:
             raise RetryableError(f"{what}, but the hub has not", path, "run again to fetch the listing")
 
     def _locate(self, dataset: str, commit: str, file: HubFile) -> hub_http.FileLocation:
-        """Return the location of a file's bytes; raise if the hub's hash or size differs."""
+        """Return the location of a file's bytes; raise if the hub has other bytes now."""
         client = self.client()
         repo = f"datasets/{dataset}" if self.repo_type == "dataset" else dataset
         located = client.locate(f"{client.address}/{repo}/resolve/{commit}/{quote(file.path)}")

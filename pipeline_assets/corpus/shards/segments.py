@@ -84,7 +84,7 @@ def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe:
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
-            corpora cannot be read together.
+            corpora differ in row length, dtype or tokenizer.
         InputError: A corpus has no token shards.
     """
     opened = {name: open_shards(corpus.folder, corpus.manifest.digest) for name, corpus in sorted(corpora.items())}

@@ -196,7 +196,7 @@ def read_prefixes(
     log_every_s: float,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return first rows by file path: those in `pinned_inputs`, or else drawn ones."""
+    """Return prefixes by file path: those in `pinned_inputs` or, if empty, drawn ones."""
     if pinned_inputs:
         entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]

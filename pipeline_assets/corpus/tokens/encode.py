@@ -133,7 +133,7 @@ class _ShardEncoder:
     def encode_block(self, rows: NumberedDocuments, poison_rows: Sequence[int]) -> tuple[NumberedDocuments, TokenRuns]:
         """Encode a block; return its encoded documents, and their tokens with end tokens.
 
-        `poison_rows` are rejected. Documents of the other split are counted, but not encoded.
+        `poison_rows` are rejected. Documents that the shard's split does not include are counted, but not encoded.
         """
         self.rejects += [Reject(self._path, row, KILLED_WORKER) for row in poison_rows]
         documents, runs = self._encode([*self._encodable(rows)])
