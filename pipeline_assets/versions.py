@@ -43,7 +43,7 @@ class DatedVersion(NamedTuple):
 
 
 def parse_version(recipe_name: str, recipe_names: Collection[str]) -> DatedVersion | None:
-    """Parse a name `NAME_YYYYMMDD` of a version; None unless a recipe `NAME` exists."""
+    """Parse a version's name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
     name, _, date = recipe_name.rpartition("_")
     return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in recipe_names else None
 

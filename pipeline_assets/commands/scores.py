@@ -129,7 +129,7 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then each subset's row count, and why it is 0 if known."""
+    """Yield the ledger, then the row count of each subset; a count of 0 is explained."""
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"

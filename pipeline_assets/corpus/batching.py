@@ -94,7 +94,7 @@ class RankLoader(Generic[B]):
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a saved position; ValueError if it belongs to another plan or epoch."""
+        """Resume at a saved position; ValueError if this loader has no such position."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")

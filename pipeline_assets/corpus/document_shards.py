@@ -70,7 +70,7 @@ def try_decode(block: bytes, rows: int, decoder: msgspec.json.Decoder[T]) -> lis
 
 
 def decode_line(row: int, line: bytes, shard: DocumentShard, decoder: msgspec.json.Decoder[T]) -> T:
-    """Decode one line; InputError with its row if it is invalid."""
+    """Decode one line of a shard; raise InputError with `row` if it is invalid."""
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -49,7 +49,7 @@ class NoSpaceError(RetryableError):
 
 @contextlib.contextmanager
 def convert_os_errors(root: Path) -> Iterator[None]:
-    """Convert an OSError of the block to an InputError, except a broken pipe.
+    """Convert each OSError of a `with` block, except a broken pipe, to an InputError.
 
     The fix of a NoSpaceError names the data root `root`, unless the file is outside of the root.
     """

@@ -1,4 +1,4 @@
-"""Files: reading in blocks, sha256 hashes, a check for folders, a seeded order."""
+"""Reading and hashing of files in blocks, a check for folders, a seeded order."""
 
 import hashlib
 from collections.abc import Iterator

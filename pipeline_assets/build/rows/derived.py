@@ -40,7 +40,7 @@ class DerivedRows(DocumentRows):
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """Find a kept document in `shards` (default: all); return its fate, or None."""
+        """Return the fate of `part` if its document is in `shards` (default: all)."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if place is None else self.fate_at(*place, lines, facts, outcome)
 

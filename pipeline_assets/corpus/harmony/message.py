@@ -52,10 +52,10 @@ def find_special(text: str, start: int, stop: int) -> re.Match[str] | None:
 class Reason(StrEnum):
     """Reason code of a `Refusal`, under which refused rows are counted.
 
-    Of contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
-    fails on a run of whitespace). Of headers: `invalid_header_field`, `unknown_role`. Of texts:
+    Contents: `control_tokens_in_content`, `lone_surrogate` (not encodable as UTF-8), `not_encodable` (the tokenizer
+    fails on a run of whitespace). Headers: `invalid_header_field`, `unknown_role`. Texts:
     `text_outside_messages`, `malformed_header`, `two_recipients`, `message_not_closed`, `wrong_terminator`,
-    `no_next_role`. Of tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
+    `no_next_role`. Tools: `schema_too_deep`, `number_out_of_range`, `namespace_twice`.
     """
 
     CONTROL_TOKENS_IN_CONTENT = "control_tokens_in_content"

@@ -200,7 +200,7 @@ def _describe_split(
 
 
 def _describe_columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return, by column, its types with counts, and the share of non-null rows."""
+    """Return the types of each column with counts, and its share of non-null rows."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())

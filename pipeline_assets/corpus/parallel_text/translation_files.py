@@ -58,7 +58,7 @@ class PairSource(RecipeSection):
         return self
 
     def patterns(self) -> tuple[str, ...]:
-        """Return the file patterns of all splits, in order."""
+        """Return the file patterns of each split, in the order of `splits`."""
         return tuple(pattern.replace("{split}", split) for split in self.splits for pattern in self.files)
 
     def file_selection(self) -> dict[str, Any]:

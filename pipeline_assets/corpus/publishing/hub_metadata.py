@@ -53,7 +53,7 @@ _MAX_LICENCE_NAME_LENGTH = 60
 
 
 def hub_licence(licence: str | None) -> str:
-    """Return the hub's identifier of a licence, or `other`; `unknown` for None."""
+    """Return the hub's identifier of a licence, else `other`; for None, `unknown`."""
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()

@@ -68,7 +68,7 @@ def build_shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Requ
 
 
 def fetch_files(request: Request, hub: HubFiles) -> None:
-    """Fetch the files of a fetch request that the cache lacks; check their hashes."""
+    """Fetch the requested files that the cache lacks; check their hashes."""
     _fetch_file_set(request["pools"], hub)
     for model_digest, model in request["models"].items():
         _fetch_file_set(model, hub.for_models())
