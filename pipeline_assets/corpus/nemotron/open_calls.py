@@ -24,7 +24,7 @@ class OpenCalls:
     - A reply with neither a known id nor a name answers an open call of the latest message that has calls: the first
       call that no later reply needs by its id or name. If no such call exists, the reply answers the first open call.
 
-    "First" is in the order of calls, but calls of the latest message with calls precede all earlier ones.
+    "First" means the order of calls, except that the latest message's calls precede those of earlier messages.
     """
 
     def __init__(self) -> None:
