@@ -49,7 +49,7 @@ crawled, no repository read.
 
 
 def write_inputs(root: Path, system: str) -> None:
-    """Write a system's generated files below a data root; keep unchanged files."""
+    """Write a system's generated files below a data root, unless stored already."""
     for path, data in FILE_GENERATORS[system]():
         if not (root / path).is_file() or (root / path).read_bytes() != data:
             durable.make_folder((root / path).parent)

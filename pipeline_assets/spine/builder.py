@@ -36,7 +36,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
 
 class BuilderBusyError(TransientError):
-    """Error if another process has the lock, as the builder of an artifact has."""
+    """Error if another process has a lock, such as an artifact's builder."""
 
 
 def is_dead(owner: Builder) -> bool:

@@ -82,7 +82,7 @@ class SourceRows(DocumentRows):
         return super().find_reject_row(file, row, reject_file)
 
     def _text_unit(self, file: str) -> str | None:
-        """Return how much of a text file is one Document, such as `file`; else None."""
+        """Return the unit that became one Document, such as `line`; None in files of rows."""
         recipe = self.artifact.manifest.identity.recipe
         format_ = detect_format(file, recipe.get("text_endings", ()))
         if recipe.get("kind") != "local" or format_ in (None, *COLUMN_FORMATS):

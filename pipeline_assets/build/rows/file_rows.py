@@ -180,7 +180,7 @@ class FileRows(RowStore):
         raise AssertionError("the range was checked")
 
     def row_number(self, file: str, row: int) -> int:
-        """Return the artifact's row number for a row of a file; InputError if not listed."""
+        """Convert a row of a file to its number in the artifact; InputError if unlisted."""
         if file not in self.files:
             what = f"{file} not found, but a downstream artifact refers to it"
             raise InputError(what, self.artifact.folder, "run `corpusmill verify` on both")

@@ -29,7 +29,7 @@ class SourceListing:
     root: Path
 
     def row(self, file: str, row: int) -> AnySourceRow:
-        """Return a row's address from `source_file` and `source_row` of a Document."""
+        """Return a row's address; `file` and `row` come from a Document's `meta`."""
         folder = input_folder_path(self.artifact.manifest, self.root)
         if folder is not None:
             return LocalRow(folder / file, row, has_changed_since_seal(self.artifact.manifest, folder, file))

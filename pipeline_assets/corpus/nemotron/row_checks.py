@@ -1,7 +1,7 @@
 """Checks of normalised rows and candidate pools, with a preview of inventories.
 
-`texts_parse` and `tokens_round_trip` read rows back from their files, and check flags and counts by the texts and
-tokens, not by the values that built them.
+`texts_parse` and `tokens_round_trip` read rows from the artifact's files, and compare their flags and counts with the
+texts and tokens that are stored there.
 """
 
 import re

@@ -89,7 +89,7 @@ class HubSource(SourceSection, HubRows):
     columns: LicensedColumns = LicensedColumns()
 
     def snapshot_recipe(self, shard_text_bytes: int) -> SnapshotRecipe:
-        """Return the recipe of a snapshot that reads the same rows."""
+        """Return the recipe of a snapshot that reads the rows of this source."""
         columns = self.columns.content()
         plain = {name: columns[name] if isinstance(columns[name], str) else None for name in ColumnMap.model_fields}
         excluded = {*_KEYS_WITHOUT_EFFECT, "kind", "columns"}

@@ -9,7 +9,7 @@ _UNPRINTABLE = re.compile(r"[\0-\x1f\x7f-\x9f\ud800-\udfff]+")
 
 
 class MalformedResponse(Exception):
-    """Response that cannot be parsed, such as a login page or a truncated body."""
+    """Error about an unparsable response, such as a login page or a truncated body."""
 
 
 @contextmanager
