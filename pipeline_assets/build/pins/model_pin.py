@@ -214,8 +214,8 @@ def template_files(
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:
     """Raise InputError if a pinned model cannot score with the recipe.
 
-    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the tokenizer of a hub model,
-    the tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
+    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the tokenizer of a hub
+    model, the tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
