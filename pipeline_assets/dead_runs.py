@@ -28,7 +28,7 @@ def end_dead_runs(instance: dg.DagsterInstance, started_at: datetime) -> int:
 
 
 def main(port: int, started_at: datetime) -> None:
-    """Wait for the code server, then end the runs of the earlier server."""
+    """Wait until the code server answers at `port`, then call `end_dead_runs`."""
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=5).close()

@@ -41,9 +41,9 @@ def retention_sensor() -> dg.SensorDefinition:
 
 
 def delete_runs(instance: dg.DagsterInstance, repository: dg.RepositoryDefinition, cutoff: datetime) -> int:
-    """Delete runs that were created and ended before a time; return their number.
+    """Delete runs that were created and ended before `cutoff`; return their number.
 
-    Runs whose results the UI shows are kept. The work stops after 30 seconds.
+    Runs whose results the UI shows are kept. Deletion stops after 30 seconds.
     """
     deadline, deleted = time.monotonic() + _MAX_TICK_S, 0
     old = instance.get_run_ids(dg.RunsFilter(statuses=_FINISHED_STATUSES, updated_before=cutoff, created_before=cutoff))

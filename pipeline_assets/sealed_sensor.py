@@ -2,8 +2,8 @@
 
 Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor reports the
 current version of each artifact, with its check results, to the new instance. An up-to-date artifact whose last run
-failed, such as after a time-out, is reported again, so that the UI does not show it as failed. If an artifact of a
-recipe was removed or damaged, it is shown as stale; removed versions are not.
+failed, such as after a time-out, is reported again, so that the UI does not show it as failed. A removed or
+damaged artifact of a recipe is shown as stale, but not a removed artifact of a dated recipe version.
 """
 
 import contextlib

@@ -186,8 +186,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        For a hidden artifact, return the manifests of it and of artifacts inside it, each by its folder before the
-        renaming. For any other leftover, return an empty dict.
+        For a hidden artifact, which a removal renamed to this leftover, return its manifest and those of artifacts
+        inside it, by their folders before the renaming. For any other leftover, return an empty dict.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -273,7 +273,7 @@ class Survey:
 
 
 def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
-    """Remove a renamed artifact, or a leftover or the kept work of an artifact.
+    """Remove `hidden_folder`: a hidden artifact, a leftover or kept work.
 
     The caller has the artifact's lock. If `artifact_folder` does not exist, the artifact's check record and kept work
     are removed, too.

@@ -126,8 +126,8 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
-    `targets` are upstream first. Outputs that the recipe names are never marked. A corpus that only links to its
-    input's files shares them. So its input is marked only if this corpus is, or if another corpus has that input, too.
+    `targets` are upstream first. Outputs that the recipe names are never marked. A corpus that keeps all documents
+    shares the files of its input. So it marks its input only if it is marked itself; other corpora always do.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -97,7 +97,7 @@ def _set_revision(text: str, dataset: str, commit: str) -> str:
 
 
 def _hub_sections(values: object, dataset: str) -> Iterator[Any]:
-    """Yield the sections, nested ones too, that read a dataset from a hub."""
+    """Yield all sections, at any depth, that read `dataset` from a hub."""
     if isinstance(values, dict):
         if values.get("dataset") == dataset and values.get("path") is None:
             yield values

@@ -149,7 +149,7 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
 def _list_unsearchable(
     stores: "RowStores", affected_folders: Collection[Path]
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Return artifacts in which rows cannot be found, each with a reason, and lines.
+    """Return unsearchable artifacts, each with a reason, and the lines to print.
 
     The reason is the name of a missing input, or None if the artifact's rows were read without the removal list.
     Artifacts with a missing input are omitted if they are in `affected_folders`.

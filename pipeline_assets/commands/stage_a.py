@@ -182,9 +182,9 @@ def normalize(
 
 
 def _print_normalized(source: Artifact, section: RecipeContent) -> None:
-    """Print the lines of a source that is normalised already.
+    """Print the summary lines of a source that is already normalised.
 
-    Raise UsageError if options contradict its recipe.
+    Raise UsageError if `section`, which options set, contradicts the recipe of `source`.
     """
     recipe = source.manifest.identity.recipe
     for key, option in (("domain", "--domain"), ("license_tag", "--license")):

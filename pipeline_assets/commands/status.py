@@ -48,7 +48,7 @@ class RecipeStatus:
 
     @property
     def is_listed(self) -> bool:
-        """True unless the recipe is shipped, is readable and has no artifacts here."""
+        """True unless the recipe is shipped, readable and without artifacts in `root`."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed_state != "missing" or entry.partial_build for entry in self.artifacts)

@@ -65,7 +65,7 @@ class Removals:
         } & self.entries.keys()
 
     def count_before(self, position: str | None) -> int:
-        """Return the number of entries before a position; 0 if it is not in `positions`."""
+        """Return the number of entries before `position`; 0 if the list lacks `position`."""
         return self.positions.index(position) if position in self.positions else 0
 
     def sublist(self, start: int, stop: int | None = None) -> Self:

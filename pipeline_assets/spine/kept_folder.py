@@ -21,6 +21,6 @@ def artifact_of_kept_folder(folder: Path) -> Path | None:
 
 
 def keep_work(work_folder: Path, target: Path) -> None:
-    """Make a build's work folder the kept folder of `target`; remove an earlier one."""
+    """Make `work_folder` the kept folder of `target`; remove any earlier kept folder."""
     durable.remove(kept_folder(target))
     durable.rename(work_folder, kept_folder(target))

@@ -41,7 +41,7 @@ class ProvenanceRecorder:
         self._used = cpu_seconds()
 
     def provenance(self, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return times, host, versions, command and the run settings, unchanged."""
+        """Return times, host, versions and command, with a copy of the run settings."""
         return {
             "started_at_utc": self._started_at.isoformat(timespec="seconds"),
             "seconds": round(time.monotonic() - self._started, 3),

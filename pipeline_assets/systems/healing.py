@@ -46,7 +46,7 @@ class HealingRecipe(Recipe):
         )
 
     def healing_text_manifest(self) -> Target:
-        """Return the target of the selection of shards."""
+        """Return the target that selects shards of the snapshot."""
         return HEALING_TEXT_MANIFEST.target(
             self.name,
             {**self.selection.content(), "valid_fraction": self.megatron.valid_fraction},

@@ -191,7 +191,7 @@ class SubsetRows(_FolderRows):
         return make_text_source(listing, file, [row], license_tag(part), "row: license")
 
     def _upstream(self, partition: str) -> Iterator[tuple[str, Artifact]]:
-        """Yield (name, artifact) of each input of a partition: a dataset or a split."""
+        """Yield (name, artifact) of each input of `partition`, a dataset or a split."""
         for entry in self.artifact.manifest.identity.upstream:
             if entry["name"].split("/", 2)[2:] == [partition]:
                 yield entry["name"], self.lineage.open_by_digest(entry["digest"])

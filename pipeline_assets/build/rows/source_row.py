@@ -79,7 +79,7 @@ AnySourceRow = HubRow | LocalRow
 
 
 def format_place(row: AnySourceRow) -> str:
-    """Format the position of a row in its file, with the line number if it is local."""
+    """Format a row's position in its file, with the line number for a local file."""
     if isinstance(row, HubRow):
         return f"row {row.row:,}" if row.is_numbered else format_row_position(row.path, row.row, None)
     if row.has_changed:

@@ -86,7 +86,7 @@ def _raise_exception(message: object) -> None:
 class TemplateSandbox(ImmutableSandboxedEnvironment):
     """Jinja environment of one template.
 
-    The function `strftime_now` formats `date`; without a date, it is undefined.
+    The function `strftime_now` formats `date`, and is undefined if `date` is None.
     """
 
     intercepted_binops = frozenset({"*", "**"})

@@ -110,7 +110,7 @@ class ShardRepeats:
     poison_rows: frozenset[int]
 
     def shares_by_row(self) -> dict[int, float]:
-        """Map the row of each dropped document to the share of its windows that are seen."""
+        """Map each dropped document's row to the share of its windows that are repeats."""
         if self.dropped_range is None:
             return {}
         table = self.dropped_range.table()

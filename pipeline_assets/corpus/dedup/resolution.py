@@ -43,7 +43,7 @@ class NearDuplicates:
     Attributes:
         runs: Runs of near duplicates, with the columns of `drop_near_duplicates`.
         dropped_originals_file: Run of the near duplicates that are originals of exact copies.
-        edge_runs: Runs of all edges, in the order of the later documents.
+        edge_runs: Runs of all edges, sorted by the later document of each edge.
         counts: Counts of the comparison, for the manifest.
     """
 
@@ -58,7 +58,7 @@ def resolve_edges(
 ) -> NearDuplicates:
     """Find the documents to drop because of edges, and write them as runs.
 
-    `edge_runs` are runs of `verify_pairs`, in the order of the later documents. `counts` are passed on in the result.
+    `edge_runs` are runs of `verify_pairs`, sorted by the later document of each edge. The result contains `counts`.
     """
     dropped_bitmap, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(exact_copies.runs, "first")
     runs, dropped_originals = [], []

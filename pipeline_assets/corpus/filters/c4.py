@@ -250,8 +250,8 @@ class C4Filter(Filter):
 class _RuleResult(NamedTuple):
     """Results of one rule for a batch of documents.
 
-    `values` has a count for each document. If `phrases` is set, the values are indices in it; its last entry, None,
-    means that the document has no phrase.
+    `values` has a number for each document: a count or, if `phrases` is set, an index in `phrases`. The last entry of
+    `phrases`, None, means that the document has no phrase.
     """
 
     reason: str

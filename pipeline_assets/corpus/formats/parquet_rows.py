@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def read_row(path: Path, row: int, columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return a row, numbered from 0, by column name; raise InputError if missing."""
+    """Return row number `row`, from 0, as {column: value}; InputError if missing."""
     first_row = 0
     with StoredParquet(path) as file:
         for group in range(file.num_row_groups):

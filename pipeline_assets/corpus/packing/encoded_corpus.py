@@ -55,7 +55,7 @@ def _open_table(path: Path, inode: int, modified_ns: int) -> DocumentTable:
 
 @dataclass(frozen=True)
 class EncodedCorpus:
-    """Encoded shards in order, a receipt for each, and a function that runs stages."""
+    """Encoded shards of a corpus, a receipt for each, and a function that runs stages."""
 
     shards: tuple[EncodedShard, ...]
     receipts: Sequence[Receipt]

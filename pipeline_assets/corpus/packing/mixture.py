@@ -98,7 +98,7 @@ class Mixture:
         return hashed_order(len(drawn.lengths), self._seed, "epoch", drawn.name, epoch)
 
     def epoch_lengths(self, source_number: int, epoch: int) -> NDArray[np.int32]:
-        """Return document lengths in an epoch's order; cache each source's last epoch."""
+        """Return document lengths in an epoch's order; cache one epoch per source."""
         if self._cached_lengths.get(source_number, (None,))[0] != epoch:
             self._cached_lengths.pop(source_number, None)  # release 4 bytes per document before the next array is built
             lengths = gather_values(self.sources[source_number].lengths, self.epoch_order(source_number, epoch))

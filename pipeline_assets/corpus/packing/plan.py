@@ -193,7 +193,7 @@ def _write_row_files(
 ) -> None:
     """Pack draws and write the files of rows.
 
-    `files.documents` gets positions in the packed order, which `plan_rows` replaces with documents.
+    For each segment, `files.documents` gets its draw's position in packed order; `plan_rows` replaces these values.
     """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far

@@ -251,7 +251,7 @@ def fill_empty_rows(
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], row_count: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Sort draws by the row of their remainder; omit draws without remainder.
+    """Return the draws with a remainder, sorted by its row in `document_rows`.
 
     Returns:
         Two arrays, `starts` and `draws`. `draws` has the sorted draws. `starts`, shape (rows + 1,), has the position in
@@ -288,9 +288,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set from `first_row` on.
 
-    `rows` has the number that each of these rows had before the seeded order. A number below the length of
-    `whole_row_draws`, the result of `find_whole_row_draws`, is an index in it; any other, minus this length, is an
-    index in `starts`. `starts` and `draws` are the results of `group_by_row`.
+    `rows` has the number that each of these rows had before the seeded order. The first numbers are those of rows that
+    one draw fills: indexes in `whole_row_draws`, the result of `find_whole_row_draws`. Other numbers, minus the
+    length of this array, are indexes in `starts`. `starts` and `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole_row_draws)
     shared = rows[~is_whole] - len(whole_row_draws)

@@ -143,7 +143,7 @@ class SampleRecipe(RecipeSection):
 
 
 class SampledPair(Pair, frozen=True, kw_only=True):
-    """Line of manifest.jsonl: a pair, its split, and the request that drew it."""
+    """Line of manifest.jsonl: a pair, its split, and the settings of its draw."""
 
     split: Split
     revision: str

@@ -144,7 +144,7 @@ def _lfs_sha256(file: HubFile) -> str | None:
 def read_row_keys(path: Path) -> Iterator[RowKeys]:
     """Yield `RowKeys` (id, texts, URL) of each value in a Parquet, JSON or text file.
 
-    JSON and text may be compressed. A loss mask has no values. Other binary files raise ValueError.
+    JSON and text may be compressed. An .npy file with a loss mask has no values; other binary files raise ValueError.
     """
     with open(path, "rb", buffering=0) as file:
         head = file.read(1 << 10)

@@ -53,8 +53,8 @@ def html_row(content: bytes) -> dict[str, Any] | Fault:
 def _python_encoding(label: str) -> str:
     """Return Python's name for the encoding label of a page, or the label if unknown.
 
-    As in browsers, some labels mean a superset (see `_SUPERSETS`). A label such as UTF-16 means UTF-8, because the
-    label of a page that really is UTF-16 cannot be read.
+    As in browsers, some labels mean a superset of the encoding that they name (see `_SUPERSETS`). A label such as
+    UTF-16 means UTF-8, because the label of a page that really is UTF-16 cannot be read.
     """
     try:
         name = codecs.lookup(label).name

@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset; None for a language or script that its name lacks."""
+    """Config of a hub dataset; `language` and `script` are None if the name lacks one."""
 
     name: str
     language: str | None
@@ -160,7 +160,7 @@ def _parse_config(entry: dict[str, Any]) -> Config:
 
 
 def _config_patterns(data_files: Any, folder: str) -> Iterable[tuple[str, str]]:
-    """Yield split and pattern, prefixed with `folder`, of each entry of `data_files`."""
+    """Yield (split, pattern below `folder`) for each path in `data_files`."""
     for item in data_files if isinstance(data_files, list) else [data_files]:
         if isinstance(item, str):
             yield "train", posixpath.join(folder, item)

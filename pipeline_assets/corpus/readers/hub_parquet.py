@@ -17,7 +17,7 @@ _TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches th
 
 
 class SpanFile(io.RawIOBase):
-    """File object that reads a hub file's cached spans; other bytes raise OSError."""
+    """File object of a hub file's cached spans; reading other bytes raises OSError."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ class ScoreGap:
     excluded: Mapping[str, Mapping[str, int]]
 
     def table_rows(self) -> list[tuple[str, ...]]:
-        """Return the table as rows of texts: header, all, splits, domains."""
+        """Return a header, then a row for all splits, for each split and for each domain."""
         gaps = {"all": self.total, **self.splits, **{f"domain {name}": gap for name, gap in self.domains.items()}}
         return [_TABLE_HEADER, *((name, *gap.cells()) for name, gap in gaps.items())]
 

@@ -58,7 +58,7 @@ class CountedControlTokens(NamedTuple):
     headers: bool
 
     def loss_rule(self, body_mode: encode.LossMode) -> str:
-        """Return a row's loss rule: the rule for its bodies, then these settings."""
+        """Return the rule of `body_mode`, followed by the values of both attributes."""
         return f"{body_mode.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 

@@ -114,7 +114,7 @@ class ShardsSection(ShardsRecipe):
     max_unknown_fraction: MaxUnknownFraction = MAX_UNKNOWN_FRACTION
 
     def corpus_content(self) -> dict[str, Any]:
-        """Return the content that changes bytes of a corpus's shards."""
+        """Return the settings on which the bytes of a corpus's shards depend."""
         return {key: value for key, value in self.content().items() if key in ShardsRecipe.model_fields}
 
 

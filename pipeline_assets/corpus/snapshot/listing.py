@@ -19,7 +19,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List a snapshot's files and the bytes to fetch: for JSON lines, at most these."""
+    """List a snapshot's files and the bytes to fetch, for JSON lines an upper limit."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_json_lines(listing[0]):
