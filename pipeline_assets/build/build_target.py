@@ -80,9 +80,9 @@ def seal_manifest(
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If artifacts
-    were built from a sealed manifest, and its content differs, it is replaced only if `replace` is set: these artifacts
-    would lose their input.
+    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
+    that is an input of other artifacts is replaced by different content only if `replace` is set, because these
+    artifacts would lose their input.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)

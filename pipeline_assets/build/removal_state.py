@@ -52,7 +52,7 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Map positions up to which builds applied the list to names of artifacts.
+    """Return artifact names by the position up to which builds applied the list.
 
     Of several artifacts with one position, only one is named. Artifacts pulled from a store are skipped.
     """

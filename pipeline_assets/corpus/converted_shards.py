@@ -76,7 +76,7 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt, after the `with` block; files: documents, ids, rejects."""
+        """Return the receipt, after the `with` block, of documents, ids and rejects."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})

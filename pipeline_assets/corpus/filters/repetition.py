@@ -273,7 +273,7 @@ def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
-    """Set the ids and counts of n-grams by key; count the characters in copies."""
+    """Give n-grams with equal keys one id; count them, and the characters in copies."""
     characters, counts = words.characters_before, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far

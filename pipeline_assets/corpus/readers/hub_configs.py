@@ -48,7 +48,7 @@ class Config:
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
-    """Read the configs that a dataset's card lists; InputError if they are no list."""
+    """Read the configs that a dataset's card lists; InputError if not a list."""
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD_FILE}")
 
 

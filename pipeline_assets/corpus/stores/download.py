@@ -61,9 +61,9 @@ def receipt_name(path: str) -> str:
 
 
 def _find_copy(path: str, stored_object: StoredObject, folder: StagingView) -> OutputFile | None:
-    """Return the part of an object that was copied earlier, according to its receipt.
+    """Return an object's file that was downloaded earlier, whole or in part.
 
-    None if the receipt is missing or states a different version of the object.
+    Return None if its receipt is missing or states a different version of the object.
     """
     receipt = folder.read_receipt(DOWNLOAD_STAGE, receipt_name(path))
     return None if receipt is None or receipt.notes != {"version": stored_object.version} else receipt.files[0]
