@@ -49,7 +49,7 @@ def local_folder(name: str, option: str) -> Path | None:
 
 
 def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """Return access to the hub for a person who waits: two tries of 10 seconds.
+    """Return access to the hub with two tries of 10 seconds, as a person waits.
 
     If the variable for the number of tries is set, tries and time-outs are those of a build.
     """

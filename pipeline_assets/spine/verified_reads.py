@@ -134,7 +134,7 @@ def hash_while_reading(file: Readable, path: Path) -> Readable:
 
 
 class _HashingReader:
-    """Reader that, at the file's end, hands its hash to `collect_hashes` or checks it."""
+    """Reader that hashes a file, and at the file's end collects or checks the hash."""
 
     def __init__(self, file: Readable, path: Path) -> None:
         self._file, self._path = file, path

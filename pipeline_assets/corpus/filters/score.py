@@ -13,7 +13,7 @@ _SCORE_DIGITS = 6
 
 
 class ScoreFilter(Filter):
-    """Filter by the probability of a label.
+    """Filter by the probability that a classifier gives to the recipe's label.
 
     The constructor raises UsageError for an unknown label, and InputError for an unusable model.
     """
