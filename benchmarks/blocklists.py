@@ -68,7 +68,7 @@ def main() -> None:
         pages = [Candidate(b"", {"url": url}) for url in urls]
 
         def found(blocklist: BlocklistFilter, candidates: list[Candidate]) -> list[bool]:
-            [(_, entries)] = blocklist._find(candidates)
+            [(_, entries)] = blocklist._find_matches(candidates)
             return [entry is not None for entry in entries]
 
         def plain_words() -> list[bool]:
