@@ -132,9 +132,8 @@ def build_asset(
                 return
             chosen = targets if partition is None else [find_target(partition, run)[0]]
             sealed = [target for target in chosen if target.state(root)[0] != "missing"]
-            yield from _asset_check_results(
-                kind, key, {target.partition: run_checks(target, root) for target in sealed}
-            )
+            results = {target.partition: run_checks(target, root) for target in sealed}
+            yield from _asset_check_results(kind, key, results)
 
     return asset
 

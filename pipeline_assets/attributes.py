@@ -61,10 +61,8 @@ def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recip
 def _owners_and_tags() -> dg.AssetSpec:
     """Return a spec with owners and tags, or the default owner if Dagster rejects any."""
     owners = _read_list_variable(OWNERS_VARIABLE) or [_DEFAULT_OWNER]
-    tags = {
-        name.strip(): value.strip()
-        for name, _, value in (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
-    }
+    entries = (entry.partition("=") for entry in _read_list_variable(TAGS_VARIABLE))
+    tags = {name.strip(): value.strip() for name, _, value in entries}
     try:
         return dg.AssetSpec("any", owners=owners, tags=tags)
     except dg.DagsterInvalidDefinitionError as error:

@@ -71,17 +71,15 @@ app = typer.Typer(
 )
 
 
-def add_command(
-    group: typer.Typer, name: str, help: str, load_function: Callable[[], Callable[..., bool | None]]
-) -> None:
-    """Add a command to a group; `load_function` imports its function on first use."""
+def add_command(group: typer.Typer, name: str, help: str, importer: Callable[[], Callable[..., bool | None]]) -> None:
+    """Add a command to a group; `importer` imports its function on first use."""
 
     class LazyCommand(TyperCommand):
         def get_params(self, ctx: Any) -> Any:
             if not self.params:
                 from pipeline_assets.commands.options import make_command
 
-                command = make_command(load_function())
+                command = make_command(importer())
                 self.params, self.callback = command.params, command.callback
                 self.epilog = inspect.cleandoc(command.epilog or "").removeprefix(help).strip()
             return super().get_params(ctx)

@@ -84,7 +84,7 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
     A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
     on a failed one are still built; then the first failure is raised, with the others attached.
     """
-    if failures := (yield from _build_artifacts(context, run, recipe)):
+    if failures := (yield from _build_recipe(context, run, recipe)):
         raise combine_errors(failures)
 
 
@@ -102,16 +102,14 @@ def repin(
     context.log.info("%s: %s", version.path, "; ".join(version.head_changes) or "no recipe written")
     before = None if version.previous_path is None else SYSTEMS.read_recipe(version.previous_path).folder
     run = replace(run, previous_folder=before, keep_work=run.keep_work is not False)
-    built = yield from _build_artifacts(context, run, SYSTEMS.read_recipe(version.path))
+    built = yield from _build_recipe(context, run, SYSTEMS.read_recipe(version.path))
     if failures := [*version.head_errors, *built]:
         raise combine_errors(failures)
     if store.keep_versions is not None:
         delete_old_artifacts(recipe_name, run.root, SYSTEMS, store.keep_versions, context.log.info)
 
 
-def _build_artifacts(
-    context: dg.OpExecutionContext, run: Run, recipe: Recipe
-) -> Generator[Event, None, list[InputError]]:
+def _build_recipe(context: dg.OpExecutionContext, run: Run, recipe: Recipe) -> Generator[Event, None, list[InputError]]:
     """Build all artifacts, yield events that the UI lacks, and return the failures.
 
     A failure that `run_targets` raises in spite of `keep_going` is raised here too.
@@ -150,10 +148,8 @@ def _new_events(
     """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)
-        is_new = was_built or find_newest_versions(view.key).get(view.partition) != (
-            artifact.manifest.digest,
-            view.code_version,
-        )
+        version = (artifact.manifest.digest, view.code_version)
+        is_new = was_built or find_newest_versions(view.key).get(view.partition) != version
         results = target.check_results(root, artifact.manifest)
         if is_new:
             yield materialization(artifact, view, context.instance, was_current=not was_built)
@@ -176,11 +172,8 @@ def verify_sample(
     recipes, names = SYSTEMS.load_recipes(run.root)[0], {path.stem for path in list_versions(recipe_name, run.root)}
     versions = [other for other in recipes if other.name in names]
     by_folder = recipe_names_by_folder(recipes, run.root)
-    for target, view in (
-        view
-        for verified in (SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), *versions)
-        for view in asset_views(verified, run.root, by_folder)
-    ):
+    verified = (SYSTEMS.read_recipe(recipe_path(recipe_name, run.root)), *versions)
+    for target, view in (view for recipe in verified for view in asset_views(recipe, run.root, by_folder)):
         state, _ = target.state(run.root)
         if state in ("missing", "stale"):
             context.log.info(f"{target.name}: {state}, not read")

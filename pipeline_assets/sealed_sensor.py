@@ -81,11 +81,8 @@ def sealed_artifacts_sensor(recipes: Sequence[Recipe], root: Path) -> dg.SensorD
 
 def report_sealed_artifacts(recipes: Sequence[Recipe], root: Path, instance: dg.DagsterInstance) -> None:
     """Report artifacts and checks that the instance lacks, for up to 30 seconds."""
-    _report_events(
-        _list_sealed_assets(_requested_targets(recipes, root), root, [recipe.name for recipe in recipes]),
-        root,
-        instance,
-    )
+    names = [recipe.name for recipe in recipes]
+    _report_events(_list_sealed_assets(_requested_targets(recipes, root), root, names), root, instance)
 
 
 @dataclass(frozen=True)
@@ -118,9 +115,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
     return requested
 
 
-def _list_sealed_assets(
-    requested_targets: _RequestedTargets, root: Path, recipe_names: Collection[str]
-) -> list[_SealedAsset]:
+def _list_sealed_assets(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_SealedAsset]:
     """List sealed artifacts, upstream first, then missing ones.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
@@ -134,15 +129,15 @@ def _list_sealed_assets(
     for folder, manifest in sorted(lineage.manifests.items(), key=lambda item: ranks[item[1].digest]):
         kind, digest = manifest.kind, manifest.digest
         is_damaged = any(size_error(folder, file) for file in manifest.storage)
-        for target, view in requested_targets.get((folder, kind), ()):
+        for target, view in requested.get((folder, kind), ()):
             is_changed = is_damaged or (target.external_inputs is not None and target.state(root)[0] == "stale")
             artifacts.append(_SealedAsset(folder, kind, digest, view, target, is_changed))
-        if (folder, kind) not in requested_targets and kind in SYSTEMS.kinds:
+        if (folder, kind) not in requested and kind in SYSTEMS.kinds:
             name, _, partition = manifest.name.partition("/")
             asset = asset_partition(kind, partition or None, name, recipe_names)
             view = AssetView(asset.key, asset.partition, str(SYSTEMS.kinds[kind].stage.version), version=asset.version)
             artifacts.append(_SealedAsset(folder, kind, digest, view, None, is_damaged))
-    for (folder, kind), targets in requested_targets.items():
+    for (folder, kind), targets in requested.items():
         if folder not in lineage.manifests:
             # Retention removes the artifacts of old versions, and no run is to build them again.
             artifacts += [_SealedAsset(folder, kind, "", view, target) for target, view in targets if not view.version]
@@ -216,11 +211,9 @@ def _new_check_results(
     kinds = {entry.view.key: SYSTEMS.kinds[entry.kind_name] for entry in sealed_assets}
     results: dict[dg.AssetKey, dict[str | None, Sequence[CheckResult]]] = {key: {} for key in kinds}
     # An asset has all versions of a recipe's artifact; its checks are those of the newest one.
-    newest_dates = dict(
-        sorted((entry.view.key, entry.view.version.date) for entry in sealed_assets if entry.view.version)
-    )
-    for entry in sealed_assets:
-        view = entry.view
+    views = [entry.view for entry in sealed_assets]
+    newest_dates = dict(sorted((view.key, view.version.date) for view in views if view.version))
+    for entry, view in zip(sealed_assets, views, strict=True):
         if view.version is None or view.version.date == newest_dates[view.key]:
             results[view.key][view.partition] = read_check_results(entry.folder, entry.digest) or ()
     for key, kind in kinds.items():
@@ -272,8 +265,5 @@ def _needs_report(last_report: object, event: dg.AssetCheckEvaluation) -> bool:
         return True
     if not last_report.passed and any(name.rpartition("_")[2] == SAMPLE_KEY for name in last_report.metadata):
         return False
-    return (last_report.passed, last_report.severity, last_report.description) != (
-        event.passed,
-        event.severity,
-        event.description,
-    )
+    reported = (last_report.passed, last_report.severity, last_report.description)
+    return reported != (event.passed, event.severity, event.description)

@@ -61,16 +61,14 @@ def _version_asset(
         kind,
         targets,
         root,
-        deps=_version_asset_deps(recipe_name, targets, recipe_by_folder),
+        deps=_asset_deps(recipe_name, targets, recipe_by_folder),
         code_version=str(kind.stage.version),
         partitions=versions.version_partitions(recipe_name, targets),
         find_target=find_target,
     )
 
 
-def _version_asset_deps(
-    recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder
-) -> list[dg.AssetDep]:
+def _asset_deps(recipe_name: str, targets: Sequence[Target], recipe_by_folder: RecipeByFolder) -> list[dg.AssetDep]:
     """Return the dependencies of an asset of versions.
 
     A partition depends on the same version of upstream assets of its own recipe, and on all partitions of upstream

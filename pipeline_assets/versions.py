@@ -25,11 +25,9 @@ class DatedVersion(NamedTuple):
 
     def partition(self, source: str | None) -> str:
         """Return the version's partition in an asset: its date, or source and date."""
-        return (
-            self.date
-            if source is None
-            else dg.MultiPartitionKey({_SOURCE_DIMENSION: source, _VERSION_DIMENSION: self.date})
-        )
+        if source is None:
+            return self.date
+        return dg.MultiPartitionKey({_SOURCE_DIMENSION: source, _VERSION_DIMENSION: self.date})
 
     def key(self, kind_name: str) -> dg.AssetKey:
         """Return the key of the asset that has all versions of an artifact."""
@@ -84,12 +82,11 @@ def asset_partition(
 def version_partitions(recipe_name: str, targets: Sequence[Target]) -> dg.PartitionsDefinition:
     """Return the partitions of an asset of versions: dates, or sources and dates."""
     versions = dg.DynamicPartitionsDefinition(name=_partitions_name(recipe_name))
-    sources = [target.partition for target in targets if target.partition is not None]
-    if not sources:
+    names = [target.partition for target in targets if target.partition is not None]
+    if not names:
         return versions
-    return dg.MultiPartitionsDefinition(
-        {_SOURCE_DIMENSION: dg.StaticPartitionsDefinition(sources), _VERSION_DIMENSION: versions}
-    )
+    sources = dg.StaticPartitionsDefinition(names)
+    return dg.MultiPartitionsDefinition({_SOURCE_DIMENSION: sources, _VERSION_DIMENSION: versions})
 
 
 def parse_partition(partition: str) -> tuple[str | None, str]:

@@ -24,11 +24,7 @@ _COUNT_NAMES = (
     *("messages_as_json", "invalid_harmony", "unread_message_keys", "think_tags"),
     *("unknown_channels", "control_characters", "stalled_calls"),
 )
-_MB_NAME_BY_FIGURE = {
-    "bytes_fetched": "fetched_mb",
-    "peak_disk_bytes": "peak_disk_mb",
-    "peak_memory_bytes": "peak_memory_mb",
-}
+_MB_NAMES = {"bytes_fetched": "fetched_mb", "peak_disk_bytes": "peak_disk_mb", "peak_memory_bytes": "peak_memory_mb"}
 
 
 def artifact_metadata(artifact: Artifact, kinds: Kinds, was_current: bool) -> dict[str, dg.MetadataValue]:
@@ -108,8 +104,8 @@ def _cost_metadata(manifest: Manifest) -> dict[str, dg.MetadataValue]:
     rows = []
     for outcome in figure_outcomes(manifest):
         name, real, planned = outcome.figure, outcome.real, outcome.planned
-        if real is not None and name in _MB_NAME_BY_FIGURE:
-            values[_MB_NAME_BY_FIGURE[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
+        if real is not None and name in _MB_NAMES:
+            values[_MB_NAMES[name]] = dg.MetadataValue.float(round(real / 1e6, 3))
         elif real is not None and name.endswith("_seconds"):
             values[name] = dg.MetadataValue.float(float(real))
         if planned is not None:

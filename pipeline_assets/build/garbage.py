@@ -129,9 +129,8 @@ class Survey:
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
         self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
-        self.named = [
-            path for path in lineage.manifests if path not in self._folders and _is_named_by_user(path, sealed[path])
-        ]
+        free = (path for path in lineage.manifests if path not in self._folders)
+        self.named = [path for path in free if _is_named_by_user(path, sealed[path])]
         self._folders.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
         self._folders.update(self.named)
         self._artifacts = _group_members(sealed)
@@ -141,10 +140,8 @@ class Survey:
             self.garbage.append(Garbage(self._hidden.get(path, path), reason, path))
         if not self.errors and not self._is_building:
             texts = [recipe.model_dump_json() for recipe in recipes]
-            self.garbage += [
-                *self._find_unneeded_cache(root / CACHE_FOLDER, texts),
-                *self._find_unneeded_copies(root, texts),
-            ]
+            self.garbage += self._find_unneeded_cache(root / CACHE_FOLDER, texts)
+            self.garbage += self._find_unneeded_copies(root, texts)
 
     def remove(self, garbage: Collection[Garbage]) -> None:
         """Remove `garbage`, except folders that another process has begun to use.
@@ -169,17 +166,11 @@ class Survey:
                     durable.rename(now._hidden[folder], folder)
         removed = {entry.artifact_folder for entry in garbage}
         for entry in now.garbage:
-            is_restored = entry.artifact_folder in restored and now._hidden[entry.artifact_folder] == entry.folder
-            if (
-                entry.artifact_folder in removed
-                and entry.artifact_folder not in (None, entry.folder)
-                and not is_restored
-            ):
-                with (
-                    contextlib.suppress(InputError),
-                    locked(entry.artifact_folder, highest_fence(entry.artifact_folder)),
-                ):
-                    remove_hidden(entry.artifact_folder, entry.folder)
+            artifact = entry.artifact_folder
+            is_restored = artifact in restored and now._hidden[artifact] == entry.folder
+            if artifact in removed and artifact not in (None, entry.folder) and not is_restored:
+                with contextlib.suppress(InputError), locked(artifact, highest_fence(artifact)):
+                    remove_hidden(artifact, entry.folder)
         if now.errors and not self.errors:
             raise now.errors[0]
 
@@ -242,9 +233,8 @@ class Survey:
 
     def _find_unneeded_cache(self, cache: Path, recipe_texts: Collection[str]) -> Iterator[Garbage]:
         """Yield the folders of cached hub files that nothing needs."""
-        listings = (
-            path for path in cache.glob("**/listings/*.json") if any(path.stem in text for text in recipe_texts)
-        )
+        texts = "\n".join(recipe_texts)
+        listings = (path for path in cache.glob("**/listings/*.json") if path.stem in texts)
         needed = self._needed_digests | {file.digest for path in listings for file in read_cached_listing(path) or ()}
         for digest, folder in cached_folders(cache):
             if digest not in needed and self._is_untouched(folder):

@@ -31,9 +31,8 @@ def recipe_path(name_or_path: str, root: Path) -> Path:
     if name_or_path not in known:
         nearest = difflib.get_close_matches(name_or_path, known, n=1)
         fix = f"did you mean {nearest[0]}? For" if nearest else f"choose one of {', '.join(known)}; for"
-        raise UsageError(
-            "recipe not found", name_or_path, f"{fix} a recipe of a data root other than {root}, pass --data"
-        )
+        fix = f"{fix} a recipe of a data root other than {root}, pass --data"
+        raise UsageError("recipe not found", name_or_path, fix)
     read_named_recipe(known[name_or_path])
     return known[name_or_path]
 

@@ -133,13 +133,11 @@ def _check_folders(version: Recipe, earlier: Recipe, changed_folders: Collection
     """
     earlier_contents = {target.folder: target.recipe for target in earlier.targets()}
     for target in version.targets():
-        if target.folder in earlier_contents and (
-            target.folder in changed_folders or earlier_contents[target.folder] != target.recipe
-        ):
+        is_changed = target.folder in changed_folders or earlier_contents.get(target.folder) != target.recipe
+        if target.folder in earlier_contents and is_changed:
             what = f"each version would replace the artifact of the earlier one in {target.folder}"
-            raise UsageError(
-                what, base_path, "remove `outputs.normalized_dir`, so that each version has its own folders"
-            )
+            fix = "remove `outputs.normalized_dir`, so that each version has its own folders"
+            raise UsageError(what, base_path, fix)
 
 
 def list_versions(recipe_name: str, root: Path) -> list[Path]:

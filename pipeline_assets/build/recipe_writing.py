@@ -65,7 +65,7 @@ def copy_recipe(path: Path, recipe_name: str, root: Path, replace: bool) -> Path
     kept = root / "recipes" / f"{recipe_name}.yaml"
     if path.absolute() != kept.absolute():
         step_names = step_file_names(read_yaml(path))
-        copies = {kept: path} | {kept.with_name(recipe_name): path.with_name(recipe_name) for recipe_name in step_names}
+        copies = {kept: path} | {kept.with_name(file): path.with_name(file) for file in step_names}
         texts = {target: RECIPE_FORMAT.read_raw(source) for target, source in copies.items()}
         for target, text in texts.items():
             if target.exists() and RECIPE_FORMAT.read_raw(target) != text and not replace:

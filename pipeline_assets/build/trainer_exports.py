@@ -176,15 +176,12 @@ def _build(job: Job) -> BuildResult:
     """Write the files of an export, and its card."""
     form, [source] = FORMATS[job.recipe["to"]], job.upstream
     result = form.write(job)
-    columns = (
-        ("dataset", "meta_license") if issubclass(form.row_store_class, ConversationRows) else ("source", "license_tag")
-    )
+    has_conversations = issubclass(form.row_store_class, ConversationRows)
+    columns = ("dataset", "meta_license") if has_conversations else ("source", "license_tag")
     stated = form.row_store_class(source, Lineage(job.run.root)).read(*columns)
     licences = Counter((name or "", licence) for name, licence in stated)
-    splits, descriptions = (
-        _card_splits(job.staging, result.files),
-        chat_rows.COLUMN_DESCRIPTIONS | packed_chats.COLUMN_DESCRIPTIONS,
-    )
+    splits = _card_splits(job.staging, result.files)
+    descriptions = chat_rows.COLUMN_DESCRIPTIONS | packed_chats.COLUMN_DESCRIPTIONS
     steps = upstream_manifests(source, Lineage(job.run.root))
     title, manifests = card_title(source.manifest), [source.manifest]
     card = CardContent(

@@ -155,15 +155,12 @@ def _near_section(near_keys: RecipeContent, proposer: str) -> RecipeContent:
     return {key: near_keys[key] for key in ("threshold", "max_compared", proposer) if key in near_keys}
 
 
-def _raise_if_keys_set(
-    keys: RecipeContent, section_class: type[RecipeSection], section_key: str, required_option: str
-) -> None:
+def _raise_if_keys_set(keys: RecipeContent, section: type[RecipeSection], section_key: str, needed_option: str) -> None:
     """Raise UsageError if a key of an unused section differs from its default."""
     for key, value in keys.items():
-        if not isinstance(value, dict) and value != section_class.model_fields[key].default:
-            raise UsageError(
-                f"requires {required_option}", RecipeKey(f"{section_key}.{key}"), "add it, or omit this option"
-            )
+        if not isinstance(value, dict) and value != section.model_fields[key].default:
+            where = RecipeKey(f"{section_key}.{key}")
+            raise UsageError(f"requires {needed_option}", where, "add it, or omit this option")
 
 
 def explain(
@@ -221,13 +218,11 @@ def pack(
         content = read_yaml(file, "manifest")
         keys = _read_section(content, file, "pack", is_optional=True) | pack_keys
         corpora: Sequence[Target] = input_corpora(input, *_JOINT_KINDS) if input else ()
-        section = PackSection.from_mapping(
-            add_missing_weight(keys, ("weights",), _source_names(content, corpora)), file
-        )
+        keys = add_missing_weight(keys, ("weights",), _source_names(content, corpora))
+        section = PackSection.from_mapping(keys, file)
         corpora = corpora or _recipe_corpora(content, file, section, options.root)
-        options.build(
-            stage_a.packed_target(section, options.folder.name, options.relative_folder, corpora), _packed_lines
-        )
+        target = stage_a.packed_target(section, options.folder.name, options.relative_folder, corpora)
+        options.build(target, _packed_lines)
 
 
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:

@@ -147,11 +147,8 @@ def _probe_files(root: Path) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit < _RECOMMENDED_OPEN_FILES:
         error = RetryableError if limit < _MIN_OPEN_FILES else ProbeWarning
-        raise error(
-            f"must be at least {_RECOMMENDED_OPEN_FILES:,} for large builds, got {limit}",
-            "ulimit -n",
-            "raise the limit",
-        )
+        what = f"must be at least {_RECOMMENDED_OPEN_FILES:,} for large builds, got {limit}"
+        raise error(what, "ulimit -n", "raise the limit")
     return f"a process may open {limit:,} files"
 
 
@@ -255,18 +252,6 @@ def _probe_gpu(root: Path) -> str:
     return "no GPU: models score on the CPU"
 
 
-_PROBES = (
-    _probe_settings,
-    _probe_python,
-    _probe_disk,
-    _probe_locks,
-    _probe_files,
-    _probe_memory,
-    _probe_kernels,
-    _probe_hub,
-    _probe_postgres,
-    _probe_ray,
-    _probe_modal,
-    _probe_gpu,
-)
+_PROBES = [_probe_settings, _probe_python, _probe_disk, _probe_locks, _probe_files, _probe_memory, _probe_kernels]
+_PROBES += [_probe_hub, _probe_postgres, _probe_ray, _probe_modal, _probe_gpu]
 PROBES: Mapping[str, Callable[[Path], str]] = {probe.__name__.removeprefix("_probe_"): probe for probe in _PROBES}

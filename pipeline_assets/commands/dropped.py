@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from pipeline_assets.corpus.dropped_rows import DroppedRow
 
 _EXCERPT_CHARACTERS = 300
-_MAX_LINE_COUNTING_BYTES = (
-    1 << 24
-)  # a line further down gets no number, because counting would read all bytes before it
+# A line further down gets no number, because counting would read all bytes before it.
+_MAX_LINE_COUNTING_BYTES = 1 << 24
 
 
 def dropped(

@@ -137,9 +137,8 @@ def _export_target(store: "RowStore", export_format: str, output_folder: Path, o
         fix = "choose such a folder" + (f", or for this one {fitting}" if fitting else "")
         raise UsageError(f"--to {export_format} takes {form.contents}, got {kind}", source, fix)
     _raise_if_unused(export_format, options, form.options)
-    content: dict[str, Any] = {"to": export_format} | (
-        {"seq_len": options.get("seq_len", 4096)} if export_format == "sft" else {}
-    )
+    row_length = {"seq_len": options.get("seq_len", 4096)} if export_format == "sft" else {}
+    content: dict[str, Any] = {"to": export_format, **row_length}
     more: dict[str, Any] = {}
     if "tokenizer" in form.options:
         file = options.get("tokenizer")
@@ -147,9 +146,8 @@ def _export_target(store: "RowStore", export_format: str, output_folder: Path, o
         more["external_inputs"] = None if file is None else TokenizerPath(file.absolute())
     upstream = [sealed_target(source, *SYSTEMS.kinds.values())]
     # No copy of the manifest: whoever may only read the data root can export from it.
-    return KINDS[export_format].target(
-        output_folder.name, content, upstream, folder=resolve_output_folder(output_folder), export_as=None, **more
-    )
+    folder = resolve_output_folder(output_folder)
+    return KINDS[export_format].target(output_folder.name, content, upstream, folder=folder, export_as=None, **more)
 
 
 def _raise_if_unused(export_format: str, options: Collection[str], used_options: Collection[str]) -> None:

@@ -146,17 +146,14 @@ def _removal_steps(comparisons: Mapping[Path, RemovalComparison], root: Path) ->
     return commands, [*lines, *(f"next: {command}" for command in commands)]
 
 
-def _list_unsearchable(
-    stores: "RowStores", affected_folders: Collection[Path]
-) -> tuple[dict[str, str | None], list[str]]:
+def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple[dict[str, str | None], list[str]]:
     """Return unsearchable artifacts, each with a reason, and the lines to print.
 
     The reason is the name of a missing input, or None if the artifact's rows were read without the removal list.
-    Artifacts with a missing input are omitted if they are in `affected_folders`.
+    Artifacts with a missing input are omitted if they are in `affected`.
     """
-    found: dict[str, str | None] = {
-        str(path): missing for path, missing in stores.find_unsearchable(affected_folders).items()
-    }
+    unsearchable = stores.find_unsearchable(affected)
+    found: dict[str, str | None] = {str(path): missing for path, missing in unsearchable.items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
     unlisted = [folder for folder in map(str, stores.find_unsourced()) if folder not in found]

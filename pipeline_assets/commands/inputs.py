@@ -199,11 +199,9 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 def _find_sealed_folder(matched_path: Path) -> Path | None:
     """Find a sealed folder by its path, one of its files, or its FOLDER.manifest.json."""
     sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
-    folders = (
-        [matched_path, sibling, matched_path.parent, matched_path.parent.parent]
-        if matched_path.is_file()
-        else [matched_path]
-    )
+    folders = [matched_path]
+    if matched_path.is_file():
+        folders += [sibling, matched_path.parent, matched_path.parent.parent]
     return next((folder for folder in folders if (folder / MANIFEST_FILE).is_file()), None)
 
 
@@ -266,7 +264,7 @@ def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
         yield Path(path), manifest
 
 
-def sealed_targets_below(folder: Path, *kinds: Kind) -> dict[str, Target]:
+def sealed_targets(folder: Path, *kinds: Kind) -> dict[str, Target]:
     """Return artifacts of `kinds` below a folder by role; UsageError if two share one."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}

@@ -12,13 +12,7 @@ from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_recipe, build_targets
-from pipeline_assets.commands.inputs import (
-    folder_or_commit,
-    local_folder,
-    sealed_targets_below,
-    slugify,
-    upstream_targets,
-)
+from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets, slugify, upstream_targets
 from pipeline_assets.commands.lines import artifact_lines
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import echo, format_command, print_lines
@@ -182,7 +176,7 @@ def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
 
     A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
     """
-    targets = sealed_targets_below(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
+    targets = sealed_targets(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:
         for rows in upstream_targets(open_artifact(layout.folder), nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS):
             targets.setdefault(rows.role, rows)

@@ -22,23 +22,18 @@ def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     built = [(kind, Artifact(folder, manifest)) for kind, folder, manifest in sealed if manifest is not None]
     reports = [artifact.folder / REPORT_HTML for _, artifact in built if (artifact.folder / REPORT_HTML).is_file()]
     yield from (f"report  {report}" for report in reports[-1:])
-    stores = [
-        (kind.row_store_class, artifact)
-        for kind, artifact in built
-        if kind.row_store_class is not None and _row_count(artifact)
-    ]
+    with_rows = ((kind.row_store_class, artifact) for kind, artifact in built if _row_count(artifact))
+    stores = [(row_store, artifact) for row_store, artifact in with_rows if row_store is not None]
     if not stores:
         return
     last = stores[-1][1].folder
     # The rejects of files come last, because filters and comparisons drop rows that seem usable.
     by_loss = sorted(stores, key=lambda entry: (entry[0].reads_sources, -_lost_row_count(entry[1])))
-    lossy = next(
-        (artifact for _, artifact in by_loss if _lost_row_count(artifact) and any(dropped_rows(artifact))), None
-    )
+    candidates = (artifact for _, artifact in by_loss if _lost_row_count(artifact))
+    lossy = next((artifact for artifact in candidates if any(dropped_rows(artifact))), None)
     sets = [artifact.folder for kind, artifact in built if kind.name == "stage_a/packed"]
-    yield from (
-        f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}' for folder in sets[-1:]
-    )
+    for folder in sets[-1:]:
+        yield f'batches from corpusmill import loader; loader("{folder}", batch=8)  # {_TORCH_HINT}'
     yield "next steps:"
     yield f"  {format_command('dropped', lossy.folder) if lossy else format_command('verify', last, '--upstream')}"
     yield f"  {format_command('peek', last)}"

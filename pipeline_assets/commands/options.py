@@ -155,7 +155,7 @@ def _parameter(name: str, annotation: Any, default: object) -> inspect.Parameter
 
 
 def _key_options(section_options: SectionOptions) -> Iterator[_KeyOption]:
-    for path, field, option in _fields_with_options(section_options.section):
+    for path, field, option in _option_fields(section_options.section):
         if section_options.keys is None or path in section_options.keys:
             word = option.name or path.rpartition(".")[2].replace("_", "-")
             kind, low, high = _option_type(field.annotation), *_integer_bounds(field)
@@ -181,9 +181,7 @@ def _option_default(field: FieldInfo, option: Option) -> object:
     return field.default if isinstance(field.default, bool | int | str) else None
 
 
-def _fields_with_options(
-    section: type[pydantic.BaseModel], prefix: str = ""
-) -> Iterator[tuple[str, FieldInfo, Option]]:
+def _option_fields(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
     """Yield (dotted key, field, option) for the fields with options, nested ones too."""
     for name, field in section.model_fields.items():
         option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
@@ -191,7 +189,7 @@ def _fields_with_options(
             yield f"{prefix}{name}", field, option
         else:
             for nested in section_types_in(field.annotation):
-                yield from _fields_with_options(nested, f"{prefix}{name}.")
+                yield from _option_fields(nested, f"{prefix}{name}.")
 
 
 def _option_type(annotation: Any) -> Any:

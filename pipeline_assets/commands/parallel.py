@@ -22,7 +22,7 @@ from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.systems.parallel_text import SAMPLE, TOKEN_CACHE, ParallelRecipe
 
 ParallelRecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="Name or path of a recipe of parallel text.")]
-_DEFAULT_FILE_PATTERNS, _DEFAULT_SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
+_DEFAULT_FILES, _DEFAULT_SPLITS = ["fr-en/{split}-*.parquet"], ["train", "validation"]
 _DEFAULT_VOCAB_SIZE = EncodeRecipe.model_fields["vocab_size"].default
 
 
@@ -31,9 +31,7 @@ def sample(
     dataset: Annotated[
         str, typer.Option(help="owner/name on the hub, or a folder with the same layout.")
     ] = "wmt/wmt14",
-    files: Annotated[
-        list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")
-    ] = _DEFAULT_FILE_PATTERNS,
+    files: Annotated[list[str], typer.Option(help="Pattern of files, in which {split} is replaced.")] = _DEFAULT_FILES,
     split: Annotated[list[str], typer.Option(help="Split to read; repeatable, in order.")] = _DEFAULT_SPLITS,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit. Default: main.")] = None,
     *,
@@ -47,12 +45,8 @@ def sample(
     """
     run = options.run
     keys = folder_or_commit(run.require_hub("pairs"), dataset, "--dataset", revision)
-    source: RecipeContent = {
-        "splits": split,
-        "files": files,
-        **({} if "path" in keys else {"dataset": dataset}),
-        **keys,
-    }
+    keys = keys if "path" in keys else {"dataset": dataset, **keys}
+    source: RecipeContent = {"splits": split, "files": files, **keys}
     languages = sample_keys["languages"]
     set_name = slugify(Path(keys.get("path", dataset)).name)
     if not set_name:

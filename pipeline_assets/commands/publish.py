@@ -65,9 +65,8 @@ def publish(
     warn_of_listed_rows(folder, root)
     with forbid_replacement(folder), hub_repo.limit_requests():
         owners = hub_repo.check_token()
-        publication = prepare_publication(
-            open_artifact(folder), hub_repo, allow_unknown_licences=allow_unknown_licences
-        )
+        artifact = open_artifact(folder)
+        publication = prepare_publication(artifact, hub_repo, allow_unknown_licences=allow_unknown_licences)
         plan = plan_publication(publication, hub_repo, replaces=replace)
         print_lines([*_repo_lines(hub_repo, plan.parent, owners, public), *publication.describe_terms(), *plan.lines()])
         if not dry_run:

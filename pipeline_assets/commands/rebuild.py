@@ -114,9 +114,8 @@ def _outcome_lines(outcome: "StepOutcome", copy_folder: Path | None) -> Iterator
     if outcome.verdict == "different":
         unchanged = "program, Python, platform and libraries are unchanged since the seal"
         yield "changed since the seal:" if outcome.version_changes else unchanged
-        yield from (
-            f"{_INDENT}{version.name}: {version.sealed} → {version.current}" for version in outcome.version_changes
-        )
+        for version in outcome.version_changes:
+            yield f"{_INDENT}{version.name}: {version.sealed} → {version.current}"
     if copy_folder is not None:
         yield f"kept in {copy_folder}"
         if outcome.verdict == "different" and step.sealed_folder is not None:

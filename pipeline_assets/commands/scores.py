@@ -16,7 +16,7 @@ from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands.build import BuildOptions, build_targets
-from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets_below, slugify
+from pipeline_assets.commands.inputs import folder_or_commit, local_folder, sealed_targets, slugify
 from pipeline_assets.commands.options import RecipeContent, SectionOptions
 from pipeline_assets.commands.terminal import align, format_command, pluralize, print_lines
 from pipeline_assets.corpus.nemotron.pools import POOL_PREFIX, source_split
@@ -142,7 +142,7 @@ def _subset_lines(artifact: Artifact) -> Iterator[str]:
 
 def sealed_scores(folder: Path) -> list[Target]:
     """Return the scores below a folder as targets; raise UsageError if none exist."""
-    if not (scores := [*sealed_targets_below(folder, NLL_SCORES).values()]):
+    if not (scores := [*sealed_targets(folder, NLL_SCORES).values()]):
         raise UsageError("no sealed scores found", folder, "choose an output folder of `nemotron score` or `run`")
     return scores
 
@@ -168,7 +168,7 @@ def _write_scoring_recipe(
     """Write and return the recipe that scores pools of a data root, folder or hub."""
     ScoringSection.from_mapping(scoring_keys, "the command")  # check the options before reading anything
     folder, run = local_folder(pool, "--pool"), options.run
-    sealed = [] if folder is None or subdir else [*sealed_targets_below(folder, CANDIDATE_POOLS).values()]
+    sealed = [] if folder is None or subdir else [*sealed_targets(folder, CANDIDATE_POOLS).values()]
     if sealed and not (sealed := [pools for pools in sealed if open_artifact(pools.folder).manifest.identity.files]):
         raise UsageError("the pools have no rows", pool, "choose pools with rows")
     if sealed and all(find_data_root(target.folder) == run.root for target in sealed):
@@ -180,9 +180,8 @@ def _write_scoring_recipe(
         pools = {"datasets": [pools_section(folder, revision, run.require_hub("pools"), subdir) for folder in folders]}
         names = [Path(pool).absolute().name, *([subdir] if subdir else [])]
     name = "-".join(["score", *map(slugify, [*names, model_name])])
-    recipe, _ = options.write_recipe(
-        NemotronRecipe, {"system": "nemotron", "name": name, "scoring": scoring_keys, **pools}
-    )
+    content: RecipeContent = {"system": "nemotron", "name": name, "scoring": scoring_keys, **pools}
+    recipe, _ = options.write_recipe(NemotronRecipe, content)
     print_lines(recipe.warnings(), err=True)
     return recipe
 

@@ -17,7 +17,7 @@ _OTHER_VARIABLES = """BIN BUILD_MEMORY CODE_HOST CODE_PORT DATA HOST_DATA HOST_I
     SERVER_LOGS TAGS WEBHOOK"""
 
 
-def _setting_option(*option_names: str, **properties: Any) -> Any:
+def _option(*option_names: str, **properties: Any) -> Any:
     return typer.Option(*option_names, show_default=False, rich_help_panel=HELP_PANEL, **properties)
 
 
@@ -29,29 +29,22 @@ class Settings:
     """
 
     workers: Annotated[
-        int | None,
-        _setting_option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none."),
+        int | None, _option("--workers", "--cpu-threads", min=0, metavar="N", help="Worker processes; 0 uses none.")
     ] = None
-    engine: Annotated[Literal["local", "ray"] | None, _setting_option(help="Workers of this machine, or of Ray.")] = (
+    engine: Annotated[Literal["local", "ray"] | None, _option(help="Workers of this machine, or of Ray.")] = None
+    log_every: Annotated[int | None, _option(min=1, metavar="N", help="Seconds between progress lines.")] = None
+    verbose: Annotated[bool, _option("--verbose", help="Print debug logs, digests and passed checks.")] = False
+    memory_mib: Annotated[int | None, _option(min=1, metavar="N", help="MiB for deduplication; the rest spills.")] = (
         None
     )
-    log_every: Annotated[int | None, _setting_option(min=1, metavar="N", help="Seconds between progress lines.")] = None
-    verbose: Annotated[bool, _setting_option("--verbose", help="Print debug logs, digests and passed checks.")] = False
-    memory_mib: Annotated[
-        int | None, _setting_option(min=1, metavar="N", help="MiB for deduplication; the rest spills.")
-    ] = None
-    keep_work: Annotated[bool, _setting_option("--keep-work", help="Keep finished tasks for the next version.")] = False
-    faiss_gpu: Annotated[int | None, _setting_option(min=0, metavar="N", help="GPU for faiss; default: the first.")] = (
-        None
-    )
-    launcher: Annotated[Literal["local", "modal"] | None, _setting_option(help="Score shards here, or on Modal.")] = (
-        None
-    )
+    keep_work: Annotated[bool, _option("--keep-work", help="Keep finished tasks for the next version.")] = False
+    faiss_gpu: Annotated[int | None, _option(min=0, metavar="N", help="GPU for faiss; default: the first.")] = None
+    launcher: Annotated[Literal["local", "modal"] | None, _option(help="Score shards here, or on Modal.")] = None
     modal_cost_limit: Annotated[
-        float | None, _setting_option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
+        float | None, _option("--cost-limit", min=0, metavar="USD", help="Cost limit per command on Modal.")
     ] = None
     modal_split_cost_limit: Annotated[
-        float | None, _setting_option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
+        float | None, _option("--split-cost-limit", min=0, metavar="USD", help="Cost limit per split on Modal.")
     ] = None
 
 

@@ -104,9 +104,8 @@ def hf_stream(
 def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
     """Return the dataset that a name or short name stands for, and its default config."""
     if name not in _DATASET_BY_SHORT_NAME and name.count("/") != 1:
-        raise UsageError(
-            f"must be a dataset, got {name!r}", option, f"pass owner/name, {' or '.join(_DATASET_BY_SHORT_NAME)}"
-        )
+        fix = f"pass owner/name, {' or '.join(_DATASET_BY_SHORT_NAME)}"
+        raise UsageError(f"must be a dataset, got {name!r}", option, fix)
     return _DATASET_BY_SHORT_NAME.get(name, (name, "default"))
 
 
@@ -223,9 +222,8 @@ def _build_sources(
     last_step: Step = "normalized",
     refuse_licences: Sequence[str] = (),
 ) -> None:
-    options.build_recipe(
-        StageARecipe, stage_a_recipe(slugify(name), sections, last_step, refuse_licences), _source_lines
-    )
+    content = stage_a_recipe(slugify(name), sections, last_step, refuse_licences)
+    options.build_recipe(StageARecipe, content, _source_lines)
 
 
 def _source_lines(artifact: Artifact) -> Iterator[str]:

@@ -53,10 +53,10 @@ class RecipeStatus:
             return True
         return any(entry.sealed_state != "missing" or entry.partial_build for entry in self.artifacts)
 
-    def command_for(self, artifact_status: inventory.ArtifactStatus) -> str:
+    def command_for(self, artifact: inventory.ArtifactStatus) -> str:
         """Return the command that continues, rebuilds or repairs an artifact."""
-        is_sealing = artifact_status.partial_build is not None and artifact_status.partial_build.is_sealing
-        replace = ["--replace"] if artifact_status.sealed_state in ("stale", "damaged") and not is_sealing else []
+        is_sealing = artifact.partial_build is not None and artifact.partial_build.is_sealing
+        replace = ["--replace"] if artifact.sealed_state in ("stale", "damaged") and not is_sealing else []
         return terminal.format_command("run", self.name, *replace, "--data", self.root)
 
 
@@ -140,28 +140,27 @@ def _row_cells(state: str, folder: Path, artifact: inventory.ArtifactStatus | in
     return (state, str(folder), *sizes, sealed)
 
 
-def _explain_state(artifact_status: inventory.ArtifactStatus, recipe_status: RecipeStatus) -> str | None:
+def _explain_state(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> str | None:
     """Return the reason for an artifact's state, or None.
 
     For a damaged, failed or interrupted artifact, the text also has the command to run.
     """
-    unfinished, reason = artifact_status.partial_build, artifact_status.reason
-    run_command = recipe_status.command_for(artifact_status)
-    if artifact_status.condition == "damaged":
+    unfinished, reason = artifact.partial_build, artifact.reason
+    run_command = recipe.command_for(artifact)
+    if artifact.condition == "damaged":
         reason = f"{reason}; to repair it: {run_command}"
-    elif artifact_status.condition == "failed":
+    elif artifact.condition == "failed":
         reason = f"{reason}; this check blocks downstream builds; to run it again: {run_command}"
     if unfinished is None:
         return reason
-    if artifact_status.condition not in ("building", "interrupted"):
+    if artifact.condition not in ("building", "interrupted"):
         leftovers = ", ".join(folder.name for folder in unfinished.folders)
         advice = f"a crash left {leftovers} next to it, which is not needed: remove it"
         return f"{reason}; {advice}" if reason else advice
-    earlier = "" if artifact_status.sealed_state == "missing" else f"; sealed earlier: {artifact_status.sealed_state}"
+    earlier = "" if artifact.sealed_state == "missing" else f"; sealed earlier: {artifact.sealed_state}"
     earlier += f" ({reason})" if earlier and reason else ""
-    shards = ", ".join(
-        f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in unfinished.finished_shards.items()
-    )
+    counts = unfinished.finished_shards.items()
+    shards = ", ".join(f"{terminal.pluralize(count, 'shard')} of {stage}" for stage, count in counts)
     progress = f"finished: {shards}" if shards else "no shard is finished"
     if unfinished.builder is None and unfinished.is_sealing:
         progress = "all shards are finished, the seal was interrupted"
@@ -180,23 +179,22 @@ def _describe_builder(partial_build: inventory.PartialBuild) -> str:
     return f"process {builder.pid} on {builder.host} is building it{since}"
 
 
-def _artifact_json(artifact_status: inventory.ArtifactStatus, recipe_status: RecipeStatus) -> dict[str, Any]:
-    is_pull = artifact_status.partial_build is not None and artifact_status.partial_build.is_pull
+def _artifact_json(artifact: inventory.ArtifactStatus, recipe: RecipeStatus) -> dict[str, Any]:
+    is_pull = artifact.partial_build is not None and artifact.partial_build.is_pull
+    command = recipe.command_for(artifact)
     return {
-        "artifact": artifact_status.target.kind.name,
-        "partition": artifact_status.target.partition,
-        "name": artifact_status.target.name,
-        "folder": recipe_status.root / artifact_status.target.folder,
-        "state": artifact_status.condition,
-        "sealed": artifact_status.sealed_state,
-        "reason": artifact_status.reason,
-        "digest": artifact_status.manifest.digest if artifact_status.manifest else None,
-        "checks": artifact_status.checks,
-        **asdict(artifact_status.size),
-        "sealed_at_utc": artifact_status.sealed_at,
-        "unfinished": artifact_status.partial_build,
-        "go_on": None
-        if artifact_status.condition != "interrupted" or is_pull
-        else recipe_status.command_for(artifact_status),
-        "mend": recipe_status.command_for(artifact_status) if artifact_status.condition == "damaged" else None,
+        "artifact": artifact.target.kind.name,
+        "partition": artifact.target.partition,
+        "name": artifact.target.name,
+        "folder": recipe.root / artifact.target.folder,
+        "state": artifact.condition,
+        "sealed": artifact.sealed_state,
+        "reason": artifact.reason,
+        "digest": artifact.manifest.digest if artifact.manifest else None,
+        "checks": artifact.checks,
+        **asdict(artifact.size),
+        "sealed_at_utc": artifact.sealed_at,
+        "unfinished": artifact.partial_build,
+        "go_on": command if artifact.condition == "interrupted" and not is_pull else None,
+        "mend": command if artifact.condition == "damaged" else None,
     }

@@ -59,9 +59,8 @@ def verify(
         provenance = ProvenanceRecorder().provenance({})
         machine = {name: provenance[name] for name in ("host", "platform", "python", "libraries", "git_sha")}
         report = verification_json(verification, {"corpusmill": version("corpusmill"), **machine})
-    terminal.print_answer(
-        as_json, report, (line.translate(ONE_LINE_TABLE) for line in _verification_lines(verification))
-    )
+    lines = (line.translate(ONE_LINE_TABLE) for line in _verification_lines(verification))
+    terminal.print_answer(as_json, report, lines)
     return not verification.findings
 
 
@@ -109,11 +108,8 @@ def _artifact_cells(artifact: Artifact, verification: "Verification") -> tuple[s
 
 def _sources_line(verification: "Verification", folder_check: "SourceFolderCheck") -> str:
     unchanged = [task for task in folder_check.tasks if verification.task_state(task) != "damaged"]
-    folders = (
-        f"; folder not found: {', '.join(map(str, folder_check.missing_folders))}"
-        if folder_check.missing_folders
-        else ""
-    )
+    missing = ", ".join(map(str, folder_check.missing_folders))
+    folders = f"; folder not found: {missing}" if missing else ""
     return (
         f"source files: {len(unchanged):,} of {terminal.pluralize(folder_check.listed_count, 'input file')} unchanged "
         f"({_describe_hashed_bytes(unchanged, verification)}), {len(folder_check.findings):,} changed, "

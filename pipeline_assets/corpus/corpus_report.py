@@ -102,11 +102,7 @@ def write_corpus_report(
     per_source = {step: [getattr(artifacts, step) for artifacts in sources] for step in ("normalized", "filtered")}
     joint_steps = {"deduplicated": [deduplicated], "decontaminated": [decontaminated], "packed": [packed]}
     report["funnel"] = count_funnel({**per_source, **joint_steps})
-    scored = [
-        artifacts
-        for artifacts in sources
-        if artifacts.filtered and "scored" in artifacts.filtered.manifest.identity.counts
-    ]
+    scored = [source for source in sources if source.filtered and "scored" in source.filtered.manifest.identity.counts]
     if scored:
         report["scores"] = {artifacts.source: _summarize_scores(artifacts.corpus) for artifacts in scored}
     joint = [corpus for corpus in (deduplicated, decontaminated) if corpus is not None]

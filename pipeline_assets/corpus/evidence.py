@@ -114,9 +114,8 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
 
 def _compare_texts(kept: str, dropped: str) -> list[Passage]:
     """Compare two texts by passages, starting shortly before the first difference."""
-    first = next(
-        (place for place, (a, b) in enumerate(zip(kept, dropped, strict=False)) if a != b), min(len(kept), len(dropped))
-    )
+    pairs = enumerate(zip(kept, dropped, strict=False))
+    first = next((place for place, (a, b) in pairs if a != b), min(len(kept), len(dropped)))
     start = max(first - _CHARACTERS_BEFORE, 0)
     stop, omitted = start + _COMPARED_CHARACTERS, Passage("…", "…", True)
     passages = list(compare_words(kept[start:stop], dropped[start:stop], _CONTEXT_WORDS))

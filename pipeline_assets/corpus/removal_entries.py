@@ -31,9 +31,7 @@ class RemovalEntry(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-REMOVAL_LIST_FORMAT: MetadataFormat[list[RemovalEntry]] = MetadataFormat(
-    "removal list", 1 << 30, RESTORE_FIX, list[RemovalEntry]
-)
+REMOVAL_LIST_FORMAT = MetadataFormat("removal list", 1 << 30, RESTORE_FIX, list[RemovalEntry])
 
 
 def entry_dates(root: Path) -> dict[str, str]:

@@ -40,15 +40,14 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
                 shown = repr(value)
                 shown = shown if len(shown) <= _MAX_SHOWN_CHARACTERS else f"{shown[:_MAX_SHOWN_CHARACTERS]}…"
                 is_opened = Path in types and hasattr(value, "folder")
-                raise UsageError(
-                    f"must be {expected}, got {shown}", name, "pass its folder" if is_opened else "correct it"
-                )
+                fix = "pass its folder" if is_opened else "correct it"
+                raise UsageError(f"must be {expected}, got {shown}", name, fix)
         return function(*args, **kwargs)
 
     return checked
 
 
 def _is_instance(expected_type: type, value: object) -> bool:
-    return isinstance(value, _ACCEPTED_TYPES.get(expected_type, expected_type)) and not (
-        expected_type is int and isinstance(value, bool)
-    )
+    if expected_type is int and isinstance(value, bool):
+        return False
+    return isinstance(value, _ACCEPTED_TYPES.get(expected_type, expected_type))

@@ -58,11 +58,9 @@ class Lineage:
         Of several artifacts with this digest, one whose manifest has the name `preferred_name` is preferred.
         """
         folders = self._folders_by_digest.get(digest)
-        return (
-            None
-            if folders is None
-            else Path(next((entry for entry in folders if entry[1] == preferred_name), folders[0])[0])
-        )
+        if folders is None:
+            return None
+        return Path(next((entry for entry in folders if entry[1] == preferred_name), folders[0])[0])
 
     def open_by_digest(self, digest: str, preferred_name: str | None = None) -> Artifact:
         """Open the artifact that `folder_for` finds; InputError if missing or damaged."""

@@ -94,10 +94,8 @@ def _run_checked(
         what = "the program differs from the one on the machine that runs the command"
         fix = "install the same corpusmill, Python and libraries on all nodes"
     elif not _path_exists(marker_path):
-        what, fix = (
-            f"{Path(marker_path).parents[1]} is missing or another folder",
-            "mount the data root there on all nodes",
-        )
+        what = f"{Path(marker_path).parents[1]} is missing or another folder"
+        fix = "mount the data root there on all nodes"
     else:
         return function(pickled_stage, pickled_job)
     return Failure(RetryableError(what, f"node {socket.gethostname()} of Ray", fix), "")

@@ -15,9 +15,7 @@ import yaml
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.metadata_file import MAX_BITS, MetadataFormat
 
-RECIPE_FORMAT: MetadataFormat[object] = MetadataFormat(
-    "recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True
-)
+RECIPE_FORMAT = MetadataFormat("recipe", 4 << 20, "pass a recipe file", object, allow_symlink=True)
 _MAX_VALUES, _MAX_DEPTH, _MAX_DIGITS = 500_000, 100, 40
 _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {_MAX_DIGITS} digits in a number"
 

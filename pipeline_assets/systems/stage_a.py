@@ -190,9 +190,8 @@ class StageARecipe(Recipe):
         return kind.target(self.name, content, upstream, partition=source.source, folder=folder, **options)
 
     def _joint_target(self, kind: Kind, content: dict[str, Any], upstream: Sequence[Target], **options: Any) -> Target:
-        return kind.target(
-            self.name, content, upstream, folder=self._step_folder(kind.short_name) / self.name, **options
-        )
+        folder = self._step_folder(kind.short_name) / self.name
+        return kind.target(self.name, content, upstream, folder=folder, **options)
 
 
 RAW = Kind(

@@ -102,12 +102,9 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_fil
     if check_sealed_files and step.sealed_folder is not None:
         damage = {item.path: item.what for item in find_damage(step.sealed_folder, sealed)}
     is_same = rebuilt_manifest.digest == sealed.digest
-    contents, contents_now = (
-        {file.path: file for file in manifest.identity.files} for manifest in (sealed, rebuilt_manifest)
-    )
-    stored, stored_now = (
-        {file.path: file.sha256 for file in manifest.storage} for manifest in (sealed, rebuilt_manifest)
-    )
+    manifests = (sealed, rebuilt_manifest)
+    contents, contents_now = ({file.path: file for file in manifest.identity.files} for manifest in manifests)
+    stored, stored_now = ({file.path: file.sha256 for file in manifest.storage} for manifest in manifests)
     files = [
         FileFinding(path, contents.get(path), contents_now.get(path), damage.get(path))
         for path in {**contents, **contents_now, **damage}

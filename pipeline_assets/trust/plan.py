@@ -192,10 +192,8 @@ def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -
     corpus that is already built.
     """
     target = status.target
-    is_first = target.kind.row_store_class is not None and all(
-        upstream.kind.row_store_class is None for upstream in target.upstream
-    )
-    if not is_first or status.matches_recipe:
+    has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)
+    if target.kind.row_store_class is None or has_upstream_rows or status.matches_recipe:
         return 0
     return _KEPT_BYTES_PER_TEXT_BYTE * bytes_by_folder[target.folder] / _STORED_BYTES_PER_TEXT_BYTE
 
@@ -247,13 +245,11 @@ def _plan_target(
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
         if (manifest := read_manifest(run.root / upstream.folder)) is None:
             raise UsageError("no artifact is sealed here", upstream.folder, "build it first, or correct the recipe")
-        bytes_by_folder[upstream.folder] = _stored_bytes(
-            upstream, manifest.identity.inputs, bytes_by_folder, manifest.storage
-        )
+        inputs = manifest.identity.inputs
+        bytes_by_folder[upstream.folder] = _stored_bytes(upstream, inputs, bytes_by_folder, manifest.storage)
     if status.matches_recipe and (manifest := status.manifest):
-        bytes_by_folder[target.folder] = _stored_bytes(
-            target, manifest.identity.inputs, bytes_by_folder, manifest.storage
-        )
+        inputs = manifest.identity.inputs
+        bytes_by_folder[target.folder] = _stored_bytes(target, inputs, bytes_by_folder, manifest.storage)
         return ArtifactPlan(status)
     planner = target.kind.planner
     listing = planner.list_files(target, run)

@@ -49,9 +49,8 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
     what = (
         f"the store has {len(names):,} artifacts" if name is None else f"the store lacks {name or repr(name)}, and has"
     )
-    raise UsageError(
-        f"{what}: {', '.join(names[:_MAX_LISTED_NAMES])}{more}", store.url, "pass one of the names with --ref"
-    )
+    listed = ", ".join(names[:_MAX_LISTED_NAMES])
+    raise UsageError(f"{what}: {listed}{more}", store.url, "pass one of the names with --ref")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,9 +171,8 @@ def _is_present(folder: Path, digest: str, hashes_files: bool) -> bool:
     sealed = try_read_manifest(folder)
     if sealed is None or sealed.digest != digest or not is_seal_intact((folder / MANIFEST_FILE).read_bytes()):
         return False
-    return not any(
-        find_damage(folder, sealed) if hashes_files else (size_error(folder, file) for file in sealed.storage)
-    )
+    damage = find_damage(folder, sealed) if hashes_files else (size_error(folder, file) for file in sealed.storage)
+    return not any(damage)
 
 
 def _read_object(store: Store, key: str, sha256: str) -> bytes:

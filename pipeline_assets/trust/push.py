@@ -73,11 +73,8 @@ def parse_ref(store: Store, name: str, pointer: Pointer) -> Ref:
     """Parse a pointer; InputError if damaged, or if a folder is outside the data root."""
     where = f"{store.url}/{ref_key(name)}"
     ref = _REF_FORMAT.parse(pointer.content, where)
-    if (
-        ref.schema != REF_SCHEMA
-        or not ref.artifacts
-        or not all(is_inside_folder(entry.folder) for entry in ref.artifacts)
-    ):
+    is_inside = all(is_inside_folder(entry.folder) for entry in ref.artifacts)
+    if ref.schema != REF_SCHEMA or not ref.artifacts or not is_inside:
         raise InputError("not a pointer of this program", where, _REF_FORMAT.fix)
     return ref
 

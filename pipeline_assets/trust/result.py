@@ -40,20 +40,18 @@ class FileSample:
     def __str__(self) -> str:
         return f"{float(self.share * 100):.12g}%"
 
-    def select(
-        self, items: Sequence[T], get_size: Callable[[T], int], get_names: Callable[[T], Sequence[str]]
-    ) -> list[T]:
+    def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Select random items of at most `share` of the total size; keep their order.
 
-        The seed and the `get_names` that identify an item determine the random order. An item that does not fit is
+        The seed and the `names` that identify an item determine the random order. An item that does not fit is
         skipped.
         """
-        budget = math.floor(self.share * sum(map(get_size, items)))
-        ranks = [seeded_sort_key("sample", self.seed, *get_names(item)) for item in items]
+        budget = math.floor(self.share * sum(map(size, items)))
+        ranks = [seeded_sort_key("sample", self.seed, *names(item)) for item in items]
         chosen = set()
         for number in sorted(range(len(items)), key=ranks.__getitem__):
-            if get_size(items[number]) <= budget:
-                budget -= get_size(items[number])
+            if size(items[number]) <= budget:
+                budget -= size(items[number])
                 chosen.add(number)
         return [item for number, item in enumerate(items) if number in chosen]
 
@@ -110,9 +108,8 @@ class Verification:
     source_check: SourceFolderCheck | None = None
     content_errors: list[str | None] = field(default_factory=list)
     unread_contents: int = 0
-    _errors_by_task_id: dict[int, str | None] = field(
-        default_factory=dict
-    )  # by the task's id(): two tasks may be equal
+    # By the task's id(), because two tasks may be equal.
+    _errors_by_task_id: dict[int, str | None] = field(default_factory=dict)
 
     def add_results(self, results: Iterable[tuple[HashTask, str | None]]) -> None:
         """Add the results of all finished tasks, in any order; errors become findings."""

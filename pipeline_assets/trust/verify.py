@@ -7,7 +7,6 @@ sha256 in `storage` were both edited, only its content hash shows the edit.
 import contextlib
 import datetime
 import hashlib
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -114,12 +113,9 @@ def _has_expected_hash(path: Path, task: HashTask) -> bool:
 def _hash_files(verification: Verification) -> None:
     scope, tasks = verification.scope, verification.all_tasks
     if (sample := scope.sample) is not None:
-        groups = verification.task_groups
-        chosen = (
-            sample.select(group, lambda task: task.bytes, lambda task: (task.owner_digest, task.name))
-            for group in groups
-        )
-        tasks = list(itertools.chain.from_iterable(chosen))
+        tasks = []
+        for group in verification.task_groups:
+            tasks += sample.select(group, lambda task: task.bytes, lambda task: (task.owner_digest, task.name))
     progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", scope.log_every_s, _QUIET_S)
     verification.add_results(rehash(tasks, scope.threads, progress))
 

@@ -82,7 +82,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
             if entry["name"] not in seen:
                 seen.add(entry["name"])
                 was_read = "row_groups" in entry or not reads_in_part
-                _check_cached_file(entry, hub.spans_folder(name, entry["digest"]), artifact, was_read, check)
+                _check_spans(entry, hub.spans_folder(name, entry["digest"]), artifact, was_read, check)
         for path, listed in listings.items():
             check.findings += (
                 Finding(path, f"{what}; {CACHE_FIX}", artifact) for what in _listing_contradictions(path, listed)
@@ -90,9 +90,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
     return check
 
 
-def _check_cached_file(
-    entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck
-) -> None:
+def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
     """Add hash tasks for a file's cached spans, and findings for wrong sizes.
 
     If a build read the file (`was_read`), `check` gets its name among the whole, partial or unavailable files.
@@ -127,9 +125,8 @@ def _check_cached_file(
     if was_read:
         groups = entry.get("row_groups")
         has_groups = groups is not None and all(_covers(tiles, group["start"], group["stop"]) for group in groups)
-        (check.whole_files if is_whole else check.partial_files if has_groups else check.unavailable).append(
-            entry["name"]
-        )
+        names = check.whole_files if is_whole else check.partial_files if has_groups else check.unavailable
+        names.append(entry["name"])
 
 
 def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:

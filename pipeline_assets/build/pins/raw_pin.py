@@ -68,9 +68,8 @@ def fetch_pinned(
 ) -> list[source_folder.SourceFile]:
     """Fetch all files of a hub pin into the cache; return them in the pin's order."""
     dataset, commit, listed = pinned_files(pin)
-    progress = Progress(
-        f"fetch {pin.name}", sum(file.size for file in listed), "bytes", log_every_s, initial_quiet_s=1.0
-    )
+    total = sum(file.size for file in listed)
+    progress = Progress(f"fetch {pin.name}", total, "bytes", log_every_s, initial_quiet_s=1.0)
     files = []
 
     def fetch(file: HubFile) -> source_folder.SourceFile:

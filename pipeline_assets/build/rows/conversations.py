@@ -147,9 +147,8 @@ class _FolderRows(ConversationRows):
             return Fate(self.artifact, self.fallback, f"dropped as {' or '.join(reasons)}")
         folders = {name.partition("/")[0].removeprefix(self.schema.folder): name for name in places}
         detail, first = f"in {', '.join(sorted(folders))}", min(self.row_number(*place) for place in places.values())
-        return Fate(
-            self.artifact, self.outcome, detail, row_number=first, facts={self.folders_key: folders}, lines=[detail]
-        )
+        facts = {self.folders_key: folders}
+        return Fate(self.artifact, self.outcome, detail, row_number=first, facts=facts, lines=[detail])
 
 
 class PoolRows(_FolderRows):

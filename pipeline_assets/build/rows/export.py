@@ -77,11 +77,8 @@ def _write_copy(store: RowStore, export_format: ExportFormat, staging: Path, zst
     split = CardSplit(DEFAULT_CONFIG, "train", files, shards[0].schema if shards else pa.schema([]))
     for number, shard in enumerate(shards):
         ending = SUFFIX if export_format == "jsonl" else ".parquet"
-        name = (
-            f"data/train-{number:05d}-of-{len(shards):05d}{ending}"
-            if export_format == "hf"
-            else f"{number:05d}{ending}"
-        )
+        stem = f"data/train-{number:05d}-of-{len(shards):05d}" if export_format == "hf" else f"{number:05d}"
+        name = f"{stem}{ending}"
         path, tables = staging / name, _counted_tables(shard, split)
         if export_format == "jsonl":
             with JsonlZstWriter(path, zstd_level) as writer:

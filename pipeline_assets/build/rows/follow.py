@@ -124,10 +124,9 @@ def _follow_in_corpus(
     if isinstance(source_row, LocalRow) and source_row.line is not None:
         current = listing.row(file, source_row.row)
         if isinstance(current, LocalRow) and current.has_changed:
+            what = "file changed after it was read; its line numbers are no longer valid"
             fix = f"write {source_row.path}#ROW with the bytes before the row in the old file, or run the recipe again"
-            raise InputError(
-                "file changed after it was read; its line numbers are no longer valid", source_row.path, fix
-            )
+            raise InputError(what, source_row.path, fix)
     is_read_in_part = any("row_groups" in entry for entry in listing.artifact.manifest.identity.inputs)
     if isinstance(source_row, HubRow) and is_read_in_part:
         unread = unread_reason(listing.file_entry(file), source_row.row)

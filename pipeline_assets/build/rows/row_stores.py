@@ -12,10 +12,8 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.metadata_file import REBUILD
 
-_COMPARED_ONLY_KINDS = (
-    "stage_a/signatures/",
-    "stage_a/evaluation/",
-)  # kinds of inputs from which an artifact gets no row
+# Kinds of inputs from which an artifact gets no row.
+_COMPARED_ONLY_KINDS = ("stage_a/signatures/", "stage_a/evaluation/")
 _PREVIEW_ROWS = 5
 _EXCERPT_CHARACTERS = 160
 

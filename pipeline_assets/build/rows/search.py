@@ -46,9 +46,8 @@ def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
         columns = schema.id, schema.file, schema.row, schema.text
         for doc_id, file, row, text in corpus.read(*columns) if pattern or names else ():
             if pattern.search(text) if pattern else file in names:
-                yield FoundRow(
-                    doc_id, folder, f"{file} {format_row_position(file, row, None)}", text[:_EXCERPT_CHARACTERS]
-                )
+                place = f"{file} {format_row_position(file, row, None)}"
+                yield FoundRow(doc_id, folder, place, text[:_EXCERPT_CHARACTERS])
         for reject in corpus.rejects() if names else ():
             if reject.file in names:
                 place = f"{reject.file} {format_row_position(reject.file, reject.row, None)}"

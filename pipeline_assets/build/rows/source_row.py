@@ -115,9 +115,9 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
 
 def _find_file(typed_path: str, files: Iterable[Path]) -> Path:
     path = Path(typed_path).absolute()
-    found = (
-        [path] if path.is_file() else [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed_path}"))]
-    )
+    if path.is_file():
+        return path
+    found = [*dict.fromkeys(file for file in files if f"{file}".endswith(f"/{typed_path}"))]
     if len(found) > 1:
         raise UsageError("several source files match", typed_path, f"write one of {', '.join(map(str, found))}")
     return found[0] if found else path

@@ -92,9 +92,8 @@ class SplitRows(RowStore):
     @cached_property
     def _snapshot(self) -> DocumentRows:
         """Documents of the snapshot that the selection refers to."""
-        return DocumentRows(
-            self.lineage.open_by_digest(self._selection.manifest.identity.inputs[0]["digest"]), self.lineage
-        )
+        digest = self._selection.manifest.identity.inputs[0]["digest"]
+        return DocumentRows(self.lineage.open_by_digest(digest), self.lineage)
 
     def origin(self, part: Part) -> UpstreamRow:
         return self._snapshot.upstream_row(part)

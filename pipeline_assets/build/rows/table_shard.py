@@ -18,14 +18,11 @@ _ARROW_TYPES = {str: pa.string(), int: pa.int64()}
 
 
 def _arrow_fields(struct: type[msgspec.Struct]) -> list[pa.Field]:
-    return [
-        pa.field(
-            column.name,
-            pa.struct(_arrow_fields(Meta)) if column.type is Meta else _ARROW_TYPES[column.type],
-            nullable=False,
-        )
-        for column in msgspec.structs.fields(struct)
-    ]
+    fields = []
+    for column in msgspec.structs.fields(struct):
+        arrow_type = pa.struct(_arrow_fields(Meta)) if column.type is Meta else _ARROW_TYPES[column.type]
+        fields.append(pa.field(column.name, arrow_type, nullable=False))
+    return fields
 
 
 # large_string: the texts of one table may exceed 2 GiB.

@@ -72,14 +72,8 @@ def render_chat(
         try:
             places = {number: place for place, number in enumerate(numbers)}
             answers = {places[reply]: places[call] for reply, call in calls_by_reply.items()}
-            located, order = _render_and_locate(
-                [plain[place] for place in numbers],
-                tools,
-                chat_template,
-                numbers is not orders[0],
-                marks_blanks,
-                answers,
-            )
+            ordered, is_moved = [plain[number] for number in numbers], numbers is not orders[0]
+            located, order = _render_and_locate(ordered, tools, chat_template, is_moved, marks_blanks, answers)
             in_loss = loss_message_indexes(located, choose_loss_mode(located, [numbers[place] for place in order]))
             return *locate_bodies(located, in_loss, chat_template.tokenizer, adjusts_bodies=True), in_loss
         except jinja2.TemplateError as error:
@@ -134,9 +128,8 @@ def _render_and_locate(
         changed = [message._replace(content=content) for message, content in zip(messages, contents, strict=True)]
         converted, _ = to_chat_messages(changed, True, splits_parts, calls_by_reply)
         chats = [{**chat, "reasoning_content": chat.get("thinking")} for chat in converted]
-        return chat_template.render(
-            [{k: value for k, value in chat.items() if value is not None} for chat in chats], tools
-        )
+        without_nulls = [{key: value for key, value in chat.items() if value is not None} for chat in chats]
+        return chat_template.render(without_nulls, tools)
 
     values = [_decode_arguments(message.content) if message.is_call else message.content for message in messages]
     marks = [_make_mark(number, value, marks_blanks) for number, value in enumerate(values)]

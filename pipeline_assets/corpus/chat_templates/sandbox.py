@@ -93,9 +93,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self, date: datetime.date | None) -> None:
         tags = [_GenerationTag, loopcontrols]
-        super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_output_type
-        )
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=tags, optimized=False, finalize=_check_output)
         self._steps, self._deadline = _MAX_STEPS, float("inf")
         self.filters = {
             name: self._count_calls(call) for name, call in self.filters.items() if name not in _REMOVED_FILTERS
@@ -157,7 +155,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
-def _check_output_type(value: Any) -> Any:
+def _check_output(value: Any) -> Any:
     if not isinstance(value, str | int | float | list | tuple | dict | jinja2.Undefined | type(None)):
         raise SecurityError(f"cannot write a {type(value).__name__}")
     return value

@@ -135,12 +135,8 @@ def _decontaminate_block(
         remaining = _cut_spans(document.text, evidence.spans)
         kept.append(encode_with_text(document, remaining))
         size = len(remaining.encode())
-        changes = {
-            "changed": 1,
-            "cut/words": int(contaminations[number].is_removed.sum()),
-            "cut/bytes": len(text) - size,
-        }
-        counts.update({"bytes": size, **changes})
+        cut_words = int(contaminations[number].is_removed.sum())
+        counts.update({"bytes": size, "changed": 1, "cut/words": cut_words, "cut/bytes": len(text) - size})
     return kept, contaminated
 
 
@@ -247,14 +243,12 @@ def decontaminate_corpus(
     return BuildResult([*(receipt.files[0] for receipt in receipts), *gathered], summary, {})
 
 
-def _prepare_index(
-    staging: StagingDir, evaluation_sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe
-) -> Receipt:
+def _prepare_index(staging: StagingDir, sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe) -> Receipt:
     """Write the index unless an earlier run has written it, and return its receipt."""
     receipt = staging.read_receipt(_INDEX_STAGE, "items")
     if receipt is None:
-        receipt = item_index.write_index(evaluation_sets, recipe, staging)
-        for evaluation_set in evaluation_sets:
+        receipt = item_index.write_index(sets, recipe, staging)
+        for evaluation_set in sets:
             evaluation_set.files()  # raise an error if a file changed while it was read
         staging.commit(_INDEX_STAGE, "items", receipt)
     return receipt

@@ -86,9 +86,7 @@ class _GatheredItems(NamedTuple):
     names: list[_ItemName]
 
 
-def write_index(
-    evaluation_sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView
-) -> Receipt:
+def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, folder: StagingView) -> Receipt:
     """Write the index of all items of one or more evaluation sets.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
@@ -101,9 +99,7 @@ def write_index(
         InputError: A file changed or cannot be read; a set has no items, or all are too short; all n-grams are common.
     """
     gathered = _GatheredItems({}, [], [])
-    counts = [
-        _gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(evaluation_sets)
-    ]
+    counts = [_gather_items(evaluation_set, number, recipe, gathered) for number, evaluation_set in enumerate(sets)]
     # Join all items as one text, with a space after each word.
     text = np.frombuffer(b" ".join([*gathered.texts, b""]), np.uint8)
     begins = np.concatenate(([0], np.flatnonzero(text == ord(" ")) + 1))
@@ -118,7 +114,7 @@ def write_index(
     is_kept = np.bincount(pair_ngrams) <= recipe.max_items_per_ngram
     if not is_kept.any():
         what = f"every n-gram is in more than `max_items_per_ngram` {recipe.max_items_per_ngram} items"
-        where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in evaluation_sets)}"
+        where = f"evaluation sets {', '.join(evaluation_set.name for evaluation_set in sets)}"
         raise InputError(what, where, "raise `max_items_per_ngram`, or lower `ngram_words`")
     is_searched = is_kept[pair_ngrams]
     names = sorted(gathered.names, key=lambda name: name.item_number)
@@ -127,7 +123,7 @@ def write_index(
         counts[name.set_number]["without_ngrams"] += int(items.ngrams[name.item_number] == 0)
     table = ngram_table(words, first_words[firsts[is_kept]], ngram_sizes[firsts[is_kept]])
     files = [_write_array(name, array, folder) for part in (table, items) for name, array in part._asdict().items()]
-    set_names = (evaluation_set.name for evaluation_set in evaluation_sets)
+    set_names = (evaluation_set.name for evaluation_set in sets)
     notes = {"evaluation": dict(zip(set_names, map(dict, counts), strict=True))}
     return Receipt(files, {"ngrams": int(is_kept.sum()), "common_ngrams": int((~is_kept).sum())}, notes)
 
@@ -220,9 +216,8 @@ def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
-    arrays = [
-        _map_array(folder / _INDEX_FOLDER / f"{name}.npy", digest) for name, digest in zip(names, digests, strict=True)
-    ]
+    files = (folder / _INDEX_FOLDER / f"{name}.npy" for name in names)
+    arrays = [_map_array(file, digest) for file, digest in zip(files, digests, strict=True)]
     table, items = arrays[: len(NgramTable._fields)], arrays[len(NgramTable._fields) :]
     return ItemIndex(NgramTable(*table), Items(*items))
 

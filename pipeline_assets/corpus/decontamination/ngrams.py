@@ -106,17 +106,15 @@ def number_ngrams(
     return ngrams, firsts
 
 
-def ngram_keys(
-    word_hashes: NDArray[np.uint64], first_words: NDArray[np.int64], sizes: NDArray[np.int32]
-) -> NDArray[np.uint64]:
+def ngram_keys(hashes: NDArray[np.uint64], starts: NDArray[np.int64], sizes: NDArray[np.int32]) -> NDArray[np.uint64]:
     """Compute the key of each n-gram, shape (ngrams,).
 
-    N-gram i has `sizes[i]` words, and begins at the index `first_words[i]` of `word_hashes`.
+    N-gram i has `sizes[i]` words, and begins at the index `starts[i]` of `hashes`.
     """
-    keys = np.zeros(len(first_words), np.uint64)
+    keys = np.zeros(len(starts), np.uint64)
     for word in range(int(sizes.max(initial=0))):  # Horner's rule, for the n-grams that have this word
         has_word = sizes > word
-        keys[has_word] = keys[has_word] * POLYNOMIAL + word_hashes[first_words[has_word] + word]
+        keys[has_word] = keys[has_word] * POLYNOMIAL + hashes[starts[has_word] + word]
     return keys
 
 
@@ -153,20 +151,18 @@ class NgramMatches(NamedTuple):
     ngrams: NDArray[np.int64]
 
 
-def propose_ngrams(
-    word_hashes: NDArray[np.uint64], document_bounds: NDArray[np.int64], table: NgramTable
-) -> NgramMatches:
+def propose_ngrams(hashes: NDArray[np.uint64], document_bounds: NDArray[np.int64], table: NgramTable) -> NgramMatches:
     """Find n-grams in documents by keys alone; `verify_ngrams` compares the words.
 
-    `word_hashes` has the hashes of the words of all documents. `document_bounds` has the index of each document's first
+    `hashes` has the hashes of the words of all documents. `document_bounds` has the index of each document's first
     word, then the count of all words.
     """
     shortest = int(table.all_sizes[0])
     # Key of the `shortest` words from each word on, by Horner's rule for all of them at once.
-    keys = np.zeros(max(len(word_hashes) - shortest + 1, 0), np.uint64)
+    keys = np.zeros(max(len(hashes) - shortest + 1, 0), np.uint64)
     for word in range(shortest):
         keys *= POLYNOMIAL
-        keys += word_hashes[word : word + len(keys)]
+        keys += hashes[word : word + len(keys)]
     # Keep the words where all three bits of the key are set: no bit is in the key but not in the bitmap.
     slots, bits = _bitmap_bits(keys, len(table.beginnings))
     first_words = np.flatnonzero(bits & ~table.beginnings[slots] == 0)
@@ -176,7 +172,7 @@ def propose_ngrams(
         # Sizes ascend: where this size crosses the end of the document, larger ones do too, so the word is dropped.
         fits = first_words + size <= document_ends
         first_words, document_ends = first_words[fits], document_ends[fits]
-        keys = ngram_keys(word_hashes, first_words, np.full(len(first_words), size))
+        keys = ngram_keys(hashes, first_words, np.full(len(first_words), size))
         # Entries low to high - 1 of the table have the key of a first word.
         low, high = (np.searchsorted(table.keys, keys, side) for side in ("left", "right"))
         owners = np.repeat(np.arange(len(first_words)), high - low)
@@ -192,9 +188,8 @@ def propose_ngrams(
 
 def verify_ngrams(proposed: NgramMatches, words: Words, table: NgramTable) -> NgramMatches:
     """Return the proposed matches whose words equal the words of the n-gram."""
-    is_equal = _are_equal(
-        words, proposed.first_words, table, table.first_words[proposed.ngrams], table.sizes[proposed.ngrams]
-    )
+    table_words, sizes = table.first_words[proposed.ngrams], table.sizes[proposed.ngrams]
+    is_equal = _are_equal(words, proposed.first_words, table, table_words, sizes)
     return NgramMatches(proposed.first_words[is_equal], proposed.ngrams[is_equal])
 
 

@@ -28,9 +28,8 @@ def propose_corpus_pairs(
 ) -> list[Receipt]:
     """Write the proposed pairs as sorted runs, and return the receipts of the tasks."""
     if recipe.faiss is not None:
-        tasks = neighbour_tasks(
-            dedup, files_in(sketch_receipts, BITS_WORK_FOLDER), recipe.faiss, recipe.max_compared, exact_copies
-        )
+        sketch_runs = files_in(sketch_receipts, BITS_WORK_FOLDER)
+        tasks = neighbour_tasks(dedup, sketch_runs, recipe.faiss, recipe.max_compared, exact_copies)
     else:
         seen_runs = tuple(store.bands for store in dedup.seen_stores)
         bands = divide_keys_by_memory(dedup, files_in(sketch_receipts, BANDS_WORK_FOLDER), seen_runs, _BAND_ROW_BYTES)

@@ -53,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(Decision)
 
 
-class ExampleDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+class GroupExample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Document of a group, as an example.
 
     Attributes:
@@ -76,8 +76,8 @@ class DuplicateGroup(msgspec.Struct, frozen=True):
     """
 
     dropped: int = msgspec.field(name="gone")
-    kept: ExampleDocument
-    samples: tuple[ExampleDocument, ...]
+    kept: GroupExample
+    samples: tuple[GroupExample, ...]
 
 
 _GROUPS_FORMAT = MetadataFormat("list of groups", 256 << 20, REBUILD, tuple[DuplicateGroup, ...])

@@ -15,13 +15,7 @@ from pipeline_assets.corpus.converted_shards import concatenate_lines
 from pipeline_assets.corpus.corpus_shard import CorpusShard, corpus_shards, sum_by_source
 from pipeline_assets.corpus.dedup import resolution, sketches, verify
 from pipeline_assets.corpus.dedup.candidates import propose_corpus_pairs
-from pipeline_assets.corpus.dedup.decision import (
-    DECISIONS_FILE,
-    EDGES_FILE,
-    GROUPS_FILE,
-    DuplicateGroup,
-    ExampleDocument,
-)
+from pipeline_assets.corpus.dedup.decision import DECISIONS_FILE, EDGES_FILE, GROUPS_FILE, DuplicateGroup, GroupExample
 from pipeline_assets.corpus.dedup.dedup_run import DedupRun, files_in
 from pipeline_assets.corpus.dedup.exact_copies import ExactCopies, find_exact_copies
 from pipeline_assets.corpus.dedup.groups import LargeGroup, largest_groups
@@ -102,26 +96,18 @@ def dedup_corpus(
     decision_receipts = resolution.write_decisions(dedup, sketch_receipts, exact_copies, near_duplicates)
     groups = largest_groups(dedup, decision_receipts)
     kept_receipts = write_kept_documents(dedup, sketch_receipts, decision_receipts, groups)
+    decision_files = (receipt.files[0] for receipt in decision_receipts)
     files = [
         *(receipt.files[0] for receipt in kept_receipts),
-        concatenate_lines(
-            staging, (decision.files[0] for decision in decision_receipts), DECISIONS_FILE, settings.zstd_level
-        ),
+        concatenate_lines(staging, decision_files, DECISIONS_FILE, settings.zstd_level),
         *([write_edges(dedup, near_duplicates.edge_runs)] if recipe.near is not None else []),
         _write_groups(dedup, groups, kept_receipts),
         _write_rejects(staging, shards, sketch_receipts, settings.zstd_level),
     ]
-    sketch_counts = total_counts(sketch_receipts)
-    comparisons = {
-        "without_words": sketch_counts["without_words"],
-        "short": sketch_counts["short"],
-        **near_duplicates.counts,
-    }
-    return BuildResult(
-        files,
-        _manifest_counts(shards, sketch_receipts, decision_receipts, kept_receipts) | {"comparisons": comparisons},
-        {},
-    )
+    counts = total_counts(sketch_receipts)
+    comparisons = {"without_words": counts["without_words"], "short": counts["short"], **near_duplicates.counts}
+    manifest_counts = _manifest_counts(shards, sketch_receipts, decision_receipts, kept_receipts)
+    return BuildResult(files, manifest_counts | {"comparisons": comparisons}, {})
 
 
 def prepare_run(
@@ -153,9 +139,8 @@ def find_near_duplicates(
     """Propose pairs by bands or binary sketches, and find near duplicates among them."""
     pair_receipts = propose_corpus_pairs(dedup, sketch_receipts, recipe, exact_copies)
     set_receipts, edge_receipts = find_edges(dedup, pair_receipts, recipe)
-    return resolution.resolve_edges(
-        dedup, files_in(edge_receipts), exact_copies, total_counts([*pair_receipts, *set_receipts, *edge_receipts])
-    )
+    counts = total_counts([*pair_receipts, *set_receipts, *edge_receipts])
+    return resolution.resolve_edges(dedup, files_in(edge_receipts), exact_copies, counts)
 
 
 def write_edges(dedup: DedupRun, runs: Runs) -> OutputFile:
@@ -172,30 +157,28 @@ def _edge_rows(edges: pa.Table, seen_stores: Sequence[SeenStore]) -> pa.Table:
     return pa.table([*ids, *unchanged, similarity, containment], schema=EDGE_SCHEMA)
 
 
-def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, ExampleDocument]]:
+def _seen_samples(store: SeenStore, document_numbers: Collection[int]) -> Iterator[tuple[int, GroupExample]]:
     """Yield (number, sample) of each requested document that is in the store."""
     store_numbers = [number for number in document_numbers if 0 <= number - store.first_number < store.document_count]
     if store_numbers:
         store_rows = to_arrow(np.array(store_numbers) - store.first_number)
         rows = read_columns(store.documents_file, ["doc_id", "source"]).take(store_rows)
         for number, row in zip(store_numbers, rows.to_pylist(), strict=True):
-            yield number, ExampleDocument(row["doc_id"], row["source"], "", store.name)
+            yield number, GroupExample(row["doc_id"], row["source"], "", store.name)
 
 
 def _write_groups(dedup: DedupRun, groups: Sequence[LargeGroup], kept_receipts: Sequence[Receipt]) -> OutputFile:
     samples = {
-        shard.first_number + int(row): ExampleDocument(doc_id, shard.source, beginning)
+        shard.first_number + int(row): GroupExample(doc_id, shard.source, beginning)
         for shard, receipt in zip(dedup.shards, kept_receipts, strict=True)
         for row, (doc_id, beginning) in receipt.notes[SAMPLES_NOTE].items()
     }
     for store in dedup.seen_stores:
         samples.update(_seen_samples(store, [group.kept_number for group in groups]))
-    rows = [
-        DuplicateGroup(
-            group.dropped_count, samples[group.kept_number], tuple(samples[number] for number in group.dropped_numbers)
-        )
-        for group in groups
-    ]
+    rows = []
+    for group in groups:
+        dropped = tuple(samples[number] for number in group.dropped_numbers)
+        rows.append(DuplicateGroup(group.dropped_count, samples[group.kept_number], dropped))
     return dedup.staging.write(GROUPS_FILE, msgspec.json.encode(rows), len(rows))
 
 
@@ -216,6 +199,7 @@ def _manifest_counts(
     decision_receipts: Sequence[Receipt],
     kept_receipts: Sequence[Receipt],
 ) -> dict[str, Any]:
+    by_shard = zip(shards, sketch_receipts, decision_receipts, kept_receipts, strict=True)
     by_source = sum_by_source(
         shards,
         (
@@ -226,9 +210,7 @@ def _manifest_counts(
                 "text_bytes": sketch.counts["bytes"] - documents.counts["dropped_bytes"],
                 "shards": 1,
             }
-            for shard, sketch, decision, documents in zip(
-                shards, sketch_receipts, decision_receipts, kept_receipts, strict=True
-            )
+            for shard, sketch, decision, documents in by_shard
         ),
     )
     total = sum(by_source.values(), Counter[str]())

@@ -52,9 +52,7 @@ def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenR
     return divide_keys(dedup.staging, runs, dedup.worker_bytes // row_bytes, rows)
 
 
-def find_copies_in_range(
-    key_range: KeyRange, seen_runs: Sequence[SeenRuns], window: Window, folder: StagingView
-) -> Receipt:
+def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies of earlier documents in a range of text hashes.
 
     The original is the document with the lowest priority of those with the same hash. It may be in a signature store.
@@ -62,7 +60,7 @@ def find_copies_in_range(
     Files: a run with a row for each copy, sorted by `number`, the document number of the copy; `first` and `first_id`
     are the priority and the id of its original. Counts: `copies`.
     """
-    table = read_with_seen_rows(key_range, seen_runs)
+    table = read_with_seen_rows(key_range, seen)
     high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))
     # Sort equal 128-bit hashes together (the last key is the primary one), the lowest priority first.
     sorted_rows = np.lexsort((priorities, low, high))

@@ -34,10 +34,8 @@ def largest_groups(dedup: DedupRun, decision_receipts: Sequence[Receipt]) -> lis
     Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each of up to 16 Mi
     documents, and the dropped rows of one shard.
     """
-    row_files, kept_files = (
-        [StagedInput.from_output(dedup.staging, decision.files[number]) for decision in decision_receipts]
-        for number in (1, 2)
-    )
+    row_files = [StagedInput.from_output(dedup.staging, receipt.files[1]) for receipt in decision_receipts]
+    kept_files = [StagedInput.from_output(dedup.staging, receipt.files[2]) for receipt in decision_receipts]
     largest: list[tuple[int, int]] = []  # negated number of dropped documents, and number of the kept one
     for start in range(0, dedup.document_count, _BLOCK_DOCUMENTS):
         counts = np.zeros(min(_BLOCK_DOCUMENTS, dedup.document_count - start), np.uint32)

@@ -29,6 +29,7 @@ def write_kept_documents(
     groups: Sequence[LargeGroup],
 ) -> list[Receipt]:
     """Write the kept documents, by running `write_kept_shard` on each shard."""
+    zstd_level = dedup.settings.zstd_level
     samples = {number for group in groups for number in (group.kept_number, *group.dropped_numbers)}
     tasks = []
     for shard, sketch, decision in zip(dedup.shards, sketch_receipts, decision_receipts, strict=True):
@@ -36,11 +37,7 @@ def write_kept_documents(
         sampled_rows = frozenset(row for row in rows if 0 <= row < shard.rows)
         dropped_rows_file = StagedInput.from_output(dedup.staging, decision.files[1])
         poison = frozenset(sketch.notes[POISON_ROWS_NOTE])
-        tasks.append(
-            Task.bind(
-                write_kept_shard, shard.unnumbered, dropped_rows_file, poison, sampled_rows, dedup.settings.zstd_level
-            )
-        )
+        tasks.append(Task.bind(write_kept_shard, shard.unnumbered, dropped_rows_file, poison, sampled_rows, zstd_level))
     return dedup.run_tasks("keep", tasks)
 
 

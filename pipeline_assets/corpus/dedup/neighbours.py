@@ -151,9 +151,8 @@ def _find_near_pairs(
     `queries` is paired with at most the first `max_compared` + 1 of its near documents.
     """
     for code in np.intersect1d(queries.source_codes, candidates.source_codes).tolist():
-        later_priorities, earlier_priorities = (
-            part.priorities[part.source_codes == code] for part in (queries, candidates)
-        )
+        later_priorities = queries.priorities[queries.source_codes == code]
+        earlier_priorities = candidates.priorities[candidates.source_codes == code]
         bits = queries.bits[queries.source_codes == code]
         index = _SketchIndex(candidates.bits[candidates.source_codes == code], recipe, device)
         for start in range(0, len(later_priorities), _BATCH_QUERIES):

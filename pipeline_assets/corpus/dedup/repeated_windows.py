@@ -162,9 +162,8 @@ def _drop_in_source(
     ranges = divide_keys(staging, window_runs, max(min(max_rows, -(-rows // min_tasks(settings))), 1), rows)
     tasks = [Task.bind(_find_repeated, key_range, number) for number, key_range in enumerate(ranges)]
     repeated_receipts = list(run_stage("repeated_windows", tasks, staging))
-    window_offsets = np.cumsum([0, *(receipt.counts["repeated_windows"] for receipt in repeated_receipts)]).astype(
-        np.uint64
-    )
+    counts = [receipt.counts["repeated_windows"] for receipt in repeated_receipts]
+    window_offsets = np.cumsum([0, *counts]).astype(np.uint64)
     by_document = divide_keys(staging, files_in(repeated_receipts), max_rows)
     decide = functools.partial(_decide_all, by_document, window_offsets, Fraction(recipe.max_share))
     return files_in(run_stage("repeating_documents", [Task("all", 0, decide)], staging))
@@ -199,7 +198,7 @@ def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folde
 
 
 def _decide_all(
-    document_ranges: Sequence[KeyRange],
+    ranges: Sequence[KeyRange],
     window_offsets: NDArray[np.uint64],
     max_share: Fraction,
     window: Window,
@@ -212,23 +211,16 @@ def _decide_all(
     Files: runs with a row for each dropped document: its `number`, and the `share` of its windows that earlier kept
     documents have.
     """
+    numerator, denominator = max_share.as_integer_ratio()
     seen_bitmap = np.zeros((int(window_offsets[-1]) >> 3) + 1, np.uint8)
     files: list[OutputFile] = []
-    for key_range in document_ranges:
+    for key_range in ranges:
         table = key_range.table()
         order = np.argsort(to_numpy(table["number"]))
         documents, windows, window_counts = (to_numpy(table[name])[order] for name in ("number", "window", "windows"))
         dropped, shares = np.empty(len(order), np.uint64), np.empty(len(order))
         count = _fill_dropped(
-            documents,
-            windows,
-            window_counts,
-            window_offsets,
-            max_share.numerator,
-            max_share.denominator,
-            seen_bitmap,
-            dropped,
-            shares,
+            documents, windows, window_counts, window_offsets, numerator, denominator, seen_bitmap, dropped, shares
         )
         columns = {"number": dropped[:count], "share": shares[:count]}
         files.append(write_run(folder, f"{_DROPPED_FOLDER}/{len(files):05d}.run", to_table(columns)))

@@ -53,21 +53,18 @@ class NearDuplicates:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def resolve_edges(
-    dedup: DedupRun, edge_runs: Runs, exact_copies: ExactCopies, counts: Mapping[str, int]
-) -> NearDuplicates:
+def resolve_edges(dedup: DedupRun, edge_runs: Runs, copies: ExactCopies, counts: Mapping[str, int]) -> NearDuplicates:
     """Find the documents to drop because of edges, and write them as runs.
 
     `edge_runs` are runs of `verify_pairs`, sorted by the later document of each edge. The result contains `counts`.
     """
-    dropped_bitmap, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(exact_copies.runs, "first")
+    dropped_bitmap, originals = empty_bitmap(dedup.document_count), dedup.document_bitmap(copies.runs, "first")
     runs, dropped_originals = [], []
     for number, table in enumerate(drop_near_duplicates(map(dedup.read_run, edge_runs), dropped_bitmap)):
         runs.append(write_run(dedup.staging, f"{_NEAR_FOLDER}/{number:05d}.run", table))
         dropped_originals.append(table.filter(bool_column(bitmap_contains(to_numpy(table["number"]), originals))))
-    originals_run = write_run(
-        dedup.staging, _DROPPED_ORIGINALS_FILE, pa.concat_tables(dropped_originals).sort_by("number")
-    )
+    originals_table = pa.concat_tables(dropped_originals).sort_by("number")
+    originals_run = write_run(dedup.staging, _DROPPED_ORIGINALS_FILE, originals_table)
     return NearDuplicates(runs, dedup.staging.path(originals_run.path), edge_runs, counts)
 
 
@@ -145,14 +142,10 @@ def write_decisions(
 ) -> list[Receipt]:
     """Write the decisions on all documents, by running `decide_shard` on each shard."""
     bounds = [*(shard.first_number for shard in dedup.shards), dedup.document_count]
-    copy_ranges, near_ranges = (
-        ranges_between(dedup.staging, runs, bounds) for runs in (exact_copies.runs, near_duplicates.runs)
-    )
-    common = (
-        near_duplicates.dropped_originals_file,
-        [replace(store, sets=()) for store in dedup.seen_stores],
-        dedup.settings.zstd_level,
-    )
+    copy_ranges = ranges_between(dedup.staging, exact_copies.runs, bounds)
+    near_ranges = ranges_between(dedup.staging, near_duplicates.runs, bounds)
+    seen_stores = [replace(store, sets=()) for store in dedup.seen_stores]
+    common = near_duplicates.dropped_originals_file, seen_stores, dedup.settings.zstd_level
     tasks = []
     for shard, sketch, *ranges in zip(dedup.shards, sketch_receipts, copy_ranges, near_ranges, strict=True):
         id_runs = [dedup.staging.path(file.path) for file in files_in([sketch], IDS_WORK_FOLDER)]
@@ -196,9 +189,8 @@ def decide_shard(
             if similar is not None:
                 decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen_stores)
             if copied is not None:
-                decisions |= _copy_drop_decisions(
-                    _select_documents(copied, numbers), dropped_originals_file, seen_stores
-                )
+                copies = _select_documents(copied, numbers)
+                decisions |= _copy_drop_decisions(copies, dropped_originals_file, seen_stores)
             lines = []
             for number, doc_id in zip(numbers.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, decision = number - shard.first_number, decisions.get(number)

@@ -54,10 +54,8 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     for shard, sketch in zip(shards, sketch_receipts, strict=True):
         if sketch.notes[POISON_ROWS_NOTE]:
             raise poison_row_error(sketch.notes[POISON_ROWS_NOTE][0], "reading", shard.file)
-    files = [
-        _write_parquet(dedup, DOCUMENTS_FILE, _document_tables(dedup, sketch_receipts), _SCHEMA),
-        *_write_runs(dedup, sketch_receipts),
-    ]
+    documents_file = _write_parquet(dedup, DOCUMENTS_FILE, _document_tables(dedup, sketch_receipts), _SCHEMA)
+    files = [documents_file, *_write_runs(dedup, sketch_receipts)]
     if recipe.near is not None:
         files += _write_sets(dedup, recipe.near.proposer.shingle_words)
     by_source = sum_by_source(shards, ({"documents": shard.rows} for shard in shards))

@@ -200,9 +200,8 @@ def _renumber(receipt: Receipt, first_number: int, folder: StagingView) -> Recei
 
 
 def _check_ids(dedup: DedupRun, sketch_receipts: Sequence[Receipt]) -> None:
-    repeat = find_first_repeat(
-        [dedup.staging.path(file.path) for file in files_in(sketch_receipts, ID_HASHES_WORK_FOLDER)]
-    )
+    id_runs = [dedup.staging.path(file.path) for file in files_in(sketch_receipts, ID_HASHES_WORK_FOLDER)]
+    repeat = find_first_repeat(id_runs)
     if repeat is None:
         return
     runs = files_in(sketch_receipts, IDS_WORK_FOLDER)

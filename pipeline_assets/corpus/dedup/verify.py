@@ -46,11 +46,9 @@ _SETS_DIVISOR = 2  # sets may use half of a worker's memory
 _INDEX_DTYPE = np.dtype([("number", "<u8"), ("offset", "<u8"), ("id_bytes", "<u4"), ("shingles", "<u4")])
 
 
-def find_edges(
-    dedup: DedupRun, pair_receipts: Sequence[Receipt], recipe: NearRecipe
-) -> tuple[list[Receipt], list[Receipt]]:
+def find_edges(dedup: DedupRun, pairs: Sequence[Receipt], recipe: NearRecipe) -> tuple[list[Receipt], list[Receipt]]:
     """Verify proposed pairs; return the receipts of `write_sets` and `verify_pairs`."""
-    pair_runs = files_in(pair_receipts)
+    pair_runs = files_in(pairs)
     compared = dedup.document_bitmap(pair_runs, "later", "earlier")
     words = recipe.proposer.shingle_words
     bits_by_shard = ((shard, pack_member_bits(shard, compared)) for shard in dedup.shards)

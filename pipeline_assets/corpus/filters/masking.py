@@ -77,9 +77,7 @@ class MaskingFilter(Filter):
         return []
 
 
-def _mask_spans(
-    candidate: Candidate, count_name: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]
-) -> None:
+def _mask_spans(candidate: Candidate, count_key: str, spans: Sequence[tuple[int, int]], masks: Sequence[bytes]) -> None:
     if not spans:
         return
     text, end = candidate.text, 0
@@ -88,7 +86,7 @@ def _mask_spans(
         parts += (text[end:start], mask)
         end = stop
     candidate.text = b"".join([*parts, text[end:]])
-    candidate.record_changes(count_name, len(spans))
+    candidate.record_changes(count_key, len(spans))
 
 
 def _email_spans(text: bytes) -> Iterator[tuple[int, int]]:

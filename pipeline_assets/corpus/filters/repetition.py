@@ -179,9 +179,8 @@ def _is_same_word(
     # XOR is 0 for equal numbers, and OR collects the differences: of the sizes, then of the bytes that the hash reads.
     # If the sizes differ, bytes beyond the other word are read too; they change nothing, as the result is not 0 anyway.
     difference = to_index(words.ends[word]) - start ^ to_index(words.ends[earlier_word]) - other
-    difference |= (
-        u64_view[start] ^ u64_view[other] | u64_view[start + last_offset] ^ u64_view[other + last_offset]
-    ) & own_bytes_mask
+    last = u64_view[start + last_offset] ^ u64_view[other + last_offset]
+    difference |= (u64_view[start] ^ u64_view[other] | last) & own_bytes_mask
     at = _EIGHT
     while at < last_offset:
         difference |= u64_view[start + at] ^ u64_view[other + at]
@@ -190,17 +189,15 @@ def _is_same_word(
 
 
 @compiled_inner
-def _count_copies(
-    first_words: NDArray[np.int32], item_count: int, words: WordSpans, scratch: Scratch
-) -> tuple[int, int]:
+def _count_copies(first_words: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
     """Count the lines, or the paragraphs, that are copies, and their characters.
 
     `first_words` has the first word of each line or paragraph, then the number of words in the document.
     """
     gram_ids, keys, slots, before = scratch.gram_ids, scratch.keys, scratch.slots, scratch.repeated_before
     copies = characters = 0
-    mask = _clear_slots(slots, item_count)
-    for item in range(item_count):
+    mask = _clear_slots(slots, items)
+    for item in range(items):
         start, stop = to_int64(first_words[item]), to_int64(first_words[item + 1])
         # An item is not a copy if fewer than all of its words occur at least twice.
         if before[stop] - before[start] < stop - start:

@@ -250,12 +250,10 @@ _meta_decoder = msgspec.json.Decoder(PackedSetMeta)
 _segments_decoder = msgspec.json.Decoder(list[Segment])
 
 
-def _decompress_frame(
-    index: bytes | mmap.mmap | None, path: Path, frames: Sequence[Frame], frame_number: int
-) -> list[bytes]:
+def _decompress_frame(index: bytes | mmap.mmap | None, path: Path, frames: Sequence[Frame], number: int) -> list[bytes]:
     """Return the lines of a frame of the index; errors name `path`."""
     if index is None:
         raise InputError("file not found", path, _FIX)
-    stop = frames[frame_number + 1].offset if frame_number + 1 < len(frames) else None
-    frame = io.BytesIO(index[frames[frame_number].offset : stop])
+    stop = frames[number + 1].offset if number + 1 < len(frames) else None
+    frame = io.BytesIO(index[frames[number].offset : stop])
     return b"".join(decompress(frame, ZSTD, path, _FIX)).splitlines()

@@ -40,11 +40,8 @@ def to_chat_messages(
     open_calls: list[tuple[str | int, str]] = []
     for number, message in enumerate(messages):
         if message.role is not Role.ASSISTANT:
-            chat: ChatMessage = {
-                "role": str(message.role),
-                "content": message.content,
-                "name": _tool_name(message.name),
-            }
+            name = _tool_name(message.name)
+            chat: ChatMessage = {"role": str(message.role), "content": message.content, "name": name}
             if message.role is Role.DEVELOPER:
                 chat |= {"role": str(Role.SYSTEM), "content": extract_instructions(message.content, omits_tools)}
                 if not chat["content"]:

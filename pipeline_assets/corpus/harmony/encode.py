@@ -197,9 +197,8 @@ def loss_message_indexes(parsed: ParsedText, loss_mode: LossMode) -> list[int]:
     assistant = [number for number, message in enumerate(messages) if message.role is Role.ASSISTANT]
     if isinstance(loss_mode, AssistantTurns):
         if unknown := sorted({*loss_mode.message_indexes}.difference(assistant)):
-            raise ValueError(
-                f"{loss_mode.rule!r} names message {unknown[0]}, which is not an assistant message of the text"
-            )
+            what = f"{loss_mode.rule!r} names message {unknown[0]}"
+            raise ValueError(f"{what}, which is not an assistant message of the text")
         return [*loss_mode.message_indexes]
     if isinstance(loss_mode, AssistantLast):
         return [number for number in assistant[-1:] if not messages[number].is_call]

@@ -147,9 +147,8 @@ def _raise_if_too_deep(token_types: Iterable[str]) -> None:
     depth = prefixes = 0
     for token_type in token_types:
         prefixes = prefixes + 1 if token_type in ("NOT", "DASH", "PLUS", "RLIKE", "INTERVAL") else 0
-        depth += (token_type in ("L_PAREN", "L_BRACKET", "L_BRACE")) - (
-            token_type in ("R_PAREN", "R_BRACKET", "R_BRACE")
-        )
+        depth += token_type in ("L_PAREN", "L_BRACKET", "L_BRACE")
+        depth -= token_type in ("R_PAREN", "R_BRACKET", "R_BRACE")
         if depth + prefixes > _MAX_DEPTH:
             raise ValueError(_DEPTH_ERROR)
 

@@ -281,30 +281,25 @@ def read_conversation(
         if not turns:
             return rules.loss_mode
         counting = encode.loss_message_indexes(parsed, rules.loss_mode)
-        return encode.AssistantTurns(
-            tuple(number for number in counting if turns[source_indexes[kept[numbers[number]]]])
-        )
+        trained = (number for number in counting if turns[source_indexes[kept[numbers[number]]]])
+        return encode.AssistantTurns(tuple(trained))
 
     if chat_template is not None:
         declared_tools = None if is_from_text_column else read_tools(row)
         conversation = [messages[number] for number in kept]
-        parsed, tokens, counting = render_chat(
-            conversation, declared_tools, chat_template, choose_loss_mode, log.answered_calls
-        )
+        answered = log.answered_calls
+        parsed, tokens, counting = render_chat(conversation, declared_tools, chat_template, choose_loss_mode, answered)
         template, loss = chat_template.column_value, MarkedSpans(tuple(counting), format_loss_rule(parsed, counting))
     else:
         if not is_from_text_column:
             parsed = encode.render_harmony(messages, analysis=rules.analysis, ending=Ending.TRAINING)
         loss = choose_loss_mode(parsed, range(len(kept)))
-    counts.update(
-        analysis_given=_count_analysis_messages(messages),
-        analysis_rendered=_count_analysis_messages(parsed.conversation),
-    )
+    counts.update(analysis_given=_count_analysis(messages), analysis_rendered=_count_analysis(parsed.conversation))
     stalled, failed_checks = log.count_stalled(), find_failed_checks(parsed, log, declared)
     return RowConversation(
         loss, parsed, messages, template, is_from_text_column, counts, None, bool(turns), stalled, failed_checks, tokens
     )
 
 
-def _count_analysis_messages(messages: Sequence[Message]) -> int:
+def _count_analysis(messages: Sequence[Message]) -> int:
     return [message.channel for message in messages].count("analysis")

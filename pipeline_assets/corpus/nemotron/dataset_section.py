@@ -172,9 +172,8 @@ class DatasetSection(SplitSource):
         if its name contains a different effort, or if its name contains none and other splits have a
         `reasoning_effort`.
         """
-        names = {
-            split: _EFFORT_IN_NAME.search(split.lower()) for split in self.splits if split not in self.reasoning_effort
-        }
+        splits = (split for split in self.splits if split not in self.reasoning_effort)
+        names = {split: _EFFORT_IN_NAME.search(split.lower()) for split in splits}
         unset = [
             split for split, name in names.items() if (name[0] != default_effort if name else self.reasoning_effort)
         ]

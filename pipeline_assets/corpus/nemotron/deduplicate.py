@@ -84,13 +84,11 @@ def deduplicate_split(
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
     dropped_files = _write_by_shard(staging, "gone", names, dropped_rows)
-    refused = _write_by_shard(
-        staging, "refused", names, ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
-    )
-    decisions = (
-        () if near_duplicates is None else (row for row in read_decisions(near_duplicates) if row.source == split)
-    )
-    duplicates = ((_shard_number(row.shard), row) for row in decisions if row.decision != "kept")
+    refused_prompts = ((_shard_number(row.file), row) for row in _removed_prompts(decontaminated))
+    refused = _write_by_shard(staging, "refused", names, refused_prompts)
+    decisions = () if near_duplicates is None else read_decisions(near_duplicates)
+    near = (row for row in decisions if row.source == split and row.decision != "kept")
+    duplicates = ((_shard_number(row.shard), row) for row in near)
     decided = _write_by_shard(staging, "decided", names, duplicates)
     shards = [
         _Shard(name, path, rows.path(path), dropped_files[name], refused[name], decided[name])
@@ -199,9 +197,8 @@ def _to_dropped_row(
     if isinstance(finding, DropRecord):
         return finding
     if isinstance(finding, Decision):
-        finding = Reject(
-            shard_path, shard_row, _NEAR_DUPLICATE, f"{finding.duplicate_of}, similarity {finding.similarity}"
-        )
+        detail = f"{finding.duplicate_of}, similarity {finding.similarity}"
+        finding = Reject(shard_path, shard_row, _NEAR_DUPLICATE, detail)
     file, position, row_id = (table[name][table_row].as_py() for name in ("source_file", "source_row", "id"))
     return DropRecord(file, position, finding.reason, finding.detail, row_id, shard_path, shard_row)
 

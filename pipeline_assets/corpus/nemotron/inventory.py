@@ -100,15 +100,11 @@ _REJECTS_FOLDER = f"{WORK_FOLDER}/rejects"
 
 
 def take_inventory(
-    staging: StagingDir,
-    files: Sequence[SourceFile],
-    pin_identity: Identity,
-    max_rows: int | None,
-    settings: RunSettings,
+    staging: StagingDir, files: Sequence[SourceFile], pin: Identity, max_rows: int | None, settings: RunSettings
 ) -> BuildResult:
     """Build the inventory of a split's rows, or of a sample of `max_rows`.
 
-    `pin_identity` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row
+    `pin` is the identity of the artifact that pins the split's files. Raise InputError if a sample has no row
     although the files are not empty.
     """
     shards = (
@@ -124,7 +120,7 @@ def take_inventory(
     tally: Tally = {}
     for receipt in receipts:
         add_tally(tally, receipt.notes["tally"])
-    inventory = _describe_split(files, pin_identity, max_rows, counts, tally)
+    inventory = _describe_split(files, pin, max_rows, counts, tally)
     rejects = concatenate_lines(staging, (receipt.files[0] for receipt in receipts), REJECTS_FILE, settings.zstd_level)
     written = [
         write_text(staging, INVENTORY_JSON, _encode_inventory(inventory)),

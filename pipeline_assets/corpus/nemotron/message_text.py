@@ -76,9 +76,8 @@ def is_blank_content(content: JsonValue) -> bool:
 
 
 def _is_blank_part(part: Row) -> bool:
-    return (
-        part.get("type") == "text" and is_blank_content(part.get("text")) and _media_type(part, is_reply=False) is None
-    )
+    is_blank = part.get("type") == "text" and is_blank_content(part.get("text"))
+    return is_blank and _media_type(part, is_reply=False) is None
 
 
 def _is_text(part: Row) -> bool:

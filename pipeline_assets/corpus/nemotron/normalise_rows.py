@@ -139,16 +139,14 @@ def _drop_reason(draft: _Draft, rules: RowsRecipe) -> tuple[str, str] | None:
     return None
 
 
-def _read_draft(
-    position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, chat_template: ChatTemplate | None
-) -> _Draft:
+def _read_draft(position: int, row: Row, rules: RowsRecipe, origin: RowOrigin, template: ChatTemplate | None) -> _Draft:
     counts: Counter[str] = Counter()
     row = restore_prompt(standard_row(row, counts), origin.find_prompt, counts)
     tools = declared_tools(row)
     # The depth of the tools was checked by `declared_tools`, once for many rows.
     if not all(is_nested_within(value) for column, value in row.items() if column != "tools"):
         raise RowFault(RowReason.NESTED_TOO_DEEP, "a value of the row")
-    conversation = read_conversation(row, tools, rules, origin.domain, chat_template)
+    conversation = read_conversation(row, tools, rules, origin.domain, template)
     conversation = conversation._replace(counts=Counter(conversation.counts) + counts)
     metadata = row_metadata(row, conversation, origin.domain, origin.split, rules)
     identifier = row_id(row, origin.dataset, origin.split)

@@ -69,7 +69,7 @@ class SealedPools(RecipeSection):
     splits: Annotated[tuple[str, ...], pydantic.Field(strict=False, min_length=1)]
 
 
-def _check_stratum_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
+def _check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     for name in columns:
         if name not in SCHEMA.names:
             near = difflib.get_close_matches(name, SCHEMA.names, 1)
@@ -77,9 +77,7 @@ def _check_stratum_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     return columns
 
 
-StratumColumns = Annotated[
-    tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_stratum_columns)
-]
+StratumColumns = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.AfterValidator(_check_columns)]
 """Columns whose combinations of values get equal shares of rows."""
 
 

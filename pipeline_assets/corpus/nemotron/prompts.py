@@ -121,16 +121,12 @@ def gather_prompts(
     own_texts = [staging.path(receipt.files[0].path) for receipt in hashed]
     repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
     passing = [receipt.counts["passing"] for receipt in hashed]
-    shards = [
-        replace(shard, passing_rows=count, repeats_file=path)
-        for shard, count, path in zip(shards, passing, repeats, strict=True)
-    ]
+    facts = zip(shards, passing, repeats, strict=True)
+    shards = [replace(shard, passing_rows=count, repeats_file=path) for shard, count, path in facts]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
-    texts = [
-        receipt.files[0].link_as(f"{TEXT_HASHES_FOLDER}/{Path(receipt.files[0].path).name}", staging)
-        for receipt in hashed
-    ]
+    hash_files = (receipt.files[0] for receipt in hashed)
+    texts = [file.link_as(f"{TEXT_HASHES_FOLDER}/{Path(file.path).name}", staging) for file in hash_files]
     dropped = concatenate_lines(staging, [receipt.files[1] for receipt in written], DROPPED_FILE, settings.zstd_level)
     counts = total_counts(written)
     files = [*(receipt.files[0] for receipt in written), *texts, dropped]

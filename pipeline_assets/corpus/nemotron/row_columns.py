@@ -268,13 +268,12 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 def row_stats(parsed: ParsedText, encoded: HarmonyTokens, loss_mode: LossMode) -> dict[str, object]:
     """Return the columns `stats_…` of a text; invalid Harmony counts as no messages."""
     tokens, bodies = len(encoded.ids), encoded.bodies.tolist()
+    loss_bodies = (bodies[number] for number in loss_message_indexes(parsed, loss_mode))
     return {
         "stats_char_len": len(parsed.text),
         "stats_approx_tokens": tokens,  # an estimate in existing datasets, exact here
         "stats_tokens": tokens,
-        "stats_completion_tokens": sum(
-            bodies[number][1] - bodies[number][0] for number in loss_message_indexes(parsed, loss_mode)
-        ),
+        "stats_completion_tokens": sum(stop - start for start, stop in loss_bodies),
         "stats_turns": [message.role for message in parsed.conversation].count(Role.USER),
         "stats_tool_calls": len(parsed.calls),
     }
@@ -292,11 +291,10 @@ def has_completion(conversation: RowConversation) -> bool:
     return counting[-1:] == [last] and bool(messages[last].content.strip())
 
 
-def row_quality(
-    conversation: RowConversation, encoded: HarmonyTokens, tools: DeclaredTools | None
-) -> dict[str, object]:
+def row_quality(conversation: RowConversation, tokens: HarmonyTokens, tools: DeclaredTools | None) -> dict[str, object]:
     """Return the columns `quality_…` of a text, before the search for duplicates."""
-    is_valid, calls = bool(conversation.parsed.messages), conversation.parsed.calls
+    parsed = conversation.parsed
+    is_valid, calls = bool(parsed.messages), parsed.calls
     is_chat_template = uses_chat_template(conversation.template)
     # A row that came as Harmony text may declare its tools only in the text.
     knows_tools = is_valid and not (conversation.is_from_text_column and calls and tools is None)
@@ -307,13 +305,11 @@ def row_quality(
         "quality_is_duplicate": False,
         "quality_duplicate_of": None,
         "quality_similarity": None,
-        "quality_length": length_bin(len(encoded.ids)),
-        "quality_repetition": repeated_fraction(encoded.ids),
-        "quality_empty_messages": sum(
-            [not message.content.strip() for message in conversation.parsed.conversation[:-1]]
-        ),
-        "quality_known_channels": None if is_chat_template else has_known_channels(conversation.parsed),
-        "quality_control_characters": count_control_characters(conversation.parsed),
+        "quality_length": length_bin(len(tokens.ids)),
+        "quality_repetition": repeated_fraction(tokens.ids),
+        "quality_empty_messages": sum([not message.content.strip() for message in parsed.conversation[:-1]]),
+        "quality_known_channels": None if is_chat_template else has_known_channels(parsed),
+        "quality_control_characters": count_control_characters(parsed),
         "quality_stalled_calls": conversation.stalled_calls,
     }
 

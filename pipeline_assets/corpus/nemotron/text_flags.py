@@ -18,9 +18,7 @@ _LATEX_WORDS = {
     "\f": "box|lat|orall|rac|rown",
     "\t": r"ext(?:bf|it|rm|tt)?(?=\{)|frac|heta|imes|riangle",
 }
-_DAMAGED_LATEX = re.compile(
-    "|".join(f"{control}(?=(?:{words})(?![a-zA-Z]))" for control, words in _LATEX_WORDS.items())
-)
+_BROKEN_LATEX = re.compile("|".join(f"{control}(?=(?:{words})(?![a-zA-Z]))" for control, words in _LATEX_WORDS.items()))
 _LATEX_ESCAPES = str.maketrans({"\b": r"\b", "\f": r"\f", "\t": r"\t"})
 _KNOWN_CHANNELS = frozenset({None, "analysis", "commentary", "final"})
 _CONTROL_CHARACTERS = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
@@ -30,7 +28,7 @@ _CONTROL_ESCAPE = re.compile(r"\\(?:([bf]|u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF
 
 def restore_latex(message: Message, counts: Counter[str]) -> Message:
     r"""Restore and count LaTeX words such as `\boxed`; keep a call's message unchanged."""
-    content, count = _DAMAGED_LATEX.subn(lambda match: match.group().translate(_LATEX_ESCAPES), message.content)
+    content, count = _BROKEN_LATEX.subn(lambda match: match.group().translate(_LATEX_ESCAPES), message.content)
     if message.is_call or not count:
         return message
     counts["latex_restored"] += count

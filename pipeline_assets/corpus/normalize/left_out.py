@@ -115,11 +115,8 @@ def unreadable_entries(folder: Path) -> list[str]:
     entries = [Path(parent, name) for parent, folders, names in os.walk(folder) for name in (*folders, *names)]
     odd = {entry for entry in entries if not (entry.is_file() or entry.is_dir())}
     odd |= {entry for entry in entries if utf8_pattern(entry.name) != entry.name}
-    odd |= {
-        entry
-        for entry in {*entries} - odd
-        if entry.is_symlink() and entry.resolve() in real_folder_and_parents(entry.parent)
-    }
+    links = (entry for entry in {*entries} - odd if entry.is_symlink())
+    odd |= {link for link in links if link.resolve() in real_folder_and_parents(link.parent)}
     return sorted(entry.relative_to(folder).as_posix() for entry in odd)
 
 

@@ -269,11 +269,8 @@ def _check_files(keys: tuple[str | int, ...], section: Mapping[str, Any], folder
                 fix = "correct or remove `license_files`"
                 yield RecipeProblem((*keys, "license_files"), f"no file named {licences} in {folder}", fix)
         endings = tuple(_only_strings(section.get("text_endings", [])))
-        if (
-            files
-            and endings
-            and not any(strip_compression_suffix(file.name).lower().endswith(endings) for file in files)
-        ):
+        names = [strip_compression_suffix(file.name).lower() for file in files]
+        if names and endings and not any(name.endswith(endings) for name in names):
             fix = f"add the files to `files`, such as **/*{endings[0]}, or remove `text_endings`"
             yield RecipeProblem((*keys, "text_endings"), f"no file of the source ends with {', '.join(endings)}", fix)
         # Check no columns if an unknown key may be a misspelt `columns`, or if a limit allows many bad first rows.

@@ -59,9 +59,8 @@ class DrawnDocuments:
         first_rows = map_values(self.plan.first_rows, np.uint32)
         is_whole = map_values(self.plan.is_whole, np.bool_)
         sources = {source.name: source for source in self.numbered_draws.sources}
-        for shard, first in zip(
-            self.encoded_shards, first_document_numbers(self.encoded_shards).tolist(), strict=False
-        ):
+        first_numbers = first_document_numbers(self.encoded_shards).tolist()
+        for shard, first in zip(self.encoded_shards, first_numbers, strict=False):
             source, table = sources[shard.source], shard.table
             step = max(1, _CHUNK_DRAWS // (source.epochs + 1))
             for start in range(0, shard.documents, step):

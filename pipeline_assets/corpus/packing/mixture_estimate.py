@@ -42,11 +42,8 @@ def estimate_mixture(pack_section: Mapping[str, Any], tokens_by_source: Mapping[
 
     Sources that are not in `tokens_by_source`, or have no weight, are omitted; at least one source must have both.
     """
-    caps, seq_len, num_seqs = (
-        SourceCaps.from_content(pack_section["max_epochs"]),
-        pack_section["seq_len"],
-        pack_section["num_seqs"],
-    )
+    caps = SourceCaps.from_content(pack_section["max_epochs"])
+    seq_len, num_seqs = pack_section["seq_len"], pack_section["num_seqs"]
     available = {name: caps.cap(name) * count for name, count in tokens_by_source.items()}
     total = sum(available.values(), Fraction())
     weights = pack_section["weights"] or {name: str(count / total) for name, count in available.items()}

@@ -54,15 +54,9 @@ from pipeline_assets.spine.task import Task
 def manifest_counts(
     recipe: ResolvedPack, encoding_counts: Mapping[str, int], drawn_documents: DrawnDocuments, plan_receipt: Receipt
 ) -> dict[str, Any]:
-    """Return the counts of the manifest.
-
-    `encoding_counts` sums the counts of `encode_shard`.
-    """
-    read, tokens, capacity = (
-        Ledger.from_counts(encoding_counts),
-        plan_receipt.counts["tokens"],
-        recipe.num_seqs * recipe.seq_len,
-    )
+    """Return the manifest's counts; `encoding_counts` sums those of `encode_shard`."""
+    read = Ledger.from_counts(encoding_counts)
+    tokens, capacity = plan_receipt.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in drawn_documents.counts.values())
     not_drawn = {"not_drawn": unused} if unused else {}
     return {
@@ -170,12 +164,11 @@ def _pack(
     index_files = [receipt.files[1] for receipt in run_stage("rows", tasks, staging)]
     sha256 = file_sha256(staging.path(INPUT_IDS_FILE))
     drawn_documents = DrawnDocuments(read_draws(plan_receipt, files), encoded_shards, files, recipe.seq_len)
+    document_tables = regroup_rows(drawn_documents.tables(), SCHEMA)
     outputs = [
         OutputFile(INPUT_IDS_FILE, resolved.num_seqs, resolved.num_seqs * row_bytes, sha256, sha256),
         _concatenate_frames(staging, index_files, INDEX_FILE),
-        write_table(
-            staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, regroup_rows(drawn_documents.tables(), SCHEMA), SCHEMA
-        ),
+        write_table(staging.path(DOCUMENTS_FILE), DOCUMENTS_FILE, document_tables, SCHEMA),
         *(write_boundaries(staging, files) if recipe.boundaries else []),
         corpus.gather_rejects(staging, settings.zstd_level),
     ]

@@ -46,10 +46,9 @@ def number_draws(mixture: Mixture, draws: Draws) -> NumberedDraws:
         # Documents of the last epoch: those drawn whole, then the cut one, if it is of this source.
         order = mixture.epoch_order(number, source_draws.epochs)[: source_draws.partial_documents + is_cut]
         stop, stop_taken = source.first_document + len(source.lengths), first_taken + len(order)
+        epochs = source_draws.epochs
         sources.append(
-            DrawnSource(
-                source.name, source.first_document, stop, first_draw, source_draws.epochs, first_taken, stop_taken
-            )
+            DrawnSource(source.name, source.first_document, stop, first_draw, epochs, first_taken, stop_taken)
         )
         last = order[-1:].copy()
         order.sort()
@@ -98,21 +97,18 @@ def replace_draws_by_documents(numbered_draws: NumberedDraws, draw_numbers: NDAr
 _CHUNK_VALUES = 1 << 20
 
 
-def plan_rows(
-    encoded_shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested_recipe: PackRecipe
-) -> Receipt:
+def plan_rows(shards: Sequence[EncodedShard], window: Window, folder: StagingView, requested: PackRecipe) -> Receipt:
     """Write the plan of a packed set.
 
     The receipt has the files of `PlanFiles`; the counts `tokens` (without padding), `draws` and `segments`; and the
     notes `drawn`, which `read_draws` reads, and `settled`, the content of the `ResolvedPack`.
     """
-    files, lengths = PlanFiles.from_folder(folder), document_lengths(encoded_shards)
-    mixture, recipe = _resolve_recipe(encoded_shards, lengths, requested_recipe)
+    files, lengths = PlanFiles.from_folder(folder), document_lengths(shards)
+    mixture, recipe = _resolve_recipe(shards, lengths, requested)
     order_file, ranked_file = (folder.path(f"{PLAN_FOLDER}/{name}") for name in ("order", "ranked"))
     # Without a requested number of rows, the caps alone limit the draws, even if they fill less than a row.
-    is_all = (
-        requested_recipe.num_seqs is None and requested_recipe.strategy == "best_fit" and mixture.largest_budget > 0
-    )
+    is_free_best_fit = requested.num_seqs is None and requested.strategy == "best_fit"
+    is_all = is_free_best_fit and mixture.largest_budget > 0
     budget = mixture.largest_budget if is_all else token_budget_for(mixture, recipe)
     numbered_draws = number_draws(mixture, mixture.draw(budget))
     del mixture
@@ -156,7 +152,7 @@ def document_lengths(shards: Sequence[EncodedShard]) -> NDArray[np.int32]:
 
 
 def _resolve_recipe(
-    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested_recipe: PackRecipe
+    shards: Sequence[EncodedShard], lengths: NDArray[np.int32], requested: PackRecipe
 ) -> tuple[Mixture, ResolvedPack]:
     """Return the mixture, and the recipe with weights and number of rows filled in."""
     sources: list[MixtureSource] = []
@@ -165,27 +161,25 @@ def _resolve_recipe(
         own = list(source_shards)
         first, stop = stop, stop + sum(shard.documents for shard in own)
         tokens, rejected = int(lengths[first:stop].sum(dtype=np.int64)), sum(shard.rejected for shard in own)
-        cap = requested_recipe.max_epochs.cap(name)
-        weight = cap * tokens if requested_recipe.weights is None else Fraction(requested_recipe.weights[name])
+        cap = requested.max_epochs.cap(name)
+        weight = cap * tokens if requested.weights is None else Fraction(requested.weights[name])
         sources.append(MixtureSource(name, weight, cap, first, lengths[first:stop], tokens, rejected))
-    weights = requested_recipe.weights
+    weights = requested.weights
     if weights is None:
         total = sum(source.weight for source in sources)
         sources = [replace(source, weight=source.weight / total) for source in sources]
         weights = {source.name: str(source.weight) for source in sources}
-    mixture, num_seqs = Mixture(sources, requested_recipe.seed), requested_recipe.num_seqs
+    mixture, num_seqs = Mixture(sources, requested.seed), requested.num_seqs
     if num_seqs is None:
         available = mixture.largest_budget
-        is_sequential = requested_recipe.strategy == "sequential"
-        num_seqs = (
-            available // requested_recipe.seq_len
-            if is_sequential
-            else row_counter(mixture, requested_recipe.seq_len)(available)
-        )
+        if requested.strategy == "sequential":
+            num_seqs = available // requested.seq_len
+        else:
+            num_seqs = row_counter(mixture, requested.seq_len)(available)
     # Sources without a weight are empty.
-    caps = {name: cap for name, cap in requested_recipe.max_epochs.sources.items() if name in weights}
-    resolved = {"weights": weights, "max_epochs": requested_recipe.max_epochs.content() | {"sources": caps}}
-    return mixture, ResolvedPack.from_content({**requested_recipe.content(), **resolved, "num_seqs": max(num_seqs, 1)})
+    caps = {name: cap for name, cap in requested.max_epochs.sources.items() if name in weights}
+    resolved = {"weights": weights, "max_epochs": requested.max_epochs.content() | {"sources": caps}}
+    return mixture, ResolvedPack.from_content({**requested.content(), **resolved, "num_seqs": max(num_seqs, 1)})
 
 
 def _write_row_files(

@@ -74,10 +74,9 @@ def write_rows(
         entries = [*itertools.starmap(memmap.Segment, columns)]
         bounds = itertools.pairwise(segments.row_starts.tolist())
         lines = _encoder.encode_lines([entries[start:stop] for start, stop in bounds])
-        writer.write_lines(lines, row_range.stop - row_range.start)
-    written = OutputFile(
-        memmap.INPUT_IDS_FILE, row_range.stop - row_range.start, row_bytes.nbytes, sha256, sha256, first_byte
-    )
+        rows = row_range.stop - row_range.start
+        writer.write_lines(lines, rows)
+    written = OutputFile(memmap.INPUT_IDS_FILE, rows, row_bytes.nbytes, sha256, sha256, first_byte)
     return Receipt([written, writer.output(index)], {"tokens": int(segments.lengths.sum(dtype=np.int64))})
 
 
@@ -85,9 +84,8 @@ def _row_segments(row_range: RowRange, seq_len: int) -> _Segments:
     row_starts = np.array(map_values(row_range.plan.row_starts, np.int64, row_range.start, row_range.stop + 1))
     first, stop = int(row_starts[0]), int(row_starts[-1])
     documents = map_values(row_range.plan.documents, np.uint32, first, stop)
-    starts, lengths = (
-        map_values(path, np.int32, first, stop) for path in (row_range.plan.starts, row_range.plan.lengths)
-    )
+    starts = map_values(row_range.plan.starts, np.int32, first, stop)
+    lengths = map_values(row_range.plan.lengths, np.int32, first, stop)
     ends = np.cumsum(lengths, dtype=np.int64)
     row_starts -= first
     # Tokens of the range before each row, without padding. With padding, row r begins at r * seq_len, so its segments

@@ -204,18 +204,16 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
     document_rows, opened = assign_rows(order, lengths, seq_len, num_seqs - len(whole_row_draws))
     empty_rows = num_seqs - len(whole_row_draws) - opened
     if empty_rows and fill_empty_rows(order, document_rows, opened, empty_rows):
-        what = f"the drawn documents fill {len(whole_row_draws) + opened:,} rows and cannot be spread over {num_seqs:,}"
-        raise UsageError(
-            what, RecipeKey("pack.num_seqs"), f"request {len(whole_row_draws) + opened:,} rows, or use another seed"
-        )
+        filled = len(whole_row_draws) + opened
+        what = f"the drawn documents fill {filled:,} rows and cannot be spread over {num_seqs:,}"
+        raise UsageError(what, RecipeKey("pack.num_seqs"), f"request {filled:,} rows, or use another seed")
     del order
     starts, ranks = group_by_row(lengths, seq_len, document_rows, num_seqs - len(whole_row_draws))
     del document_rows
     rows = hashed_order(num_seqs, seed, "rows")
     for chunk in chunk_slices(num_seqs):
-        yield _build_segments(
-            chunk.start, rows[chunk].astype(np.int64), whole_row_draws, starts, ranks, lengths, seq_len
-        )
+        row_numbers = rows[chunk].astype(np.int64)
+        yield _build_segments(chunk.start, row_numbers, whole_row_draws, starts, ranks, lengths, seq_len)
 
 
 def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
@@ -227,20 +225,18 @@ def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np
     return np.repeat(draws.astype(np.uint32), lengths[draws] // seq_len)
 
 
-def fill_empty_rows(
-    order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened_rows: int, empty_rows: int
-) -> int:
+def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32], opened: int, empty_rows: int) -> int:
     """Move a piece into each empty row from a row with several pieces.
 
     `order` and `document_rows` are an argument and a result of `assign_rows`; `document_rows` is changed in place. The
-    empty rows have the numbers from `opened_rows` on. Return the number of rows that remain empty.
+    empty rows have the numbers from `opened` on. Return the number of rows that remain empty.
     """
-    row_sizes = np.bincount(document_rows[order], minlength=opened_rows)
+    row_sizes = np.bincount(document_rows[order], minlength=opened)
     for draw in order[row_sizes[document_rows[order]] > 1]:
         if empty_rows and row_sizes[document_rows[draw]] > 1:
             row_sizes[document_rows[draw]] -= 1
-            document_rows[draw] = opened_rows
-            opened_rows += 1
+            document_rows[draw] = opened
+            opened += 1
             empty_rows -= 1
         if not empty_rows:
             break

@@ -18,9 +18,7 @@ def summarize_packed(packed: Artifact) -> dict[str, Any]:
     """
     identity = packed.manifest.identity
     counts, rules = identity.counts, identity.recipe["pack"]
-    by_source = {
-        source: source_counts | _count_cuts(source_counts) for source, source_counts in counts["by_source"].items()
-    }
+    by_source = {source: summary | _count_cuts(summary) for source, summary in counts["by_source"].items()}
     license_tokens = sum((Counter(summary["license_tokens"]) for summary in by_source.values()), Counter[str]())
     cut_documents = sum(summary["cut_documents"] for summary in by_source.values())
     return {

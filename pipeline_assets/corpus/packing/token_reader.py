@@ -53,11 +53,9 @@ class TokenReader:
             ids = np.empty(int(ends[after - 1]) - begin, TOKEN_DTYPE)
             data = ids.data.cast("B")
             self._read(data, begin)
-            bounds = [begin, *ends[first:after].tolist()]
-            for document, (low, high) in enumerate(itertools.pairwise(bounds), first):
-                self._verify(
-                    data[(low - begin) * TOKEN_DTYPE.itemsize : (high - begin) * TOKEN_DTYPE.itemsize], document
-                )
+            byte_bounds = [0, *((ends[first:after] - begin) * TOKEN_DTYPE.itemsize).tolist()]
+            for document, (low, high) in enumerate(itertools.pairwise(byte_bounds), first):
+                self._verify(data[low:high], document)
             yield ids[max(start - begin, 0) : stop - begin]
             first = after
 

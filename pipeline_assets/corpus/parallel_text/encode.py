@@ -30,14 +30,12 @@ logger = logging.getLogger("corpusmill")
 _NORMALIZATION = "NFKC and strip, then the model's own"
 
 
-def write_cache(
-    staging: StagingDir, manifest_path: Path, recipe: EncodeRecipe, model_file: Path | None = None
-) -> BuildResult:
+def write_cache(staging: StagingDir, manifest: Path, recipe: EncodeRecipe, model: Path | None = None) -> BuildResult:
     """Encode the sample of a manifest.jsonl, and write the files of its token cache.
 
-    `model_file` is the path of the model that the recipe pins by its hash; None trains a model.
+    `model` is the path of the model that the recipe pins by its hash; None trains a model.
     """
-    files, meta, losses = _encode_sample(read_sample(manifest_path), recipe, model_file)
+    files, meta, losses = _encode_sample(read_sample(manifest), recipe, model)
     written = [replace(staging.write(name, data), rows=sum(meta.pairs.values())) for name, data in files.items()]
     decisions = msgspec.to_builtins(meta)
     counts = {name: decisions.pop(name) for name in ("pairs", "tokens", "truncated")}

@@ -104,9 +104,7 @@ def _side_names(side: Side) -> Sequence[str]:
     return ("src", "tgt") if side == "pair" else (side,)
 
 
-META_FORMAT: MetadataFormat[EncodeMeta] = MetadataFormat(
-    "description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta
-)
+META_FORMAT = MetadataFormat("description of a token cache", 1 << 20, ENCODE_FIX, EncodeMeta)
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:

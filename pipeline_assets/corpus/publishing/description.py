@@ -63,12 +63,9 @@ class Description:
         Without an answer or facts, return a single fact with the value NOT_ANSWERED.
         """
         origin = f"answers: {property_name}"
-        stated = (
-            [Fact(self.answers[property_name], origin)]
-            if property_name in self.answers
-            else list(self.facts.get(property_name, ()))
-        )
-        return stated or [Fact(NOT_ANSWERED, origin)]
+        if property_name in self.answers:
+            return [Fact(self.answers[property_name], origin)]
+        return list(self.facts.get(property_name, ())) or [Fact(NOT_ANSWERED, origin)]
 
 
 def stored_files(folder: Path) -> Iterator[StoredFile]:
@@ -195,9 +192,8 @@ def _licences(manifest: Manifest, source_manifests: Sequence[Manifest]) -> list[
     if tokens:
         origin = f"{manifest.kind} {manifest.name}: identity.counts, license_tokens"
         return [licence_fact(tag, f"{count:,} tokens", origin) for tag, count in sorted(tokens.items())]
-    recipes = [
-        (f"{step.kind} {step.name}: identity.recipe.license_tag", step.identity.recipe) for step in source_manifests
-    ]
+    origin = "identity.recipe.license_tag"
+    recipes = [(f"{step.kind} {step.name}: {origin}", step.identity.recipe) for step in source_manifests]
     if any(not recipe.get("license_tag") or section_at(recipe, "columns").get("license") for _, recipe in recipes):
         return []
     return [licence_fact(recipe["license_tag"], "", origin) for origin, recipe in recipes]

@@ -74,14 +74,11 @@ def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str
         rows[hub_licence(licence)] += count
     identifiers = sorted(rows, key=lambda identifier: (-rows[identifier], identifier)) or [UNKNOWN]
     metadata: dict[str, str | list[str]] = {"license": identifiers if len(identifiers) > 1 else identifiers[0]}
-    unnamed = sorted(
-        licence for licence in rows_by_licence if licence is not None and hub_licence(licence) == OTHER_LICENCE
-    )
+    stated = (licence for licence in rows_by_licence if licence is not None)
+    unnamed = sorted(licence for licence in stated if hub_licence(licence) == OTHER_LICENCE)
     if len(unnamed) == 1:
-        metadata["license_name"] = (
-            _INVALID_LICENCE_CHARACTERS.sub("-", unnamed[0].lower())[:_MAX_LICENCE_NAME_LENGTH].strip("-.")
-            or OTHER_LICENCE
-        )
+        name = _INVALID_LICENCE_CHARACTERS.sub("-", unnamed[0].lower())[:_MAX_LICENCE_NAME_LENGTH].strip("-.")
+        metadata["license_name"] = name or OTHER_LICENCE
         tag = licence_table().match_tag(unnamed[0])
         if tag is not None and (url := licence_table()[tag].url) is not None:
             metadata["license_link"] = url

@@ -31,9 +31,8 @@ def hf_token(variables: Mapping[str, str]) -> str:
     """Return HF_TOKEN from `variables`, not a saved login; raise UsageError if unset."""
     token = variables.get(HF_TOKEN_VARIABLE, "").strip()
     if not token:
-        raise UsageError(
-            "no token is set", HF_TOKEN_VARIABLE, "set it to a token with write access; a saved login is not used"
-        )
+        fix = "set it to a token with write access; a saved login is not used"
+        raise UsageError("no token is set", HF_TOKEN_VARIABLE, fix)
     return token
 
 
@@ -111,9 +110,8 @@ class HubRepo:
                 raise
             with convert_parse_errors():
                 if ((identity.get("auth") or {}).get("accessToken") or {}).get("role") == "read":
-                    raise RetryableError(
-                        "the token is read-only", HF_TOKEN_VARIABLE, "set it to a token with write access"
-                    )
+                    fix = "set it to a token with write access"
+                    raise RetryableError("the token is read-only", HF_TOKEN_VARIABLE, fix)
                 return [str(owner["name"]) for owner in (identity, *(identity.get("orgs") or []))]
 
         return self.hub.call_with_retries(self.name, "main", send)

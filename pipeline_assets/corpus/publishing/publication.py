@@ -198,15 +198,12 @@ def _croissant(card: CardContent, manifest: Manifest, files: Sequence[UploadFile
     return render_standard("croissant", Description(manifest, stored, facts)) + "\n"
 
 
-def _check_licences(
-    rows_by_licence: Mapping[str | None, int], allow_unknown_licences: bool, artifact: Artifact
-) -> None:
-    unknown = sum(rows for licence, rows in rows_by_licence.items() if tag_or_unknown(licence) == UNKNOWN)
-    if unknown and not allow_unknown_licences:
-        names = sorted(
-            {repr((text or "not stated")[:60]) for text in rows_by_licence if tag_or_unknown(text) == UNKNOWN}
-        )
-        what = f"{unknown:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
+def _check_licences(rows_by_licence: Mapping[str | None, int], allow_unknown: bool, artifact: Artifact) -> None:
+    unknown = [licence for licence in rows_by_licence if tag_or_unknown(licence) == UNKNOWN]
+    rows = sum(rows_by_licence[licence] for licence in unknown)
+    if rows and not allow_unknown:
+        names = sorted({repr((licence or "not stated")[:60]) for licence in unknown})
+        what = f"{rows:,} rows of all configs have an unknown licence: {', '.join(names[:3])}"
         ways = "`allow_unknown_licences: true` in `publish` of the recipe, or --allow-unknown-licences"
         fix = f"state it in the column `license`, drop the rows by `refuse_licences`, or allow it: {ways}"
         raise UsageError(what, artifact.folder, fix)

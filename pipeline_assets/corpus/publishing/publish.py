@@ -200,7 +200,5 @@ def _plan_commits(
     new = [item for item in changed_files if item.path not in at_last]
     last = [item for item in changed_files if item.path in at_last]
     starts = range(0, len(new), _FILES_PER_COMMIT)
-    return [
-        *(PlannedCommit(new[first : first + _FILES_PER_COMMIT]) for first in starts),
-        PlannedCommit(last, obsolete_paths),
-    ]
+    batches = (PlannedCommit(new[first : first + _FILES_PER_COMMIT]) for first in starts)
+    return [*batches, PlannedCommit(last, obsolete_paths)]

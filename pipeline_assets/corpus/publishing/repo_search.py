@@ -77,9 +77,8 @@ class RepoSearch:
         for ref, commit in ((ref, commit) for ref, reached in commits_by_ref.items() for commit in reached):
             files = fresh.list_files(commit)
             for path, file in files.items():
-                rows_file = (
-                    files.get(path.removesuffix(_TOKENS_FILE) + _ROWS_FILE) if path.endswith(_TOKENS_FILE) else None
-                )
+                rows_path = path.removesuffix(_TOKENS_FILE) + _ROWS_FILE
+                rows_file = files.get(rows_path) if path.endswith(_TOKENS_FILE) else None
                 key = f"{file.digest} {rows_file and rows_file.digest}"
                 if key not in known:
                     is_deleted = _lfs_sha256(file) not in stored and _is_deleted(fresh, commit, file)
@@ -92,16 +91,14 @@ class RepoSearch:
         durable.remove(self.cache_folder)
         return result
 
-    def _search_file(
-        self, repo: HubRepo, commit: str, file: HubFile, rows_file: HubFile | None
-    ) -> Collection[str] | None:
+    def _search_file(self, repo: HubRepo, commit: str, file: HubFile, index: HubFile | None) -> Collection[str] | None:
         """Return the entries that a file contains; None if it is unreadable.
 
-        If reading fails after the first match, the matches are returned. `rows_file` is the row index of a token file,
+        If reading fails after the first match, the matches are returned. `index` is the row index of a token file,
         and None for other files.
         """
-        paths = [repo.hub.fetch(repo.name, commit, part).path for part in (file, rows_file) if part is not None]
-        values = read_row_keys(paths[0]) if rows_file is None else self._decode_rows(*paths)
+        paths = [repo.hub.fetch(repo.name, commit, part).path for part in (file, index) if part is not None]
+        values = read_row_keys(paths[0]) if index is None else self._decode_rows(*paths)
         found = set[str]()
         try:
             for row in values:

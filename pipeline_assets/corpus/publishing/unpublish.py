@@ -23,13 +23,10 @@ from pipeline_assets.spine.metadata_file import MetadataFormat
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-_OWN_REF_PREFIXES = ("refs/heads/", "refs/tags/")
+_BRANCH_PREFIX, _TAG_PREFIX = "refs/heads/", "refs/tags/"
+_OWN_REF_PREFIXES = (_BRANCH_PREFIX, _TAG_PREFIX)
 _EARLIER_REF = "earlier"  # in place of a ref, for commits that answer although no ref reaches them
-_UNREACHABLE_COPIES = (
-    "clones and downloaded copies",
-    "forks and duplicated repositories",
-    "caches of readers and mirrors",
-)
+_OTHER_COPIES = ("clones and downloaded copies", "forks and duplicated repositories", "caches of readers and mirrors")
 
 
 class RemovalRecord(msgspec.Struct):
@@ -63,9 +60,8 @@ class RemovalRecord(msgspec.Struct):
     @property
     def has_forgotten_head(self) -> bool:
         """True if a head of a branch contains a forgotten row, which a squash would keep."""
-        heads = tuple(
-            f"{ref}@{reached[0]}:" for ref, reached in self.commits.items() if ref.startswith(_OWN_REF_PREFIXES[0])
-        )
+        branches = ((ref, commits) for ref, commits in self.commits.items() if ref.startswith(_BRANCH_PREFIX))
+        heads = tuple(f"{ref}@{commits[0]}:" for ref, commits in branches)
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
 
 
@@ -97,10 +93,8 @@ def unpublish(
     if is_changed:
         durable.write_durably(record_file, msgspec.json.encode(record))
         _squash_branches(repo, result)
-        _move_tags(
-            repo,
-            [ref.removeprefix(_OWN_REF_PREFIXES[1]) for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES[1])],
-        )
+        tags = [ref.removeprefix(_TAG_PREFIX) for ref in record.commits if ref.startswith(_TAG_PREFIX)]
+        _move_tags(repo, tags)
         _delete_large_files(repo, record)
         commits = reachable_commits(repo)
         result = search.search(repo, commits | _surviving_commits(repo, record, commits))
@@ -108,16 +102,13 @@ def unpublish(
     record.removed = {entry: places for entry, places in record.removed.items() if entry not in result.places_by_hash}
     record.objects = record.objects if is_changed else []
     record.remaining, record.unread, record.keeps_history = result.places_by_hash, result.unread_places, keeps_history
-    record.unreachable = [
-        *_UNREACHABLE_COPIES,
-        *(ref for ref in result.commits_by_ref if not ref.startswith(_OWN_REF_PREFIXES)),
-    ]
+    other_refs = (ref for ref in result.commits_by_ref if not ref.startswith(_OWN_REF_PREFIXES))
+    record.unreachable = [*_OTHER_COPIES, *other_refs]
     record.proved = now().isoformat(timespec="seconds")
     if is_changed or (applies and keeps_history):
         record.certificate = f"{record_file.stem}.{record.proved.replace(':', '')}.json"
-        durable.write_durably(
-            record_file.with_name(record.certificate), msgspec.json.format(msgspec.json.encode(record))
-        )
+        certificate = msgspec.json.format(msgspec.json.encode(record))
+        durable.write_durably(record_file.with_name(record.certificate), certificate)
     if is_changed:
         durable.remove(record_file)
     return record
@@ -213,9 +204,8 @@ def _surviving_commits(
 
     The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
     """
-    before = {
-        commit for ref, reached in record.commits.items() if ref.startswith(_OWN_REF_PREFIXES) for commit in reached
-    }
+    own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
+    before = {commit for ref in own_refs for commit in record.commits[ref]}
     answering = []
     for commit in sorted(before.difference(*commits_by_ref.values())):
         with suppress(UsageError):

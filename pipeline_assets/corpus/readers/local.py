@@ -238,11 +238,9 @@ def _plan_file(file: source_folder.SourceFile, recipe: LocalRecipe, shard_bytes:
         head = opened.read(_JSON_HEAD_BYTES)
     if head[:4] == b"PAR1":
         raise InputError("the file is Parquet", file.path, "rename it to end with .parquet")
-    return (
-        [source_folder.ByteRange(file)]
-        if is_array_or_multiline(head)
-        else source_folder.split_byte_ranges(file, shard_bytes)
-    )
+    if is_array_or_multiline(head):
+        return [source_folder.ByteRange(file)]
+    return source_folder.split_byte_ranges(file, shard_bytes)
 
 
 def whole_text(piece: source_folder.ByteRange) -> Iterator[tuple[int, str | Fault]]:

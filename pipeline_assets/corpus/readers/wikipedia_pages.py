@@ -137,11 +137,7 @@ def _doc_page(header: re.Match[bytes], body: bytes, is_last_page: bool, piece: B
     content = closed.removesuffix(_END) if is_closed else body
     has_end_inside = _END in content and _END_LINE.search(content) is not None
     if not is_closed and (is_last_page or not has_end_inside):
-        what = (
-            "the page is not closed: the file is truncated"
-            if is_last_page
-            else "the page is not closed before the next"
-        )
+        what = "the page is not closed" + (": the file is truncated" if is_last_page else " before the next")
         where = f"{piece.file.path} {format_row_position(piece.file.name, offset, piece.file)}"
         raise InputError(what, where, "extract again, or exclude the file")
     if has_end_inside:

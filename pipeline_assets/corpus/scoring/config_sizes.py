@@ -51,11 +51,8 @@ def check_config_sizes(folder: Path) -> None:
         for name in _POSITIVE_KEYS:
             if _is_number(value := section.get(name)) and value < 1:
                 raise InputError(f"config.json is invalid ({name} must be at least 1, got {value})", folder, fix)
-    counts = [
-        (name, value)
-        for name, value in _named_numbers(config)
-        if _LAYER_KEY.fullmatch(name) or _EXPERT_KEY.fullmatch(name)
-    ]
+    numbers = _named_numbers(config)
+    counts = [entry for entry in numbers if _LAYER_KEY.fullmatch(entry[0]) or _EXPERT_KEY.fullmatch(entry[0])]
     tensors = _count_tensors(folder) if counts else 0
     for name, value in counts:
         is_layers = _LAYER_KEY.fullmatch(name) is not None

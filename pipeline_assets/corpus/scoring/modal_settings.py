@@ -120,21 +120,19 @@ class ModalSettings(pydantic.BaseModel):
         rates = f"at {self.tokens_per_s:,.0f} tokens/s per container, {self.places} containers at a time{date_text}"
         return f"{rates}; settings: {', '.join(f'{name} {value}' for name, value in changed) or 'all by default'}"
 
-    def start_error(
-        self, split: str, tokens: int, shards: int, rows: int, earlier_cost: float = 0.0
-    ) -> UsageError | None:
+    def start_error(self, split: str, tokens: int, shards: int, rows: int, past_cost: float = 0.0) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it can start.
 
         A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. A split also
         cannot start if a shard would take too long for `timeout_s`, or so long that an interruption would lose too much
-        work. `tokens`, `shards` and `rows` count the part of the split that is not scored yet. `earlier_cost` is the
+        work. `tokens`, `shards` and `rows` count the part of the split that is not scored yet. `past_cost` is the
         cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
         for limit, before, name in (
             (self.split_cost_limit, 0.0, "split_cost_limit"),
-            (self.cost_limit, earlier_cost, "cost_limit"),
+            (self.cost_limit, past_cost, "cost_limit"),
         ):
             if limit is None or (cost is not None and before + cost <= limit):
                 continue

@@ -50,6 +50,7 @@ def build_fetch_request(work: ScoreWork) -> Request:
 def build_shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Request:
     """Build the request to score a shard; `gpu` is a GPU model, or None for a CPU."""
     assert work.pool_files is not None
+    pool_file = {job.pool_file: work.pool_files.files[job.pool_file]}
     recipe = {name: value for name, value in work.recipe.content().items() if name not in _ROW_CHOICE_KEYS}
     return {
         "stage": vars(SCORES_STAGE),
@@ -57,9 +58,7 @@ def build_shard_request(work: ScoreWork, job: ScoreJob, gpu: str | None) -> Requ
         "model": work.model_digest,
         "recipe": recipe,
         "gpu": gpu,
-        "pools": describe_file_set(
-            replace(work.pool_files, files={job.pool_file: work.pool_files.files[job.pool_file]})
-        ),
+        "pools": describe_file_set(replace(work.pool_files, files=pool_file)),
         "pool_file": job.pool_file,
         "name": job.name,
         "rows": list(job.row_numbers),

@@ -48,16 +48,11 @@ def attend_by_rows(
 
 
 def _attend_on_gpu(
-    query_key_value: QueryKeyValue,
-    row_bounds: Tensor,
-    max_length: int,
-    scaling: float | None,
-    window: int,
-    sinks: Tensor | None,
+    qkv: QueryKeyValue, row_bounds: Tensor, max_length: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
     from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
-    query, key, value = query_key_value
+    query, key, value = qkv
     output: Any = varlen_attn(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),
@@ -90,17 +85,12 @@ def _torch_2_11_options() -> dict[str, Any]:
 
 
 def _attend_on_cpu(
-    query_key_value: QueryKeyValue,
-    row_bounds: Tensor,
-    max_length: int,
-    scaling: float | None,
-    window: int,
-    sinks: Tensor | None,
+    qkv: QueryKeyValue, row_bounds: Tensor, max_length: int, scaling: float | None, window: int, sinks: Tensor | None
 ) -> Tensor:
-    query, key, _ = query_key_value
+    query, key, _ = qkv
     out = torch.empty_like(query[0].transpose(0, 1))
     for start, stop in itertools.pairwise(row_bounds.tolist()):
-        queries, keys, values = (tensor[:, :, start:stop] for tensor in query_key_value)
+        queries, keys, values = (tensor[:, :, start:stop] for tensor in qkv)
         if sinks is None and not 0 < window < stop - start:
             is_grouped = key.shape[1] != query.shape[1]
             attention = scaled_dot_product_attention(

@@ -95,9 +95,8 @@ def compare_scores(first_splits: Sequence[ScoredSplit], second_splits: Sequence[
 
     One split is in memory at a time. An interval is the gap ± 1.96 standard errors of a ratio of sums.
     """
-    first_by_name, second_by_name = (
-        {split.name: split for split in splits} for splits in (first_splits, second_splits)
-    )
+    first_by_name = {split.name: split for split in first_splits}
+    second_by_name = {split.name: split for split in second_splits}
     sums, excluded = dict[str, pl.DataFrame](), dict[str, dict[str, int]]()
     for name in dict.fromkeys([*first_by_name, *second_by_name]):
         first_scores, second_scores = _read_scores(first_by_name.get(name)), _read_scores(second_by_name.get(name))

@@ -68,9 +68,7 @@ def preview_scores(report: Artifact) -> list[dict[str, str]]:
 
 
 def _preview_row(name: str, figures: Mapping[str, Any], total_rows: int | None = None) -> dict[str, str]:
-    scored = (
-        f"{figures['rows']:,}" if total_rows in (None, figures["rows"]) else f"{figures['rows']:,} of {total_rows:,}"
-    )
+    scored = f"{figures['rows']:,}" + ("" if total_rows in (None, figures["rows"]) else f" of {total_rows:,}")
     means = {head: "" if figures[key] is None else f"{figures[key]:,.3f}" for head, key in _MEAN_KEYS.items()}
     bars = text_plot(score_bars(figures["bins"], BIN_EDGES))
     return {"rows of": name, "scored": scored, **means, "rows by NLL": bars}

@@ -67,9 +67,8 @@ def score_split(
     ]
     receipts = list(_stop_if_not_finite(run_stage("score", jobs, staging), selection.row_count, model_location))
     score_files = [staging.path(receipt.files[0].path) for receipt in receipts]
-    nll = np.concatenate(
-        [to_numpy(fill_null(read_columns(path, ["nll_mean"])["nll_mean"], np.nan)) for path in score_files]
-    )
+    columns = (read_columns(path, ["nll_mean"])["nll_mean"] for path in score_files)
+    nll = np.concatenate([to_numpy(fill_null(column, np.nan)) for column in columns])
     sample = _choose_sample(score_files, nll, recipe.rescored)
     rescoring_jobs = [job for rows in _RESCORING_BATCH_ROWS for job in _plan_rescoring(sample, files, rows)]
     rescored = list(run_stage("rescore", rescoring_jobs, staging))
@@ -81,6 +80,8 @@ def score_split(
     unscored = {name.partition("/")[2]: count for name, count in counts.items() if name.startswith("unscored/")}
     gpu_seconds = sum(receipt.notes["gpu_seconds"] for receipt in [*receipts, *rescored])
     loaded_as = {"dtype": recipe.resolved_dtype, "device": recipe.device, "threads": recipe.threads}
+    model = {"name": model_name, **loaded_as, **_read_shared_note(receipts, "model", staging)}
+
     with_percentiles = _add_percentiles(score_files, nll)
     sums = ("documents", "tokens", "completion_tokens", "truncated", "tokens_lost", "batches", "halved_batches")
     schema = SCORES_WITH_TOKENS_SCHEMA if recipe.token_nll else SCORES_SCHEMA
@@ -89,10 +90,7 @@ def score_split(
         {"ledger": Ledger.from_counts({**selection.counts, "documents": counts["documents"]}).to_json()}
         | {name: counts.get(name, 0) for name in sums}
         | {"unscored": unscored, "millinats": millinats},
-        {
-            "model": {"name": model_name, **loaded_as, **_read_shared_note(receipts, "model", staging)},
-            "how_sure": stability,
-        },
+        {"model": model, "how_sure": stability},
         provenance={
             "scored_by": _read_shared_note(receipts, "made_by", staging),
             **({"gpu_seconds": round(gpu_seconds, 3)} if gpu_seconds else {}),

@@ -83,9 +83,8 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored_rows = _ScoredRows(splits, recipe)
-    is_chosen = choose_rows(
-        scored_rows.candidates, scored_rows.ranks, scored_rows.strata, recipe.ordered_rules, disjoint=recipe.disjoint
-    )
+    columns = (scored_rows.candidates, scored_rows.ranks, scored_rows.strata)
+    is_chosen = choose_rows(*columns, recipe.ordered_rules, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored_rows, is_chosen, settings)
     control_tokens = CountedControlTokens(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
@@ -250,9 +249,8 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
       `rows` divided by the number of rows that are near a boundary or are candidates;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
-    bars = {
-        split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split, _ in scored_rows.split_ranges()
-    }
+    splits = (split for split, _ in scored_rows.split_ranges())
+    bars = {split.name: (split.decisions.get("how_sure") or {}).get("error_bar") for split in splits}
     rules, is_known = dict[str, Any](), set(bars.values()) != {None}
     for column, (name, rule) in enumerate(zip(scored_rows.recipe.order, scored_rows.recipe.ordered_rules, strict=True)):
         flips, could_be, by_split = 0, 0, {}

@@ -30,10 +30,8 @@ def adopt_shards(
     if before != now or earlier_shards.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
         return None
     linked, lost = link_content(staging, earlier_shards), read_losses(earlier_shards.manifest)
-    facts = {
-        "taken_over_digest": earlier_shards.manifest.digest,
-        **({} if lost is None else losses_to_provenance(lost)),
-    }
+    losses = {} if lost is None else losses_to_provenance(lost)
+    facts = {"taken_over_digest": earlier_shards.manifest.digest, **losses}
     return linked and replace(linked, provenance={**linked.provenance, **facts})
 
 

@@ -73,10 +73,8 @@ def log_remainder(label: str, rows: int, used_rows: int, ranks: int) -> None:
     `label` begins the log line. `used_rows` is the number of rows that the ranks read together, including repeats.
     """
     if used_rows < rows:
-        hint = "padding=True repeats rows instead"
-        logger.warning(
-            "%s: %d ranks do not read the last %d of %d rows; %s", label, ranks, rows - used_rows, rows, hint
-        )
+        text = "%s: %d ranks do not read the last %d of %d rows; padding=True repeats rows instead"
+        logger.warning(text, label, ranks, rows - used_rows, rows)
     elif used_rows > rows:
         logger.info("%s: %d ranks repeat %d of %d rows", label, ranks, used_rows - rows, rows)
 
@@ -143,16 +141,14 @@ def mixture_order(
 
 
 @compiled
-def _interleave(
-    weights: NDArray[np.int64], total_weight: int, limits: NDArray[np.int64], order: NDArray[np.uint16]
-) -> int:
+def _interleave(weights: NDArray[np.int64], total: int, limits: NDArray[np.int64], order: NDArray[np.uint16]) -> int:
     """Fill `order` with corpus numbers; return how many positions were filled.
 
-    A corpus's share is weight / `total_weight`. Filling stops before corpus i would get more than `limits[i]` rows.
+    A corpus's share is weight / `total`. Filling stops before corpus i would get more than `limits[i]` rows.
     """
     # The next row of a corpus is its k-th, its share w is weight / total, and k / w = quotient + remainder / weight.
     # At first k is 1, so k / w is total / weight, and the row may occur from position 1 on.
-    quotients, remainders = total_weight // weights, total_weight % weights
+    quotients, remainders = total // weights, total % weights
     may_come, counts = np.ones(len(weights), np.int64), np.zeros(len(weights), np.int64)
     due = quotients + (remainders > 0)  # ⌈k / w⌉
     for position in range(len(order)):
@@ -167,8 +163,8 @@ def _interleave(
         # Row k + 1 may occur from the first p with w · p > k, which is ⌊k / w⌋ + 1.
         may_come[first] = quotients[first] + 1
         # Add 1 / w to k / w, for k + 1: add quotients and remainders separately, then carry. Products would overflow.
-        quotients[first] += total_weight // weights[first]
-        remainders[first] += total_weight % weights[first]
+        quotients[first] += total // weights[first]
+        remainders[first] += total % weights[first]
         if remainders[first] >= weights[first]:
             remainders[first] -= weights[first]
             quotients[first] += 1

@@ -163,10 +163,8 @@ def plan_token_shards(corpus: EncodedCorpus, rows: int, recipe: ShardsRecipe) ->
         low, high = int(np.searchsorted(starts, begin, "right")) - 1, int(np.searchsorted(starts, end))
         bounds = [begin, *starts[low + 1 : high].tolist(), end]
         parts = zip(corpus.shards[low:high], starts[low:high].tolist(), itertools.pairwise(bounds), strict=True)
-        token_ranges = tuple(
-            TokenRange(part, low - start, high - start) for part, start, (low, high) in parts if low < high
-        )
-        shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), token_ranges))
+        ranges = (TokenRange(part, low - start, high - start) for part, start, (low, high) in parts if low < high)
+        shards.append(TokenShardPlan(name, (stop - first, recipe.seq_len), tuple(ranges)))
     return shards
 
 

@@ -98,9 +98,8 @@ class TokenShards:
         begin, end = row * self.seq_len, (row + 1) * self.seq_len
         low = max(0, int(np.searchsorted(self._group_starts, begin, "right")) - 1)
         high = int(np.searchsorted(self._group_starts, end))
-        entries = [
-            entry for group in range(low, high) for entry in _entries_in(self._read_row_group(group), begin, end)
-        ]
+        groups = map(self._read_row_group, range(low, high))
+        entries = [entry for group in groups for entry in _entries_in(group, begin, end)]
         covered = (min(entry["start"] + entry["tokens"], end) - max(entry["start"], begin) for entry in entries)
         if sum(covered) != self.seq_len:
             raise InputError(f"lines do not cover row {row:,}", self.folder / DOCUMENTS_FILE, _FIX)

@@ -31,11 +31,8 @@ def convert_lines(
 
     `first_row` is the number of the piece's first row in the shard.
     """
-    path, rules, with_language = (
-        fetched_piece.piece.group.file.path,
-        recipe.row_rules(()),
-        recipe.row_rules(["language"]),
-    )
+    path = fetched_piece.piece.group.file.path
+    rules, with_language = recipe.row_rules(()), recipe.row_rules(["language"])
     with closing(SpanStream(fetched_piece.spans)) as source:
         lines = enumerate(itertools.islice(row_lines(source, recipe.input_name(path)), fetched_piece.piece.rows))
         stop = None if window.stop is None else max(window.stop - first_row, 0)

@@ -32,9 +32,8 @@ def convert_hub_rows(
     log_every_s, pinned = settings.log_every_s, raw_pin.manifest.identity.inputs
     plan = plan_snapshot(hub, recipe, settings.fetch_threads, log_every_s, pinned)
     if hub_inputs(recipe, plan) != pinned:
-        raise InputError(
-            "files or row groups differ from those on the hub", raw_pin.folder, "build this artifact again"
-        )
+        what = "files or row groups differ from those on the hub"
+        raise InputError(what, raw_pin.folder, "build this artifact again")
     pieces = fetch_pieces(hub, recipe, plan, settings.fetch_threads, log_every_s)
     work = functools.partial(convert_shard, recipe=recipe, columns=columns, zstd_level=settings.zstd_level)
     shards = plan_shards(pieces, recipe.shard_text_bytes)

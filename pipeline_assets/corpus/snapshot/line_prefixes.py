@@ -182,9 +182,8 @@ def draw_prefixes(
         totals = {path: prefix.rows if unit == "documents" else prefix.line_bytes for path, prefix in drawn.items()}
         unfinished = [file for file in ranked if file.path not in drawn or not drawn[file.path].is_whole]
         remaining = 0 if unit == "files" else amount - sum(totals.values())
-        requests = {
-            file: share + totals.get(file.path, 0) for file, share in _allot_shares(unfinished, remaining, unit)
-        }
+        shares = _allot_shares(unfinished, remaining, unit)
+        requests = {file: share + totals.get(file.path, 0) for file, share in shares}
     return {file.path: drawn[file.path] for file in ranked if file.path in drawn}
 
 

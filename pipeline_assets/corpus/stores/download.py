@@ -75,14 +75,11 @@ def _download(
     local_path, digest, copy = folder.path(path), hashlib.sha256(), _find_copy(path, stored_object, folder)
 
     def record(size: int) -> OutputFile:
-        if stored_object.modified_ns is not None:
-            os.utime(
-                local_path, ns=(stored_object.modified_ns, stored_object.modified_ns)
-            )  # so that a new copy counts as unchanged
+        if (modified_ns := stored_object.modified_ns) is not None:
+            os.utime(local_path, ns=(modified_ns, modified_ns))  # so that a new copy counts as unchanged
         durable_part = OutputFile(path, 1, size, digest.hexdigest(), digest.hexdigest(), start=0)
-        folder.commit(
-            DOWNLOAD_STAGE, receipt_name(path), Receipt([durable_part], {}, {"version": stored_object.version})
-        )
+        receipt = Receipt([durable_part], {}, {"version": stored_object.version})
+        folder.commit(DOWNLOAD_STAGE, receipt_name(path), receipt)
         return durable_part
 
     if copy is not None and local_path.exists():
@@ -98,9 +95,8 @@ def _download(
         copy = record(0)
     count_bytes(copy.bytes)
     while copy.bytes < stored_object.bytes:
-        part = store.read(
-            stored_object.name, copy.bytes, min(_PART_BYTES, stored_object.bytes - copy.bytes), stored_object.version
-        )
+        part_bytes = min(_PART_BYTES, stored_object.bytes - copy.bytes)
+        part = store.read(stored_object.name, copy.bytes, part_bytes, stored_object.version)
         if not part:
             break
         file_ranges.write_range(local_path, copy.bytes, memoryview(part))

@@ -51,20 +51,10 @@ _COLUMNS: Final = {
     ),
     "harmony_system": (_TEXT, "System message of the Harmony text; null without one."),
 }
-_COPIED_COLUMNS = [
-    "id",
-    "dataset",
-    "subset",
-    "split",
-    "meta_domain",
-    "meta_solved_bin",
-    "meta_difficulty_bin",
-    "meta_license",
-]
-_COPIED_COLUMNS += ["source_file", "source_row", "source_revision"]
-_SCHEMA = pa.schema(
-    [(name, kind) for name, (kind, _) in _COLUMNS.items()] + [SCHEMA.field(name) for name in _COPIED_COLUMNS]
-)
+_COPIED_COLUMNS = ["id", "dataset", "subset", "split", "meta_domain", "meta_solved_bin", "meta_difficulty_bin"]
+_COPIED_COLUMNS += ["meta_license", "source_file", "source_row", "source_revision"]
+_copied_fields = [SCHEMA.field(name) for name in _COPIED_COLUMNS]
+_SCHEMA = pa.schema([(name, kind) for name, (kind, _) in _COLUMNS.items()] + _copied_fields)
 COLUMN_DESCRIPTIONS: Final = {
     **schema.COLUMN_DESCRIPTIONS,
     **{name: description for name, (_, description) in _COLUMNS.items()},

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from plain_dedup import PlainDocument
 from refusals import refusal
 
-from pipeline_assets.corpus.dedup.decision import EDGES_FILE, ExampleDocument, read_groups
+from pipeline_assets.corpus.dedup.decision import EDGES_FILE, GroupExample, read_groups
 from pipeline_assets.corpus.dedup.recipe import DedupRecipe
 from pipeline_assets.corpus.dedup.signature_store import open_stores
 from pipeline_assets.spine.artifact import Artifact
@@ -110,7 +110,7 @@ def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Art
         ("new-3", "new-2", None),
     ]
     [of_seen, of_new] = read_groups(result)
-    assert (of_seen.dropped, of_seen.kept) == (2, ExampleDocument("past-3", "web", "", "october"))
+    assert (of_seen.dropped, of_seen.kept) == (2, GroupExample("past-3", "web", "", "october"))
     assert (of_new.dropped, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
     assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
 
