@@ -129,8 +129,8 @@ class Survey:
             if not folder.exists() and folder not in self._hidden and self._is_old(kept)
         ]
         self.errors: list[InputError] = [*errors, *lineage.manifest_errors.values(), *_unreadable_folders(root), *links]
-        free = (path for path in lineage.manifests if path not in self._folders)
-        self.named = [path for path in free if _is_named_by_user(path, sealed[path])]
+        others = (path for path in lineage.manifests if path not in self._folders)
+        self.named = [path for path in others if _is_named_by_user(path, sealed[path])]
         self._folders.update(folder for folder in lineage.manifests if not self._is_old(folder / MANIFEST_FILE))
         self._folders.update(self.named)
         self._artifacts = _group_members(sealed)

@@ -121,8 +121,8 @@ def gather_prompts(
     own_texts = [staging.path(receipt.files[0].path) for receipt in hashed]
     repeats = write_repeats([*earlier_texts, *own_texts], staging)[len(earlier_texts) :]
     passing = [receipt.counts["passing"] for receipt in hashed]
-    facts = zip(shards, passing, repeats, strict=True)
-    shards = [replace(shard, passing_rows=count, repeats_file=path) for shard, count, path in facts]
+    by_shard = zip(shards, passing, repeats, strict=True)
+    shards = [replace(shard, passing_rows=count, repeats_file=path) for shard, count, path in by_shard]
     work = functools.partial(write_prompts, rules=rules, zstd_level=settings.zstd_level)
     written = list(run_stage("prompts", work, shards, staging, settings))
     hash_files = (receipt.files[0] for receipt in hashed)

@@ -83,8 +83,8 @@ def choose_subsets(
     pools = {file for split in splits for file in split.pool_files.values()}
     settings = limit_workers(staging, settings, [file.stat().st_size for file in pools])
     scored_rows = _ScoredRows(splits, recipe)
-    columns = (scored_rows.candidates, scored_rows.ranks, scored_rows.strata)
-    is_chosen = choose_rows(*columns, recipe.ordered_rules, disjoint=recipe.disjoint)
+    candidates, ranks, strata = scored_rows.candidates, scored_rows.ranks, scored_rows.strata
+    is_chosen = choose_rows(candidates, ranks, strata, recipe.ordered_rules, disjoint=recipe.disjoint)
     files = _write_subsets(staging, scored_rows, is_chosen, settings)
     control_tokens = CountedControlTokens(recipe.terminators, recipe.headers)
     tokens = write_token_files(staging, files, tokenizer, control_tokens, settings) if recipe.tokens else []
