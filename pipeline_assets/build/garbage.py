@@ -265,8 +265,7 @@ class Survey:
 def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
     """Remove `hidden_folder`: a hidden artifact, a leftover or kept work.
 
-    The caller has the artifact's lock. If `artifact_folder` does not exist, the artifact's check record and kept work
-    are removed, too.
+    The caller has the artifact's lock. If `artifact_folder` does not exist, its check record and kept work are removed.
     """
     if not artifact_folder.exists():
         durable.remove(check_record_path(artifact_folder))

@@ -35,8 +35,7 @@ class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
     The section's keys become options. If an option is not passed and has no default, the content has [] for a list, and
-    None for a key that may be None and has no other default. Other keys are omitted, so that the section's default
-    applies.
+    None for a key that may be None and has no other default. Other keys are omitted: the section's default applies.
     """
 
     section: type[pydantic.BaseModel]

@@ -41,8 +41,7 @@ def _format_power(power: int) -> str:
 def score_bars(bins: Sequence[int], edges: Sequence[float]) -> list[HistogramBar]:
     """Return bars from the first bin with rows to the one that completes 99 % of them.
 
-    The last bar also counts all higher bins. `bins` has the number of rows between each edge and the next; `edges` may
-    be longer.
+    The last bar also counts all higher bins. `bins` counts rows between each edge and the next; `edges` may be longer.
     """
     reached, enough = list(itertools.accumulate(bins)), _SEPARATE_SHARE * sum(bins)
     shown = [number for number, rows in enumerate(reached) if rows and (not number or reached[number - 1] < enough)]

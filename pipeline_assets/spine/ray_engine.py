@@ -46,8 +46,7 @@ def ray_stage_runner(
     """Return a function that runs the shards of a stage as Ray tasks.
 
     The function yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `worker_bytes` of
-    memory. It raises RetryableError if Ray fails or is not reachable, or if a node has a different program or data
-    root.
+    memory. It raises RetryableError if Ray fails or is unreachable, or if a node has another program or data root.
     """
 
     def run(stage: str, shards: Sequence[S], staging: StagingView) -> Generator[Receipt]:

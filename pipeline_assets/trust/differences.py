@@ -73,8 +73,7 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
-        differently_stored_paths: Paths of files with equal content but different stored bytes; they do not count as
-            different.
+        differently_stored_paths: Files with equal content in other stored bytes; they do not count as different.
         version_changes: Versions that changed since the seal.
     """
 

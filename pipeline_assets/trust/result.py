@@ -43,8 +43,7 @@ class FileSample:
     def select(self, items: Sequence[T], size: Callable[[T], int], names: Callable[[T], Sequence[str]]) -> list[T]:
         """Select random items of at most `share` of the total size; keep their order.
 
-        The seed and the `names` that identify an item determine the random order. An item that does not fit is
-        skipped.
+        The seed and the `names` that identify an item determine the random order. Items that do not fit are skipped.
         """
         budget = math.floor(self.share * sum(map(size, items)))
         ranks = [seeded_sort_key("sample", self.seed, *names(item)) for item in items]
@@ -90,8 +89,7 @@ class Verification:
         scan_finding_count: Number of findings of the scan about the artifacts' manifests and files; they are the first
             in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
-        hub_check, source_check: Checks of external inputs in the hub cache and in local folders; None without a data
-            root.
+        hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
         content_errors: For each file whose content hash was recomputed: its error, or None if the hash matches.
         unread_contents: Number of intact files whose content hash was not recomputed.
     """

@@ -148,8 +148,7 @@ def locate_bodies(
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `loss_indexes` has the indexes of the messages that count in the loss. Other bodies are located only
-    approximately.
+    `loss_indexes` has the indexes of the messages that count in the loss. Other bodies are located roughly.
 
     If `adjusts_bodies`, the returned text has changed spans: a body that counts loses leading whitespace that shares a
     token with markup, and gains adjacent whitespace that shares a token with the body.

@@ -34,8 +34,7 @@ class Contamination:
     Attributes:
         document_index: Index of the document in its batch.
         item_numbers: Numbers of the contaminating items, ascending.
-        best_item: Number of the item with the largest fraction of its n-grams in the document; on ties, the
-            lowest number.
+        best_item: Number of the item with the largest fraction of its n-grams in the document; the lowest on ties.
         shared_ngrams: Count of the distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the first word at which an n-gram of the best item begins.
         is_removed: Mask of the words to remove, shape (words,): the words of items' n-grams. If documents are cut, not

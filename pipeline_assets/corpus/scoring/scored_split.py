@@ -35,8 +35,7 @@ class ScoredSplit:
     def rows(self, columns: Sequence[str], pool_columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield scores joined with columns of the pool files, in the order of the scores.
 
-        Each table has the scored rows of one row group of a pool file. A column that the pool file lacks has the type
-        null.
+        Each table has the scored rows of one row group of a pool file. Columns that this file lacks have type null.
         """
         with StoredParquet(self.scores_file) as scores:
             names = [*dict.fromkeys([*columns, "pool_file", "pool_row"])]
