@@ -281,7 +281,9 @@ def test_the_ui_counts_rows_of_an_artifact_and_not_documents_that_it_tells_of(re
     assert counted[pools] == sum(file.rows for file in made[pools].manifest.identity.files)
     assert counted[scores] == pq.read_metadata(made[scores].path("scores.parquet")).num_rows
     tables = {artifact.manifest.kind: [*artifact.folder.rglob("*.parquet")] for artifact in made.values()}
-    without = {name for name, paths in tables.items() if SYSTEMS.kinds[name].row_store_class is None and len(paths) != 1}
+    without = {
+        name for name, paths in tables.items() if SYSTEMS.kinds[name].row_store_class is None and len(paths) != 1
+    }
     assert {"stage_a/report", "nemotron/pool_report", "stage2/tokenizer", "stage_a/signatures"} <= without
     assert {made[role].manifest.kind for role in made.keys() - counted.keys()} == without
 

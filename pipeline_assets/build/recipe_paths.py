@@ -54,7 +54,7 @@ def is_used_in(recipe: Recipe, root: Path) -> bool:
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map the relative and absolute path of each artifact folder to its recipe's name."""
+    """Map each artifact folder, with and without the data root, to its recipe's name."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

@@ -77,9 +77,9 @@ class Document(msgspec.Struct, frozen=True):
     JSON lines infer a column's type from the first rows, and after a column of nulls would reject texts.
 
     Attributes:
-        text: Text of the source row, without NUL characters.
+        text: Text of the source row without NUL characters, as changed by filters and decontamination.
         domain: Kind of text according to the recipe, such as `web` or `code`.
-        doc_id: Id from the source row, else an id derived from the text; unique in a corpus.
+        doc_id: Id from the source row, else an id derived from the text; unique in a source.
         created_at: Date in the form of `to_iso_time`.
     """
 

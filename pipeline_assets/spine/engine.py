@@ -141,8 +141,8 @@ def run_unfinished_shards(
 ) -> Generator[Receipt]:
     """Yield the receipts of `shards` in order; run unfinished ones with `runner`.
 
-    If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept a
-    task with the same `task_digest` and its files. Raise ChangedFileError if a shard read a changed file.
+    If `settings.kept_work` and `work` are set, a shard also counts as finished if the artifact's earlier version kept
+    the files of a task with the same `task_digest`. Raise ChangedFileError if a shard reads a file that changed.
     """
     receipts = {shard.name: staging.read_receipt(stage, shard.name) for shard in shards}
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}

@@ -88,7 +88,7 @@ def pin_hub_files(dataset: str, commit: str, files: Sequence[HubFile], decisions
 
 
 def confirm_pin(pin: BuildResult, recipe: Mapping[str, Any], hub: hub_files.HubFiles, threads: int) -> BuildResult:
-    """Return `pin` if the hub confirms the hash of each file; else raise InputError."""
+    """Return `pin` if hub or cache confirm each file's hash; else raise InputError."""
     repo, commit = _repo_and_commit(recipe)
     files = to_hub_files(pin.external_inputs)
     for _ in hub_files.map_in_order(lambda file: hub.confirm_file(repo, commit, file), files, threads):

@@ -1,10 +1,10 @@
 """Splits of a dataset and their files.
 
-Splits have the names of the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
+Splits are named as on the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
 so a line in a recipe is enough to add a dataset. The rules, which "Files of a split" in `docs/nemotron.md` explains:
 
-1. The `configs` of the card's YAML name the files of each split. A split that several configs have is named after the
-config: `<config>` if the config has one split, else `<config>_<split>`.
+1. The `configs` of the card's YAML name the files of each split. If several configs have splits of one name, each of
+these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.
 2. If the card names no files, a file belongs to the split that its name contains. So does a file of a config
 that names only a folder (`data_dir`).
 3. If a split has JSON lines and Parquet files, only the JSON lines are read.

@@ -4,9 +4,9 @@ Arguments are checked with jsonschema-rs, draft 2020-12. A catalogue stores each
 
 Schemas of tools are often not valid JSON Schema, so they are rewritten before the library reads them. Python names of
 types are translated; `nullable` follows OpenAPI 3.0; a list of `items` and a boolean `exclusiveMinimum` follow older
-drafts. Unreadable parts accept any value: a keyword with a malformed value, an unknown type, a reference to something
-outside the schema, a regular expression that needs more than linear time (lookaround, backreferences). `format`,
-anchors and `unevaluated` keywords are ignored.
+drafts. Unreadable parts are replaced by the schema `true`: a malformed subschema, an unknown type, a reference to
+something outside the schema, a regular expression that needs more than linear time (lookaround, backreferences).
+`format`, anchors and `unevaluated` keywords are ignored.
 """
 
 import hashlib

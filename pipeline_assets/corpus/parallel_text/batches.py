@@ -53,7 +53,7 @@ class Order:
             raise ValueError(f"batch and ranks must be >= 1, bucket_steps >= 0, got {self}")
 
     def steps(self, lengths: NDArray[np.int64], epoch: int) -> list[list[NDArray[np.int64]]]:
-        """Return the steps of an epoch, each a list of one array of pair numbers per rank.
+        """Return the steps of an epoch: for each rank, the numbers of its pairs.
 
         `lengths` has the number of ids of each pair, shape (pairs,).
         """

@@ -144,7 +144,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
 
 
 def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
-    """Yield a property and a fact for each value of the settings in `_SETTING_PATHS`."""
+    """Yield a property and a fact for each value to state in `_SETTING_PATHS`."""
     for name, *keys in _SETTING_PATHS:
         for step in manifests:
             value = remove_empty_values(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))

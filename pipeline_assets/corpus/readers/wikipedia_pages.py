@@ -15,7 +15,7 @@ Behaviour of wikiextractor 2.66 to 3.1.0, in six real files of three languages:
   between two header lines, and a header line must match the whole pattern.
 - 3.x passes text through `html.escape` by default; older versions and `--html-safe ''` do not.
 - `<doc>` and JSON of 2.x repeat the title above the text; JSON of 3.x does not.
-- AA/wiki_00 is empty if the extraction has no pages (for example of a dump without line breaks), or pages larger than
+- AA/wiki_00 is empty if the extraction found no pages, as in a dump without line breaks, or if a page is larger than
   `--bytes`. Any other empty file comes from an extraction that was killed.
 """
 

@@ -52,7 +52,7 @@ class ControlledIds(NamedTuple):
     Attributes:
         ids: Ids of the text, shape (tokens,).
         control_positions: Positions of the control tokens in `ids`, shape (controls,).
-        losses: Counts of text that the ids do not represent.
+        losses: Counts of characters that encoding lost.
     """
 
     ids: NDArray[np.int32]

@@ -92,7 +92,7 @@ def spill_rows(shard: SpillShard, window: Window, folder: StagingView, run_bytes
 
 
 def _encode_rows(rows: Iterable[PostRow], counts: Counter[str]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (block, size in the dump, encoding) of each spilled row; update `counts`."""
+    """Yield (block, bytes of attributes, encoding) of spilled rows; update `counts`."""
     for number, row in enumerate(rows):
         kind = row.positive_integer("PostTypeId")
         counts["rows"] += 1
