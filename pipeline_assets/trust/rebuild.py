@@ -44,8 +44,8 @@ class RebuildPlan:
 
         Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise only members, which
         are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed. Raise UsageError if this
-        program cannot build a kind or its stage version, or if `folder` has no manifest. Raise InputError if the manifest
-        of another step is missing.
+        program cannot build a kind or its stage version, or if `folder` has no manifest. Raise InputError if the
+        manifest of another step is missing.
         """
         requested = require_manifest(folder)
         self._errors: dict[Path, InputError] = {}  # about missing inputs, by folder of the target
