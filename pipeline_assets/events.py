@@ -59,8 +59,8 @@ class AssetView:
 
     Attributes:
         partition: Partition of the asset; None if it is not partitioned.
-        code_version: `outdated` for a stale artifact; the stage version for an artifact of a recipe version or of no
-            recipe; the result of the function `code_version` for any other artifact.
+        code_version: For a stale artifact, `outdated`; for an artifact of a recipe version or of no recipe, the stage
+            version; otherwise the result of the function `code_version`.
         upstream: Input artifacts by asset; an external input has an empty list.
         version: Version of the recipe; None if the recipe is not a version of another one.
     """

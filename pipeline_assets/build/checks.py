@@ -72,8 +72,8 @@ def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
     If the first check fails, the others are skipped. If the artifact cannot be opened, only that failure is returned.
-    In three cases no results are stored, so that all checks run again later: the artifact cannot be opened, a check
-    that only warns cannot read a file, or a verdict is not final. All results are stored in one write.
+    No results are stored if the artifact cannot be opened, a check that only warns cannot read a file, or a verdict is
+    not final; all checks then run again later. Otherwise all results are stored in one write.
     """
     try:
         artifact = open_artifact(root / target.folder)

@@ -73,9 +73,9 @@ def find_rows_to_forget(
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
     `patterns` match URLs; `*` stands for any text. An unmatched request is a pair (selector, text); for a pattern, the
-    selector is `url`. `RowToForget.values` has the URL of a row that a pattern matched. It has the texts of a row that
-    was requested by an id such as `x#2`, since another build may give that id to another row. Requests on the removal
-    list `removals` never count as unmatched, since builds have left out their rows.
+    selector is `url`. `RowToForget.values` has the URL if a pattern matched the row. If an id such as `x#2` was
+    requested, `values` has the texts, since another build may give that id to another row. Requests on the removal list
+    `removals` do not count as unmatched.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})

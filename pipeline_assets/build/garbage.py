@@ -83,8 +83,8 @@ class Survey:
     Attributes:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
-        unfinished: Leftovers to keep: a build uses them or can continue, a seal was cut off, or they are too new.
-        named: Artifact folders without a recipe, to keep: a user named, pulled or copied them, or no check ever ran.
+        unfinished: Leftovers to keep, because a build uses or can resume them, a seal was cut off, or they are too new.
+        named: Artifact folders to keep without a recipe: a user named, pulled or copied them, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
 

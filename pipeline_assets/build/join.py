@@ -26,8 +26,8 @@ def join_targets(targets: Sequence[Target], run: Run) -> Iterator[TargetOutcome]
     """Build targets together with other processes, and yield the outcome of each.
 
     `targets` are upstream first. A locked target is skipped and tried later. A process keeps the lock until it has run
-    the checks and copied the manifest; if it dies first, another process does both. A target that another process
-    failed to build is tried by this process, too, because it has neither an artifact nor a lock.
+    the checks and copied the manifest; if it dies first, another process does both. This process also tries targets
+    that another process failed to build.
 
     Raises:
         RetryableError: Locks in the data root exclude only processes of this machine.

@@ -85,9 +85,8 @@ def _add_edit_mark(content: str, command: str) -> str:
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
     """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
-    Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the recipe in the file built
-    some that the new `recipe` does not request, or that it would build from other files. With `replace`, nothing is
-    checked.
+    Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the new `recipe` lacks one that
+    the old recipe built, or would replace a listing that others need. With `replace`, nothing is checked.
     """
     if replace:
         return

@@ -54,8 +54,8 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
     """Yield everything that may still contain forgotten rows.
 
     First come the artifacts in `affected_folders`, which are the folders that `compare_with_removal_list` returns; then
-    leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another affected one is
-    skipped, because it is removed with that one, unless its rows were published.
+    leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another affected
+    artifact is skipped, unless its rows were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}

@@ -68,10 +68,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    The machine code is cached as part of its callers. It has no wrapper for calls from Python, which saves a quarter of
-    the compile time of a kernel of many small functions. It does not count references to arrays (two atomic operations
-    per array and call), which halves the kernel's run time. So the function must not return an array, and cannot create
-    one: numba refuses to compile that.
+    The machine code is cached as part of its callers. Omitting the wrapper for calls from Python saves a quarter of the
+    compile time of a kernel of many small functions. Omitting the counts of references to arrays halves the kernel's
+    run time. So the function must not return an array, and numba refuses to compile a function that creates one.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 

@@ -109,8 +109,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
     """Yield 0 for each row with a new id, 2 for the second row with an id, and so on.
 
-    Rows of earlier shards count. `path` is the shard's file of `write_repeats`, None if the shard has no repeats. The
-    file is sorted by hash, so it is read once per `_WINDOW_ROWS` rows.
+    Rows of earlier shards count. `path` is the shard's file of `write_repeats`, None if the shard has no repeats.
     """
     if path is None:
         yield from itertools.repeat(0, rows)

@@ -18,8 +18,8 @@ class DroppedRow(msgspec.Struct, frozen=True):
 
     Attributes:
         detail: Measurement, kept duplicate or evaluation item of a dropped document; otherwise detail of a `Reject`.
-        file, row: Position in the input. For a row that a conversion dropped or rejected, `file` is a source file;
-            otherwise it is a shard of the upstream corpus. A reject of a deduplication has `SOURCE/SHARD` as `file`.
+        file, row: Position in the input: for a conversion in a source file, else in a shard of the upstream corpus. For
+            a reject of a deduplication, `file` is `SOURCE/SHARD`.
         doc_id: Id of a dropped document; empty for a reject, and for a row that a conversion dropped.
         source: Source of a dropped document in a corpus of several sources; otherwise empty.
     """

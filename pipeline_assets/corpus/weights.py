@@ -63,8 +63,7 @@ def add_missing_weight(recipe: Any, key_path: tuple[str, ...], sources: Collecti
     """Set the missing weight of a single source, so that all weights sum to 1.
 
     `recipe` is the content of a recipe file, which need not be valid; the weights are at `key_path`. The recipe is
-    returned unchanged if it has no weights, if they are invalid or sum to 1 or more, or if no source or several sources
-    lack a weight.
+    returned unchanged unless exactly one source lacks a weight, and the other weights are valid and sum to less than 1.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):

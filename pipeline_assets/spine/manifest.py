@@ -28,8 +28,8 @@ _ALLOWED_TYPES = "canonical JSON contains only dicts with text keys, lists, text
 def canonical_json(value: object) -> bytes:
     """Serialize a value as canonical JSON, which is equal on every machine.
 
-    It is UTF-8 without spaces, with keys sorted by code point. Raise TypeError for a float, since only decimal strings
-    are exact, and for types that JSON lacks. Raise UnicodeEncodeError for a lone surrogate, which UTF-8 cannot encode.
+    The JSON is UTF-8 without spaces, with keys sorted by code point. Raise TypeError for types that JSON lacks and for
+    a float, since only decimal strings are exact. Raise UnicodeEncodeError for a lone surrogate.
     """
     _check_types(value)
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()

@@ -1,7 +1,7 @@
 """Start method of worker processes.
 
-- `forkserver`: one process per command loads the data that shards share, and forks a worker on request, so that data is
-  loaded once and its memory is shared. For Linux, whose system libraries survive a fork.
+- `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory. For
+  Linux, whose system libraries survive a fork.
 - `spawn`: each worker is a new interpreter. For other systems, and where the system kills a fork server because of the
   memory that it uses.
 """

@@ -17,8 +17,8 @@ _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) cou
 def peak_memory_bytes() -> int:
     """Return the largest resident set so far of this process or of one ended child.
 
-    It includes shared memory and never falls, so that a later build in a process has at least the value of an earlier
-    one. A program that is started by `exec`, as by `subprocess`, begins with the value of the process that started it.
+    The value includes shared memory and never falls, even when another build begins. A program that `exec` starts, as
+    by `subprocess`, begins with the value of the process that started it.
     """
     return _MAXRSS_UNIT_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 

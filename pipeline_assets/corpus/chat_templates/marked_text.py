@@ -1,9 +1,9 @@
 """Parsing and encoding of a row's text, in Harmony or from a chat template.
 
-The `loss_rule` of a chat template's text is `spans/1`, then an entry for each message: its role, its channel after `/`,
-the name of its author or tool after `=`, and the span of its body after `@`, in characters from 0, the stop exclusive.
-A final `*` marks a body that counts in the loss. If a body differs from the content, the content follows after a colon:
-as its span, or as a JSON string without spaces if the template writes the content in a different form:
+The `loss_rule` of a chat template's text is `spans/1`, then an entry `ROLE/CHANNEL=NAME@START-STOP` for each message;
+channel and name may be missing. NAME is the author or tool. The body is the characters [START, STOP) of the text. A
+final `*` marks a body that counts in the loss. If a body differs from the content, the content follows after a colon:
+as a span, or as a JSON string without spaces if the template writes it in a different form:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 

@@ -90,9 +90,8 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
     """Write the index of all items of one or more evaluation sets.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
-    which are in too many items. Notes: `evaluation` counts, for each set: `items` read; `repeated` items, which have
-    the words of an earlier item; `too_short` items; and items `without_ngrams`, which are ignored because all their
-    n-grams are common.
+    which are in too many items. Note: `evaluation`, with counts by set: `items` read; `repeated` items, with the words
+    of an earlier item; `too_short` items; items `without_ngrams`, whose n-grams are all common.
 
     Raises:
         UsageError: A column is missing, or has values other than text.

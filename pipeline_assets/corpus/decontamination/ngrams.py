@@ -1,10 +1,9 @@
 """Search for n-grams in texts.
 
-Each distinct n-gram has a number. Its key is a polynomial modulo 2**64: the hashes of its words are the coefficients,
-and the base is the odd constant `POLYNOMIAL`, so the key of a longer n-gram extends the key of its first words. Keys
-propose n-grams; a comparison of the words decides. Let k be the number of words of the shortest n-gram. A bitmap of the
-keys of the first k words of all n-grams shows at which words of a text an n-gram may begin. Only these few words are
-looked up in the table, which is much larger than the bitmap.
+The key of an n-gram is a polynomial modulo 2**64 in the odd base `POLYNOMIAL`, with the hashes of the words as
+coefficients. So the key of a longer n-gram extends the key of its first words. Keys propose n-grams; a comparison of
+the words decides. The bitmap `NgramTable.beginnings` excludes most words of a text, so that few words are looked up in
+the large table.
 """
 
 from typing import NamedTuple

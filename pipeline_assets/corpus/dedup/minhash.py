@@ -139,8 +139,7 @@ def band_keys(signatures: NDArray[np.uint32], bands: int, salt: np.uint64) -> ND
     """Compute the band keys of signatures; a common key proposes a pair.
 
     A signature is cut twice: into bands of adjacent numbers, and into the same number of bands of numbers that are
-    `bands` apart. Bands of different cuts share few numbers, so the second cut finds many pairs that the first one
-    misses, without further permutations.
+    `bands` apart. Bands of different cuts share few numbers, so the second cut finds many more pairs.
 
     Args:
         signatures: Signatures, shape (documents, permutations).

@@ -72,8 +72,8 @@ def drop_near_duplicates(edge_tables: Iterable[pa.Table], dropped_bitmap: NDArra
     """Yield a table of dropped documents, sorted by `number`, for each table of edges.
 
     Columns: `number` of the document; `first` and `first_id`, priority and id of the kept document; `shared`,
-    `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row has
-    the most similar one; of equally similar ones, the first. The dropped documents are added to `dropped_bitmap`.
+    `shingles` and `other_shingles` as in `verify_pairs`. If a document has edges to several kept documents, its row
+    names the most similar one; ties go to the first edge. The dropped documents are added to `dropped_bitmap`.
     """
     for edges in edge_tables:
         later, earlier = to_numpy(edges["later"]), to_numpy(edges["earlier"])

@@ -1,9 +1,9 @@
 """Signature stores: hashes of earlier documents, to compare new documents with.
 
-A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, it also has,
-for each document, the keys of its bands or its binary sketch, and its set of shingles. With the store, deduplication of
-a later corpus needs no earlier text: it keeps the same documents as if both corpora had been deduplicated together, the
-documents of the store first.
+A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, the store also has
+the shingles of each document, and the keys of its bands or its binary sketch. Deduplication of a later corpus then
+needs no earlier text. It keeps the same documents as if both corpora had been deduplicated together, the documents of
+the store first.
 """
 
 import itertools

@@ -59,9 +59,8 @@ class Candidate:
         text: UTF-8 text after the earlier filters.
         meta: Columns of the document's meta; may be empty if no filter reads them.
         failure: Measurement by which a filter dropped the document; None if no filter has dropped it.
-        changes: Counts by name: removed or masked items, such as `masked/email` and `removed_lines/few_words`; 1 for
-            each field that a custom step changed, such as `python/text`; 1 for `without_url` if the recipe has lists of
-            domains or URLs and the document has no URL.
+        changes: Counts by name: removed or masked items, such as `masked/email`; 1 for each field that a custom step
+            changed, such as `python/text`; 1 for `without_url` if filters by domain or URL find no URL.
         scores: Columns that filters add to the document's meta.
     """
 

@@ -1,9 +1,8 @@
 """Parser of Harmony texts into messages with exact spans.
 
 Texts of both templates (`Template`) are parsed, with variants that models and the official test vectors write: a
-recipient before or after the channel, `<|return|>` after any assistant message, a content type without `<|constrain|>`
-(openai-harmony takes such a content type for the recipient if the header has no ` to=`). Nothing is repaired: a text is
-parsed whole, or refused.
+recipient before or after the channel, `<|return|>` after any assistant message, and a content type without
+`<|constrain|>`. openai-harmony takes such a type for the recipient if the header lacks ` to=`. Nothing is repaired.
 """
 
 import hashlib

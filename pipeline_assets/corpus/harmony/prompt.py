@@ -27,10 +27,8 @@ def add_object_types(schema: JsonValue, depth: int = 0) -> JsonValue:
     """Return a schema with `"type": "object"` added to objects that lack a type.
 
     A schema with `properties` lacks a type if its type is missing or null. Schemas in properties, in items and in the
-    variants of `oneOf` are completed too; other nested schemas are not rendered. Keys keep their order; an added type
-    comes first. A list as type, such as `["object", "null"]`, is kept; as in openai-harmony, a schema with such a type
-    is rendered without its properties. `depth` is the schema's nesting depth. A depth above `MAX_DEPTH` raises
-    `Refusal`.
+    variants of `oneOf` are completed too. Keys keep their order; an added type comes first. A list as type, such as
+    `["object", "null"]`, is kept. Raise `Refusal` if `depth`, the schema's nesting depth, is above `MAX_DEPTH`.
     """
     if depth > MAX_DEPTH:
         raise Refusal(Reason.SCHEMA_TOO_DEEP, f"a tool's schema is nested more than {MAX_DEPTH} deep")

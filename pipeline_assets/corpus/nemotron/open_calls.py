@@ -21,8 +21,8 @@ class OpenCalls:
 
     - A reply with the id of a known call answers that call, if it is open.
     - Another reply with the name of a tool answers the first open call of that tool, if the tool has one.
-    - A reply with neither a known id nor a name answers an open call of the latest message that has calls: the first
-      call that no later reply needs by its id or name. If no such call exists, the reply answers the first open call.
+    - A reply with neither a known id nor a name answers the first open call of the latest message with calls, sparing
+      calls that later replies need. If no other call is open there, the reply answers the first open call.
 
     "First" means the order of calls, except that the latest message's calls precede those of earlier messages.
     """

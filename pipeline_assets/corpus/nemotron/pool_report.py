@@ -1,7 +1,7 @@
 """Report on candidate pools: their sizes, shared rows and contents.
 
-Files: `report.json`, and `report.html`, the same report as a page with plots. A file of a pool has the rows of one
-split and one bucket of id hashes, so a row that several pools share is in files of the same bucket.
+Files: `report.json`, and `report.html`, the same report as a page with plots. Pool files are divided by buckets of id
+hashes, so copies of a shared row are in one bucket.
 """
 
 import functools

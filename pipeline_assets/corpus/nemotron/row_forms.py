@@ -34,9 +34,9 @@ _REASONING_SWITCHES = ("thinking", "enable_thinking")
 def standard_row(row: Row, counts: Counter[str]) -> Row:
     """Return a row with its messages as objects, and with its reasoning label.
 
-    Reasoning switches in `chat_template_kwargs` (`thinking`, `enable_thinking`) set the label of a row without a label.
-    Switches that agree with the label are removed. If a switch is not a boolean or contradicts the label, all switches
-    are kept and counted as unread keys. JSON text that cannot be read raises RowFault.
+    Reasoning switches are `thinking` and `enable_thinking` in `chat_template_kwargs`. If all are booleans that agree
+    with each other and with the label, they are removed, and set the label of a row without a label. Otherwise all
+    switches are kept and counted as unread keys. JSON text that cannot be read raises RowFault.
     """
     messages = row.get("messages")
     if isinstance(messages, str) and messages:

@@ -41,8 +41,8 @@ class CallLog:
     def count_stalled(self) -> int:
         """Count calls that are made again after two equal replies.
 
-        The two replies are the last ones to earlier equal calls. Equal calls name the same tool with the same
-        arguments, in any order of keys; other calls may come between them.
+        The replies are the last two to earlier equal calls. Calls are equal if they name the same tool with the same
+        arguments, in any order of keys. Other calls may come between them.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _MIN_EQUAL_REPLIES:

@@ -44,8 +44,7 @@ _HALF_BITS = np.uint64(32)
 def count_best_fit_rows(piece_counts: NDArray[np.int64], seq_len: int) -> int:
     """Count the rows that best fit needs; `piece_counts` is from `count_pieces`.
 
-    Best fit puts pieces of equal length into a row until no more fit. So each step fills all rows with the same room at
-    once, which is much faster than piece by piece.
+    Rows with the same room are filled in one step, which is much faster than piece by piece.
     """
     rows = np.zeros(seq_len + 1, np.int64)  # number of rows by their room
     tree = _empty_tree(seq_len)
@@ -192,9 +191,9 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
     """Pack draws into exactly `num_seqs` rows by best fit; shuffle the rows by seed.
 
-    `lengths` are the tokens of the draws in packed order, which is also their order within a row. The budget was chosen
-    so that best fit needs at most `num_seqs` rows. If it needs fewer, each of the empty rows gets a piece from a row
-    with several pieces; the longest pieces are moved first.
+    `lengths` are the tokens of the draws in packed order, which is also their order within a row. The token budget must
+    be so small that best fit needs at most `num_seqs` rows. If best fit needs fewer rows, each empty row gets a piece
+    from a row with several pieces, the longest pieces first.
 
     Raises:
         UsageError: There are fewer pieces than rows.
@@ -247,7 +246,7 @@ def fill_empty_rows(order: NDArray[np.uint32], document_rows: NDArray[np.uint32]
 def group_by_row(
     lengths: NDArray[np.int32], seq_len: int, document_rows: NDArray[np.uint32], row_count: int
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the draws with a remainder, sorted by its row in `document_rows`.
+    """Return the draws with a remainder, sorted by their rows in `document_rows`.
 
     Returns:
         Two arrays, `starts` and `draws`. `draws` has the sorted draws. `starts`, shape (rows + 1,), has the position in

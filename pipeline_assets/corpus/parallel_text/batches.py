@@ -29,8 +29,8 @@ class Order:
     Attributes:
         batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
         drop_last: Whether the pairs after the last full step are dropped; which pairs these are depends on the epoch.
-        bucket_steps: Steps per bucket. The pairs of a bucket are sorted by length, so that a step has similar lengths.
-            Then all steps are shuffled, except a remainder at the end. 0 does not sort.
+        bucket_steps: Steps per bucket; 0 does not sort. The pairs of a bucket are sorted by length, so that a step has
+            similar lengths. Then all steps are shuffled, except a remainder at the end.
 
     Raises:
         ValueError: A number is not an integer, `batch` or `ranks` is below 1, `bucket_steps` is below 0, or `drop_last`

@@ -17,8 +17,8 @@ class EncodeRecipe(UnigramRecipe):
     """Settings that determine the token ids of a sample of sentence pairs.
 
     Attributes:
-        vocab_size: Maximum number of pieces of a trained model. If the training texts allow fewer, that number is used,
-            rounded down to a multiple of 100 unless the result is 0 or too small for the characters.
+        vocab_size: Maximum number of pieces of a trained model. If the training texts allow fewer, the number that they
+            allow is used, in most cases rounded down to a multiple of 100.
         character_coverage: Share of characters that a trained model covers by pieces.
         byte_fallback: Whether a trained model encodes other characters as bytes.
         model_sha256: sha256 of an external model; None trains a model.

@@ -3,9 +3,9 @@
 manifest.jsonl        one line per pair, sorted by split (train, val, test), then by uid
 MANIFEST.meta.json    recipe, source and counts of the sample; not in the artifact's digest, because it records a time
 
-No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group.
-Groups are assigned whole, from the largest to the smallest (ties by the sha256 of seed and pair), each to the split
-that lacks the most pairs. So sizes are exact unless a group is larger than the number of pairs that its split lacks.
+No text, on either side, is in two splits. Pairs that share a text, directly or through other pairs, form a group. Each
+group is assigned whole to the split that lacks the most pairs, the largest group first (ties by the sha256 of seed and
+pair). So sizes are exact unless a group has more pairs than its split lacks.
 """
 
 import hashlib

@@ -95,10 +95,10 @@ class SubsetsRecipe(RecipeSection):
     - `anchor`: low NLL, always correct. Rows that the model handles well; they preserve behaviour while weights change.
     - `restoration`: the middle of each split. Typical rows, neither easy nor hard, to restore abilities that a change
       of the model's architecture damaged.
-    - `challenge`: the highest NLL, correct in at least half of the attempts. Rows that surprise the model most;
-      if fewer attempts are correct, a high NLL indicates wrong answers rather than hard questions.
-    - `learning`: high NLL, mostly correct. Rows that the model can gain most from. `challenge` selects
-      before `learning`, so `learning` mostly gets rows below the highest NLL.
+    - `challenge`: the highest NLL, correct in at least half of the attempts. Rows that surprise the model most. With
+      fewer correct attempts, a high NLL indicates wrong answers rather than hard questions.
+    - `learning`: high NLL, mostly correct. Rows that the model can gain most from, mostly below the highest NLL because
+      `challenge` selects first.
     - `anchor_unverified`, `challenge_unverified`, `learning_unverified`: the same percentiles, for rows whose
       correctness is unknown and whose quality flags report no fault. A null flag reports no fault.
 

@@ -139,7 +139,7 @@ def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
     Keys: `recipe`, its name; the totals and `corpora` of `<recipe>_shards.json`; `filtered_shards` and `tokenizer`, the
-    content of these files. If a file is missing, its keys are missing too, except that `corpora` is empty.
+    content of these files. A missing file adds no keys, except an empty `corpora`.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

@@ -1,11 +1,10 @@
 """Seeded order of a mixture's rows, by weight, equal for any number of ranks.
 
-This is proportionate fairness (Baruah et al., "Proportionate Progress", Algorithmica 1996) on one processor, where
-earliest deadline first meets all deadlines. Positions count from 1. The k-th row of a corpus of weight w may occur from
-the first position p with w · p > k - 1 on, and its deadline is position ⌈k / w⌉; after that, the corpus would lag
-behind its weight by a whole row. Of the corpora whose next row may occur, the one with the earliest deadline gets the
-position; ties go to the first name. Choosing the corpus with the largest deficit would let many small corpora lag by
-more than a row. All positions are computed in integers, so nothing is rounded.
+This is proportionate fairness (Baruah et al., "Proportionate Progress", Algorithmica 1996) on one processor. Positions
+count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1 on. The row's
+deadline is position ⌈k / w⌉; after that, the corpus would lag behind its weight by a whole row. Of the corpora whose
+next row may occur, the one with the earliest deadline gets the position; ties go to the first name. Choosing the corpus
+with the largest deficit would let many small corpora lag by more than a row. All positions are computed in integers.
 
 Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
 """

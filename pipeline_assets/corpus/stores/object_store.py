@@ -207,9 +207,9 @@ class ObjectStore:
     def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
         """Replace a pointer that still equals `expected`; otherwise return False.
 
-        `expected` is None for a new pointer. A pointer that already has the content `content` counts as written: the
-        answer to a put may have been lost. A store that answers 409 to simultaneous puts may have written none of them,
-        so the put is repeated, and TransientError is raised after eight such answers.
+        `expected` is None for a new pointer. A pointer that already has the content `content` counts as replaced,
+        because the answer to an earlier put may have been lost. A put that the store refuses because of simultaneous
+        puts (409) is repeated; raise TransientError after eight refusals.
         """
         for wait_s in _CONFLICT_WAITS_S:
             with self._convert_errors(key):

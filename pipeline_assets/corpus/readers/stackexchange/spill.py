@@ -1,10 +1,9 @@
 """Sorted runs (files) of a dump's rows, read in buckets of question ids.
 
-A block is a range of IDS_PER_BLOCK question ids. A run is a file of frames, one per block with rows, in order of ids.
-A frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd, with a checksum. The
+A block is a range of IDS_PER_BLOCK question ids. A run is a file of frames, one per block with rows, in order of ids. A
+frame is a MessagePack list of (question id, row number, post or fault), compressed with zstd, with a checksum. The
 index of a run is a file of one frame, a list of (block number, number of rows, size of these rows in the dump, size of
-the block's frame). A bucket is a range of blocks. Its bounds depend on the sizes of blocks in the dump, not on the
-division into runs.
+the block's frame). A bucket is a range of blocks. The bounds of buckets do not depend on the division into runs.
 """
 
 import contextlib
