@@ -21,10 +21,10 @@ Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 def add_attributes(assets: Assets, used_groups: Collection[str], scheduled_recipes: Collection[str]) -> Assets:
     """Return assets with owners, tags, groups and automation conditions.
 
-    Groups that are not in `used_groups` are merged into the group `never_built`. An external input joins the group of
-    the assets that read it, if they are all in one group; assets in `never_built` count only if no others read it.
-    Assets of `scheduled_recipes` get a condition by which they are built after each build of an input. It has an effect
-    only while Dagster's sensor for automation conditions is on.
+    Groups of recipes that are not in `used_groups` become the group `never_built`. An external input joins the group of
+    its readers if they have one group; readers in `never_built` count only if there are no others. Assets of
+    `scheduled_recipes`, but not of versions, are built after each build of an input artifact, while Dagster's sensor
+    for automation conditions is on.
     """
     specs = [spec for asset in assets for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else [asset])]
     owned, readers = _owners_and_tags(), dict[dg.AssetKey, set[str | None]]()

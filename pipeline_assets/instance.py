@@ -1,9 +1,8 @@
 """The Dagster instance of a data root, which the UI uses.
 
 An instance is three SQLite databases and a configuration in `<data root>/dagster`, created under a lock before they are
-opened. If a database has no schema revision and no runs are stored, a process was killed while it created the
-databases, so all three are created again. Any other problem, such as a full disk or a damaged database, is reported and
-changes nothing.
+opened. If a database has no schema revision and no runs are stored, a process was killed while it created them, so all
+three are created again. Any other problem, such as a full disk or a damaged database, is reported and changes nothing.
 """
 
 import contextlib

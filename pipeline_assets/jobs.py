@@ -162,8 +162,8 @@ def verify_sample(
 ) -> Iterator[Event]:
     """Verify a sample of the sealed files of a recipe and its versions.
 
-    Yield a check result for each asset with artifacts to read; stale ones are not read. If a file is missing or differs
-    from its manifest, InputError is raised after all checks.
+    Yield a check result for each asset with artifacts to read; stale artifacts are not read. If a file is missing or
+    differs from its manifest, InputError is raised after all checks.
     """
     share = FileSample.parse(sample, scheduled_time(context, timezone).date().isoformat())
     findings: list[Finding] = []

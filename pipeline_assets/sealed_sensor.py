@@ -1,9 +1,9 @@
 """The sensor that reports artifacts built without Dagster.
 
-Such artifacts were built by a command or on another machine. If the Dagster instance was lost, the sensor reports the
-current version of each artifact, with its check results, to the new instance. An up-to-date artifact whose last run
-failed, such as after a time-out, is reported again, so that the UI does not show it as failed. A removed or
-damaged artifact of a recipe is shown as stale, but not a removed artifact of a dated recipe version.
+Such artifacts were built by a command or on another machine. A new Dagster instance gets the current version of each
+artifact, with its check results. An up-to-date artifact whose last run failed is reported again, so that the UI does
+not show it as failed. A removed or damaged artifact of a recipe is shown as stale. Removed artifacts of dated recipe
+versions are not.
 """
 
 import contextlib

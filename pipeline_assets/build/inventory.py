@@ -39,10 +39,10 @@ class PartialBuild:
 
     Attributes:
         folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
-        finished_shards: Number of finished shards in the newest folder by stage, sorted by the stages' names.
+        finished_shards: Number of finished shards by stage, in the newest folder; sorted by stage name.
         last_write: Time of the last write of the plan, a receipt or an entry of the newest folder.
         is_sealing: Whether all shards are built and the seal has begun.
-        is_pull: Whether it is a pull from a store, which a run does not continue.
+        is_pull: Whether the build is a pull from a store, which a run does not continue.
         builder: Running builder; None if no process holds the lock.
     """
 

@@ -127,7 +127,7 @@ def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
     """Return the targets, with `is_intermediate` set for inputs of other corpora.
 
     `targets` are upstream first. Outputs that the recipe names are never marked. A corpus that keeps all documents
-    shares the files of its input. So it marks its input only if it is marked itself; other corpora always do.
+    shares the files of its input. So its input is marked only if the corpus is. Other corpora mark their inputs.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -62,9 +62,8 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    If the period has no version, one is written, provided that the head of a dataset moved or files of a local source
-    changed, and that no version has a later date. If the period remains without a version, `RecipeVersion.path` is the
-    newest existing recipe file.
+    If the period has no version, one is written if a dataset's head moved or files of a local source changed. None is
+    written if a version has a later date. Without a version, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.

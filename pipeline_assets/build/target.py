@@ -108,7 +108,7 @@ class Kind:
         external_inputs: Returns a sealed artifact's input files if they are local and in no artifact; else None.
         labels: Names of files that no digest covers, because they contain a time or a path.
         row_store_class: Class that reads and traces its rows; None if it has no rows.
-        preview: Returns the preview table of the UI; if the field is None, the first rows are shown.
+        preview: Returns the preview table of the UI; None shows the first rows.
         after_build: Writes files outside the artifact, also if the artifact was up to date.
         planner: Plans a build from its recipe and its external files.
         pool: Dagster pool that limits parallel builds; builds that read a hub use `hub` instead.

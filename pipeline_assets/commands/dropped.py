@@ -77,9 +77,8 @@ def _locate_rows(
 ) -> Iterator[tuple["DroppedRow", str, str | None]]:
     """Yield each row with its place, and its text or None.
 
-    The place is a row of the source file; if unknown, it is the file and row that the artifact recorded. If the row's
-    document is found in an input, the text is the document's, and the row gets its id and source. Otherwise, the text
-    is None or, if `reads_text` is set, the record of a local source file.
+    The place is a row of the source file; if unknown, it is the file and row that the artifact recorded. If an input
+    has the row's document, the row gets its id, source and text. `reads_text` reads other texts from local sources.
     """
     from msgspec.structs import replace
 

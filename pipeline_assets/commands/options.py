@@ -34,8 +34,8 @@ RecipeContent = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option is not passed and has no default, the content has [] for a list, and
-    None for a key that may be None and has no other default. Other keys are omitted: the section's default applies.
+    The section's keys become options. If an option has no default and is not passed, a list is []. Any other key gets
+    the section's default; without one, it is None.
     """
 
     section: type[pydantic.BaseModel]

@@ -70,8 +70,8 @@ class DocumentGroup:
 class ProfileCounts:
     """Counts of a group of documents; tokens exclude end-of-document tokens.
 
-    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1), and bin 0 also documents of 0 tokens.
-    Before `estimate_tokens`, `lengths` adds up the weights of sampled documents, and `tokens` is None.
+    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1); bin 0 includes 0 tokens. Before
+    `estimate_tokens`, `lengths` adds up the weights of sampled documents, and `tokens` is None.
     """
 
     documents: int = 0

@@ -45,8 +45,7 @@ class SplitMix64(msgspec.Struct):
 class Reservoir(Generic[T]):
     """Uniform sample of at most k rows of a stream.
 
-    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir"): the first k rows fill k places. Each
-    later row i draws one of i places, and if that is one of the k places, replaces the row there.
+    Algorithm R (Waterman; Vitter 1985, "Random Sampling with a Reservoir").
     """
 
     def __init__(self, k: int, generator: SplitMix64) -> None:
@@ -77,8 +76,7 @@ class Reservoir(Generic[T]):
 class WeightedReservoir(Reservoir[T]):
     """Weighted sample of at most k rows of a stream.
 
-    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"): a row of weight w has the key
-    u^(1/w), with u random in (0, 1), and the rows with the k largest keys are drawn. So rows are drawn as if one by one
+    A-ExpJ (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"): rows are drawn as if one by one
     without replacement, with probabilities proportional to the weights of the remaining rows.
     """
 

@@ -94,8 +94,8 @@ def check_recipe_weights(
 ) -> Iterator[RecipeProblem]:
     """Yield an error for each unknown or missing source in a recipe's weights.
 
-    The weights are at `key_path`. With `require_all`, every source needs a weight if any has one; a single source
-    may lack it if the other weights sum to less than 1.
+    The weights are at `key_path`. With `require_all`, every source needs a weight if any has one. Only one source may
+    lack its weight, if the other weights sum to less than 1.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     for name in weights:

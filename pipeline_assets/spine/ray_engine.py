@@ -2,7 +2,7 @@
 
 Ray starts workers, chooses nodes and replaces dead workers; shards, receipts and resumption are as on one machine. All
 nodes have the same program, and see the data root under one path: each process checks both before it runs a job. Of
-this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`, and no token: only this process uses a hub.
+this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`: no token, since only this process uses a hub.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def ray_stage_runner(
     """Return a function that runs the shards of a stage as Ray tasks.
 
     The function yields receipts in order. At most `workers` tasks run at a time, each with a CPU and `worker_bytes` of
-    memory. It raises RetryableError if Ray fails or is unreachable, or if a node has another program or data root.
+    memory. RetryableError is raised if Ray fails or is unreachable, or a node has another program or data root.
     """
 
     def run(stage: str, shards: Sequence[S], staging: StagingView) -> Generator[Receipt]:

@@ -1,8 +1,7 @@
 """Comparison of two sealed artifacts of one kind: recipe, inputs, counts and rows.
 
 Rows are compared by sha256 hashes: 128 bits for the id, 128 bits for the content, and 64 bits for the other columns.
-The hashes are written to temporary files, divided by the id's hash into parts that are sorted one after the other, so
-memory is bounded for any number of rows.
+The hashes are in temporary files, so memory is bounded for any number of rows.
 """
 
 import hashlib

@@ -87,7 +87,7 @@ def number_ngrams(
     N-gram i has `sizes[i]` words, and begins at the index `first_words[i]` of `words`.
 
     Returns:
-        Number of each n-gram, shape (ngrams,); index i of the first n-gram with each number, shape (numbers,).
+        Number of each n-gram, shape (ngrams,); index of the first n-gram with each number, shape (numbers,).
     """
     keys = ngram_keys(words.hashes, first_words, sizes)
     ngrams, firsts = np.empty(len(first_words), np.int64), np.empty(0, np.int64)

@@ -55,10 +55,10 @@ def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenR
 def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies of earlier documents in a range of text hashes.
 
-    The original is the document with the lowest priority of those with the same hash. It may be in a signature store.
+    The original, which may be in a signature store, has the lowest priority of the documents with its hash.
 
-    Files: a run with a row for each copy, sorted by `number`, the document number of the copy; `first` and `first_id`
-    are the priority and the id of its original. Counts: `copies`.
+    Files: a run with a row for each copy, sorted by its document number `number`; `first` and `first_id` are the
+    priority and the id of its original. Counts: `copies`.
     """
     table = read_with_seen_rows(key_range, seen)
     high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))

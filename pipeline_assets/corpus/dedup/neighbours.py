@@ -83,14 +83,13 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most the first
-    `max_compared` + 1 near documents of each table of `seen_runs`, of each earlier block, and of its own block. This is
-    one more than `verify_pairs` compares, so that `verify_pairs` can count capped documents. Documents in the bitmap
-    file `copies_file` are skipped; None means that no document is a copy.
+    Sketches are near if at most `recipe.max_distance` bits differ. In each table of `seen_runs`, each earlier block and
+    its own block, a document is paired with at most its first `max_compared` + 1 near documents: one more than
+    `verify_pairs` compares, to count capped documents. Documents in the bitmap file `copies_file` are skipped; None
+    means that no document is a copy.
 
-    `source_starts` has a pair for each span of documents of one source: the number of its first document, and the
-    source. Only documents of the same source are paired; if `source_starts` is None, documents of all sources are.
-    `device` is the index of a GPU, or None for the CPU.
+    `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
+    different sources are paired too. `device` is the index of a GPU, or None for the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """

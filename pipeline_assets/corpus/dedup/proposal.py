@@ -28,9 +28,8 @@ class Banding:
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that reaches `recall` at `threshold`.
 
-    At least the fraction `recall` of the pairs with similarity `threshold` is expected to be proposed, and a larger
-    fraction of more similar pairs. More rows mean fewer needless comparisons. Bands times rows equals `permutations`.
-    If no banding reaches `recall`, bands have one row.
+    `recall` is the expected share of the pairs with similarity `threshold` that are proposed. More rows mean fewer
+    needless comparisons. Bands times rows equals `permutations`. If none reaches `recall`, bands have one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)

@@ -2,8 +2,8 @@
 
 An edge is a pair of documents whose similarity reaches the threshold. Documents are visited in their total order. A
 document is dropped if and only if it has an edge to an earlier document that is kept. So a chain of similar pairs never
-drops a document that is unlike all kept ones. A decision depends only on earlier documents, and edges are sorted by
-their later document. So one pass with a bit for each document suffices, without computing connected components.
+drops a document that is unlike all kept ones. So one pass over edges sorted by their later document suffices, with a
+bit for each document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -166,12 +166,12 @@ def decide_shard(
 ) -> Receipt:
     """Write the decisions on a shard's documents, in the order of its rows.
 
-    `id_runs` have the priorities and ids of the shard's documents. `copy_range` and `near_range` are the rows of its
-    exact copies and near duplicates, or None for duplicates that the recipe does not request. For
-    `dropped_originals_file` see `NearDuplicates`.
+    `id_runs` have the priorities and ids of the shard's documents. `copy_range` and `near_range` have the shard's exact
+    copies and near duplicates; None if the recipe does not request them. For `dropped_originals_file` see
+    `NearDuplicates`.
 
-    Every `duplicate_of` names a kept document: if the original of an exact copy is dropped as a near duplicate, the
-    copy gets the same decision as its original, and `copy_of` names the original.
+    Every `duplicate_of` names a kept document. So if the original of an exact copy is dropped as a near duplicate, the
+    copy gets the original's decision, and `copy_of` names the original.
 
     Files: the decisions; the dropped rows as int64; the document number of the kept document of each dropped row, as
     int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a

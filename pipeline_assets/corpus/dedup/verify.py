@@ -195,8 +195,8 @@ def verify_pairs(
 ) -> Receipt:
     """Find the edges in a range of pairs: pairs whose similarity reaches `threshold`.
 
-    A document may have pairs with many earlier documents. It is compared only with the `max_compared` of them that are
-    first by priority; None sets no limit. About `max_shingles` shingles are in memory at a time.
+    A document may have pairs with many earlier documents. It is compared only with the first `max_compared` by
+    priority; None sets no limit. About `max_shingles` shingles are in memory at a time.
 
     Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
     are the id and the set size of the later document; `other_doc_id` and `other_shingles`, those of the earlier one.

@@ -105,10 +105,6 @@ def _normalize(
 ) -> int:
     """Fill all fields of a batch except the hashes, and return the number of words.
 
-    Each character is written at position `out`. If `out` then advances, the character remains; otherwise the next
-    character replaces it. This needs no branch at the end of each word. Such a branch would cost more than everything
-    else, because processors mispredict it.
-
     A space follows each word. `word_starts` receives the start of each word in the new text, then the end of the text.
     """
     byte_table, code_point_table = tables
@@ -125,7 +121,9 @@ def _normalize(
                 is_word = to_int64(character != SPACE)
                 word_starts[word_count] = out
                 word_count += is_word & ~was_word  # both are 0 or 1: a word begins where a 0 is followed by a 1
-                out += is_word | was_word  # keep characters of words, and the first space after each word
+                # Without a branch, whose mispredictions would cost more than the rest of the loop: the next character
+                # replaces this one unless `out` advances, for characters of words and the first space after each word.
+                out += is_word | was_word
                 was_word = is_word
                 position += 1
                 continue

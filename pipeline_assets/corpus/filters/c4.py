@@ -6,10 +6,10 @@ the word Javascript, lines with one of six phrases about policies and cookies, a
 with fewer than 3 sentences, with "lorem ipsum", with a curly bracket, or with a bad word. (Its first version on arXiv
 has 3 words and 5 sentences, as datatrove still does.)
 
-Where the paper differs from its code or from datatrove, this module follows the paper: a line that ends in an ellipsis
-ends in a period and is kept, and "lorem ipsum", a curly bracket or a bad word discards the page even if the line with
-it is removed. The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal
-punctuation other than a closing quotation mark or bracket. A sentence ends:
+Where the paper differs from its code or from datatrove, this module follows the paper. A line that ends in an ellipsis
+ends in a period and is kept. "lorem ipsum", a curly bracket or a bad word discards the page, even in a removed line.
+The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal punctuation other than
+a closing quotation mark or bracket. A sentence ends:
 
 - at a mark before whitespace or the line's end; closing quotation marks and brackets may stand between them;
 - at a mark that is not ASCII (。！？), whatever follows;

@@ -145,8 +145,8 @@ def label_probabilities(
 ) -> NDArray[np.float64]:
     """Return the probability of each label for each text, shape (texts, labels).
 
-    `</s>` is added to each text as its last word. If a text then has neither a word of the dictionary nor an n-gram,
-    all its probabilities are 0.
+    A text ends at the word `</s>`, which is added if the text lacks it. If a text then has neither a word of the
+    dictionary nor an n-gram, all its probabilities are 0.
     """
     probabilities = np.zeros((len(offsets) - 1, len(classifier.output_vectors)))
     hidden, ngrams = np.empty(classifier.input_vectors.shape[1]), np.zeros(_MAX_WORDS, np.uint64)

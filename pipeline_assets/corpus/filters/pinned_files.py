@@ -22,8 +22,8 @@ class PinnedFile(RecipeSection):
     """File that a filter reads.
 
     Attributes:
-        path: Absolute path, or path relative to the data root; not part of the recipe's `content`, because a moved
-            file changes no byte of the output.
+        path: Absolute path, or path relative to the data root. It is not part of the recipe's `content`, because a
+            moved file changes no byte.
         sha256: Hash of the file. If empty, the build fails with an error that contains the actual hash.
     """
 

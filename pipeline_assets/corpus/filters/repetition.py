@@ -18,10 +18,6 @@ Where the paper is silent, these rules apply:
 datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces in the most frequent n-gram and in the whole text
 but not in duplicate n-grams, and accepts a most frequent n-gram that occurs once. After a duplicate n-gram it skips n
 words, so of a copied run of 12 words it counts 10 if n is 5 or 10. This module follows the paper and counts all 12.
-
-The counts are exact. Each distinct (n-1)-gram has an id, and an n-gram is the pair of the two (n-1)-grams that overlap
-in it. An n-gram can repeat only if both of these repeat. So for each n, only the words at which an (n-1)-gram repeats
-are examined, which are few in most texts.
 """
 
 from typing import NamedTuple, cast
@@ -232,6 +228,7 @@ def _count_grams(repeated_count: int, words: WordSpans, scratch: Scratch, counts
     `repeated_count` is the number of words in `scratch.repeat_starts`.
     """
     characters = words.characters_before
+    # An n-gram repeats only if both its (n-1)-grams do, so each round examines only the few words where one repeats.
     for n in range(2, _MAX_GRAM_WORDS + 1):
         repeated_count = _compute_gram_keys(repeated_count, scratch)
         copied = _assign_gram_ids(n, repeated_count, words, scratch)

@@ -49,10 +49,10 @@ def detect_codec(head: bytes) -> Codec | None:
 def read_decompressed(
     file: Readable, codec: Codec | None, where: object, fix: str, block_bytes: int
 ) -> Iterator[bytes]:
-    """Read an open file in decompressed blocks of at least `block_bytes`.
+    """Read an open file in decompressed blocks of about `block_bytes`.
 
-    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, the file is read
-    as it is, in blocks of at most `block_bytes`. Errors are those of `decompress`.
+    A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, no block exceeds
+    `block_bytes`. Errors are those of `decompress`.
     """
     if codec is None:
         with name_file_in_errors(where):

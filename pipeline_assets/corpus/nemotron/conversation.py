@@ -209,21 +209,19 @@ class RowConversation(NamedTuple):
     """Conversation of a row, as text and as messages.
 
     Attributes:
-        loss_mode: Loss mode of the row. It counts the messages that the recipe's mode counts, unless
-            `read_train_turns` excludes them. For a chat template, it is a `MarkedSpans` of these messages.
+        loss_mode: Loss mode of the row: the recipe's, without the messages that `read_train_turns` excludes. For a chat
+            template, it is a `MarkedSpans`.
         parsed: Text with its messages; without messages if the text is not valid Harmony.
         messages: Messages of the row before rendering drops any; empty if the text is not valid Harmony.
         template: Template of the text, as in the column `template`; None if the text is not valid Harmony.
         is_from_text_column: Whether the conversation comes from the row's column `text`, not from its `messages`.
-        counts: `analysis_given`, `analysis_rendered`: messages on the analysis channel, before and after rendering; and
-            the counts of `_MessageReader` (for a column `text`, only `think_tags`), `restore_latex` and
-            `read_train_turns`. Empty if the text is not valid Harmony.
+        counts: Counts of the functions that read and convert the row; `analysis_given` and `analysis_rendered` count
+            the messages on the analysis channel, before and after rendering.
         refusal: Reason why the text is not valid Harmony; None if it is valid.
         has_own_mask: Whether the row's `train_turns` chooses among the messages that count in the loss.
         stalled_calls: Number of calls that repeat an equal call after two equal replies.
         failed_checks: Names in `CHECKS` of the checks that the text fails.
-        tokens: Tokens of a text of a chat template; None for Harmony, because all texts of a block are encoded
-            together, later.
+        tokens: Tokens of a text of a chat template; None for Harmony, which is encoded later.
     """
 
     loss_mode: encode.LossMode

@@ -40,10 +40,10 @@ class NormalisedRows:
 
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
-        counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`. For kept rows: the
-            counts of `RowConversation`, the sums of `_SUMMED_COLUMNS`, and `unknown_channels`, rows that have any.
-            `invalid_harmony/<reason>`: kept rows, and rows dropped as `invalid_harmony`, whose column `text` is not
-            Harmony.
+        counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`.
+            `invalid_harmony/<reason>`, rows with a column `text` that is not Harmony, kept or dropped as
+            `invalid_harmony`. For kept rows: `unknown_channels`, rows with such channels; the sums of `_SUMMED_COLUMNS`
+            and of `RowConversation.counts`.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 

@@ -1,7 +1,6 @@
 """Conversion of Parquet values to the values that JSON lines would have.
 
-A row must be equal in both formats. Parquet has one schema for all rows, so a key that an object lacks arrives as null.
-An explicit null is indistinguishable from a missing key, so both are removed; nulls in lists are kept.
+In Parquet, a key that an object lacks is null, like an explicit null. So both are removed; nulls in lists are kept.
 Parquet also lacks each row's order of keys, so the properties of a tool may have a different order in a text.
 """
 

@@ -216,8 +216,7 @@ def capability_pool(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name consists of `capability` and the words of `capability_target`. Case, blanks, and `_` or `-` between words
-    make no difference. For a target with other characters, such as `C++`, a hash is added, because its words may equal
-    the words of another target.
+    make no difference. For a target with other characters, such as `C++`, a hash is added: `C` has equal words.
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")

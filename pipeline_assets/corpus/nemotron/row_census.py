@@ -92,8 +92,7 @@ def type_name(value_type: type) -> str:
 class RowCensus:
     """Counter of row shapes, message shapes, metadata coverage and tags.
 
-    A shape is the keys of a row or message with the types of their values. Equal shapes are counted together before
-    they are expanded into the tally.
+    A shape is the keys of a row or message with the types of their values.
     """
 
     def __init__(self) -> None:

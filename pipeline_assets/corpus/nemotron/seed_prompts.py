@@ -25,8 +25,8 @@ def write_seed_prompts(path: Path, seed_sets: Sequence[tuple[str, Sequence[Sourc
     """Write the prompts of seed sets to an SQLite table, keyed by their sha256.
 
     Each entry of `seed_sets` has the prompt column and the files of a set. A text in that column is a prompt. If the
-    value, or the text as JSON, is a list of messages, the first user message is also a prompt. Unreadable rows and
-    other values are skipped. Raise `InputError` if a set adds no new prompt.
+    value is a list of messages, also as JSON text, the first user message is a prompt too. Unreadable rows and other
+    values are skipped. Raise `InputError` if a set adds no new prompt.
     """
     path.unlink(missing_ok=True)  # of an interrupted build
     with closing(sqlite3.connect(path)) as database:

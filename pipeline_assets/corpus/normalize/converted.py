@@ -82,12 +82,12 @@ class ConvertedSource:
 
     Attributes:
         receipts: Receipts by shard, in manifest order.
-        derive_id: Derives the id of a row without an id from its text.
+        derive_id: Derives an id from the text of a row without an id.
         decisions: Decisions for the manifest that depend on the rows, such as columns without values.
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, which may have a few rejects above the limit. None for others.
+        lost_files: Unreadable files of a local source, for which a few rejects above the limit are accepted; else None.
     """
 
     receipts: Mapping[str, Receipt]

@@ -26,9 +26,9 @@ class RowConverter:
         columns: Column of each Document field, or several columns as alternatives.
         labels: Recipe section with the source, domain and default licence.
         file_name: Name of the file in rejects and in the meta of its Documents.
-        derive_id: Derives the id of a row without an id from its text.
+        derive_id: Derives an id from the text of a row without an id.
         default_licence: Licence of rows that do not state their own; None uses the licence of `labels`.
-        fields_with_values: Set to which each Document field is added when a row has a value for it.
+        fields_with_values: Document fields for which rows had values; the converter adds to this set.
     """
 
     columns: ColumnMap | LicensedColumns

@@ -1,7 +1,7 @@
 """Plan of a packed set: draws and rows, computed from the lengths of documents.
 
-Draws are packed in a seeded order over all sources. If the token budget cuts a draw, that draw is last. A rank is a
-position in this order. Memory holds only a few arrays of 4 bytes per draw; results are files, which later stages map.
+Draws are packed in a seeded order over all sources; a rank is a position in this order. A draw that the token budget
+cuts is last. Memory holds only a few arrays of 4 bytes per draw; results are files, which later stages map.
 """
 
 import itertools

@@ -65,9 +65,8 @@ def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str
     """Return the licence keys of a card's YAML.
 
     Rows without a licence are counted under None in `rows_by_licence`. `license` is an identifier, or a list sorted by
-    descending rows. If exactly one licence has no identifier on the hub, `license_name` names it, and `license_link`
-    has its URL if the table of licences has one. If several licences lack an identifier, `license_name` refers to the
-    table on the card.
+    descending rows. If one licence has no identifier on the hub, `license_name` names it, and `license_link` has its
+    URL, if known. If several have none, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in rows_by_licence.items():

@@ -1,8 +1,8 @@
 """Test that `datasets` can load each config of a published dataset.
 
-A subprocess loads the configs, because `datasets` reads the hub's address on import. The subprocess has no token in its
-environment: `datasets` would send that token to every address that starts like the hub's. Instead, the subprocess reads
-the token from its standard input, and `LibraryClient` sends it only to the hub.
+A subprocess loads the configs, because `datasets` reads the hub's address on import. The subprocess reads the token
+from its standard input, and `LibraryClient` sends it only to the hub. `datasets` would send a token of the environment
+to every address that starts like the hub's.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Content of the dataset repo that publishes a sealed Nemotron artifact.
 
-The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. Of the manifest's provenance,
-which names machines and folders, only the digest of the replaced artifact is published.
-Each candidate pool and training subset is a config; other rows are the config `default`. The card repeats the terms
-that readers of the source datasets must agree to.
+The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. The manifest's provenance names
+machines and folders, so only its digest of the replaced artifact is published. Each candidate pool and training subset
+is a config; other rows are the config `default`. The card repeats the terms that readers of the source datasets must
+agree to.
 """
 
 import hashlib

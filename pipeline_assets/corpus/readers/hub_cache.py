@@ -86,8 +86,8 @@ def _partial_name(start: int, stop: int) -> str:
 def count_missing_bytes(folder: Path, start: int, stop: int) -> int:
     """Count the bytes of [start, stop) that the cache lacks.
 
-    Only spans with exactly these bounds count, and their partial downloads only if they began since the last boot. Only
-    names and sizes are compared; damage is found when the bytes are used.
+    Only spans with exactly these bounds count. A partial download counts only if it began since the last boot. Damage
+    is found when the bytes are used.
     """
     missing, partial = stop - start, _partial_name(start, stop)
     for path in folder.glob(f"{start}-{stop}.*"):

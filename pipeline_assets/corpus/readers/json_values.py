@@ -111,8 +111,8 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
 def _value_position(text: bytearray, start: int, bracket_offset: int | None) -> int:
     """Return the position of a value, as `json_values` defines it.
 
-    `text` is whitespace, then the value; it begins at byte `start`. For the first element of an array, `bracket_offset`
-    is the offset of the array's bracket; otherwise it is None.
+    `text`, from byte `start` of the file, is whitespace and the value. For the first element of an array,
+    `bracket_offset` is the offset of the array's bracket; otherwise it is None.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))
     newline = text.rfind(b"\n", 0, blanks)

@@ -24,8 +24,8 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 def line_blocks(file: SourceFile, start: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield the byte offset and the bytes of each block of whole lines of a file.
 
-    The first block begins with the first line at or after `start`, which must be 0 for a compressed file. A file that
-    is damaged or UTF-16, or has a line longer than 256 MiB, raises InputError.
+    The first block begins with the first line at or after `start`, which must be 0 for a compressed file. Raise
+    InputError if the file is damaged, is UTF-16 or has a line longer than 256 MiB.
     """
     with open_source(file) as opened:
         first = _seek_line(opened, start)

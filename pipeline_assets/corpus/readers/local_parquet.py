@@ -33,9 +33,8 @@ class RowGroupRun:
 def row_group_runs(file: SourceFile, columns: LicensedColumns | None, run_bytes: int) -> list[RowGroupRun]:
     """Divide the row groups of a file into runs.
 
-    A run ends with the row group that reaches `run_bytes` uncompressed bytes. If `columns` names a single column for a
-    Document field, and the file lacks that column, raise UsageError. Fields with alternative columns are not checked;
-    if `columns` is None, no field is.
+    A run ends with the row group that reaches `run_bytes` uncompressed bytes. Raise UsageError if the file lacks a
+    column that `columns` sets as a single name; alternative columns are not checked.
     """
     metadata = read_local_footer(file)
     check_columns(metadata.schema.to_arrow_schema(), columns or (), file.path)

@@ -64,9 +64,8 @@ def encode_row(
 ) -> EncodedRow:
     """Encode a row, cut it to `max_length` tokens, and mark the tokens that count.
 
-    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. InputError is
-    raised if the row's chat template belongs to a different tokenizer, or if the text is in Harmony and the tokenizer
-    lacks Harmony's control tokens.
+    `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. Raise
+    InputError if `tokenizer` is not the chat template's, or lacks the control tokens of a Harmony text.
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)

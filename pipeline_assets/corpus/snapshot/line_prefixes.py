@@ -86,8 +86,8 @@ class Prefix:
 def block_ranges(file_bytes: int, stop: int | None = None) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges for fetching a file of lines, until `stop` is reached.
 
-    Each range is twice as large as the previous one, up to 64 MiB, so that a few rows need little traffic, and large
-    files few requests. Without `stop`, the whole file is covered.
+    Ranges double in size up to 64 MiB: a few rows need little traffic, and large files few requests. Without `stop`,
+    the whole file is covered.
     """
     start, step = 0, _FIRST_BLOCK_BYTES
     while start < (file_bytes if stop is None else stop):
@@ -115,9 +115,9 @@ def row_lines(stream: SpanStream, where: str) -> Iterator[bytes]:
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
     """Count a file's first rows up to a limit, and fetch only as many bytes as needed.
 
-    `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the
-    last one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Raise
-    UsageError if a column that the recipe names for the text or a rule occurs in none of the first 100 rows.
+    `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the last
+    one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Raise
+    UsageError if the first 100 rows lack the text column or a rule's column.
     """
     where = recipe.input_name(file.path)
     rows, line_bytes, is_whole = 0, 0, True

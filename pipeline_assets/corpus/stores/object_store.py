@@ -1,7 +1,7 @@
 """Object stores: S3, GCS, Azure and folders, accessed through `obstore`.
 
-`obstore` reads the credentials from the environment. No message contains them: messages have the store's URL,
-and the status or the first line of an error without its query strings.
+`obstore` reads the credentials from the environment. No message contains them: a message has the store's URL, and an
+error's status, or its first line without query strings.
 """
 
 import contextlib

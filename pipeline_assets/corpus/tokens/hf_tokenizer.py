@@ -1,8 +1,8 @@
 """Tokenizers from a `tokenizer.json`.
 
 The file's template, truncation and padding are not applied. The text of a special token is encoded like other text,
-except in `encode_with_offsets`. If a tokenizer makes special ids from plain text nevertheless, `contains_special`
-detects them.
+except in `encode_with_offsets`. Some tokenizers make special ids from plain text nevertheless; `contains_special`
+detects these ids.
 """
 
 import functools

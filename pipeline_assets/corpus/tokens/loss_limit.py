@@ -25,7 +25,7 @@ class LossLimit:
 
     Attributes:
         fraction: Largest allowed share, as a decimal string.
-        check_name: Name of the check that compares the losses with the limit.
+        check_name: Name of the check that compares the lost share with the limit.
     """
 
     fraction: str = MAX_UNKNOWN_FRACTION

@@ -1,9 +1,9 @@
 """Tokenizer o200k Harmony: ranks of o200k_base with Harmony's special tokens.
 
 Ids equal tiktoken's on every input. The vocabulary file ships next to this module and its sha256 is checked at every
-load; nothing is downloaded. Corpus text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and
-only builders add special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle:
-a sample of every build is compared with its ids, and it encodes the few texts on which the two are known to differ.
+load. Corpus text is ordinary text: `<|endoftext|>` in a text is encoded by its characters, and only builders add
+special ids. The library gigatoken encodes. The library tiktoken, several times slower, is the oracle: a sample of every
+build is compared with its ids. tiktoken also encodes the few texts on which the two are known to differ.
 """
 
 import functools

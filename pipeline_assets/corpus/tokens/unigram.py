@@ -1,9 +1,8 @@
 """Training of a SentencePiece unigram model.
 
-Equal lines give an equal model, and no line is lost. SentencePiece's trainer cannot seed its sampling, its pieces
-depend on the number of threads, and a model file contains the path of the input. So sampling is off, and the trainer
-runs in one thread on input in memory. The trainer would silently skip long lines, and lines with NUL or with U+2585,
-its sign for unknown text. So `split_for_trainer` cuts long lines, and cuts lines at these characters, which it removes.
+Equal lines give an equal model. So sampling, which SentencePiece cannot seed, is off, and one thread trains. The input
+is in memory, because a model file contains its path. The trainer would silently skip long lines, and lines with NUL or
+U+2585, so `split_for_trainer` cuts these first.
 """
 
 import io

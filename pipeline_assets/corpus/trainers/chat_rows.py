@@ -72,8 +72,8 @@ class ChatFile:
     Attributes:
         relative_path: Path in the artifact and in the export.
         tool_catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If so, the tools of a row that has no tool list
-            in a catalogue remain in its messages. If not, such a row is an error, because a catalogue may be missing.
+        has_all_tools: Whether the data root has all upstream artifacts. If not, a row whose tool list is in no
+            catalogue is an error; otherwise, its tools remain in its messages.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
