@@ -103,8 +103,8 @@ def materialization(
 ) -> dg.AssetMaterialization:
     """Return the event of an artifact that was built outside the step of its asset.
 
-    It has the tags that the step would set: data version, code version and inputs. Dagster's staleness is therefore
-    correct. For `was_current` see `artifact_metadata`. A new version of a recipe is added to the instance's partitions.
+    The event has the tags that the step would set, so Dagster's staleness is correct; for `was_current` see
+    `artifact_metadata`. A new version of a recipe is added to the instance's partitions.
     """
     manifest = artifact.manifest
     if view.version is not None:

@@ -141,8 +141,8 @@ def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:
     """Build the schedules of a data root; log and return their errors.
 
-    Invalid schedules are skipped. A schedule with a missing recipe is built, because it may be switched on; its runs
-    fail. `jobs` has the job that builds each recipe, by the recipe's name.
+    Invalid schedules are skipped. A schedule with a missing recipe is built, but its runs fail. `jobs` has the job that
+    builds each recipe, by the recipe's name.
     """
     sections, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []

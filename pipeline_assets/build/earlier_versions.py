@@ -35,9 +35,8 @@ def link_earlier_files(
 def open_kept_work(target: Target, run: Run) -> KeptWork:
     """Open the kept work of the artifact's earlier version; empty if none is usable.
 
-    The earlier version is the artifact with the target's role in the run's previous recipe. If there is no previous
-    recipe, or it has no such role, it is the artifact in the target's folder. Work of another stage version is not
-    reused.
+    The earlier version is the artifact with the target's role in the run's previous recipe or, if no such recipe or
+    role exists, the artifact in the target's folder. Work of another stage version is not reused.
     """
     folder = target.folder
     if run.previous_folder is not None:

@@ -148,8 +148,8 @@ def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison
 
     Wait while another process compares, because each would overwrite the results of the other.
 
-    Return, by folder, the comparison of each artifact that contains listed rows or is downstream of one. Comparisons of
-    downstream artifacts are stored too: once their inputs are rebuilt, the lineage no longer leads to them.
+    Return, by folder, the comparisons of artifacts that contain listed rows, or are downstream of such artifacts.
+    Downstream comparisons are stored, because the lineage does not lead to them once inputs are rebuilt.
     """
     folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries

@@ -42,8 +42,8 @@ class RecipeVersion:
             period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
             with changed files; empty if no version was written.
-        head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; their
-            previous commits are used.
+        head_errors: Errors of datasets whose head is unknown, or that the recipe reads at several commits; these
+            datasets keep their previous commits.
     """
 
     path: Path

@@ -32,9 +32,9 @@ def write_new_recipe(
     """Write a recipe of `recipe_class` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
-            this name, or other artifacts in its folders.
-        InputError: A local file that the build reads later is unusable; or `replace` is not set, and an artifact in the
+        UsageError: A value is invalid. Without `replace`, also if the data root has a different or edited recipe of
+            this name, or other artifacts in the recipe's folders.
+        InputError: A local file that the build reads later is unusable. Without `replace`, also if an artifact in the
             recipe's folders is damaged.
     """
     path = root / "recipes" / f"{content['name']}.yaml"

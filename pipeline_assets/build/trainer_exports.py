@@ -52,7 +52,7 @@ class TrainerFormat(NamedTuple):
     Attributes:
         write: Function that writes the files into the staging directory of a job.
         row_store_class: Class of the row stores that the format exports.
-        contents: Description of the rows in errors.
+        contents: Description of the rows, for errors.
         options: Command-line options that the format uses.
         usage: Python code that reads the export.
     """

@@ -85,7 +85,7 @@ class FolderOptions(BuildFlags):
         """Build the inputs of a target, then the target; print lines on each artifact.
 
         Warn of inputs outside of the data root, because lineage ends there. Also warn of an output folder in the
-        inputs' data root that is in none of the subfolders where commands look for artifacts.
+        inputs' data root, but where commands do not look for artifacts.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:

@@ -4,7 +4,7 @@ Files: `report.json`, `report.html` with the same content, and `ATTRIBUTION` for
 that is in two sources fails the build.
 
 In `report.json`, `tokens` are counts and `estimated_tokens` are estimates from a sample, see `token_sample`. Without a
-tokenizer, only the packed set has tokens. Sizes after deduplication, decontamination and packing come from manifests.
+tokenizer, only the packed set has tokens.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Profiles of corpora: documents, bytes and tokens by source, domain and licence.
 
-The stage `profile` counts the documents of a shard, and the tokens of sampled documents. It writes the ids of documents
-if the report compares ids between sources. The profiles of all shards add up, in any order, to the corpus's profile.
+The stage `profile` counts the documents of a shard, and the tokens of sampled documents. The profiles of all shards add
+up, in any order, to the corpus's profile.
 """
 
 import contextlib

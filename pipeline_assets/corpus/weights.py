@@ -31,8 +31,8 @@ def apportion(weights: Sequence[Fraction], total: int) -> list[int]:
 def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
     """Return weights as shares that sum to 1, as decimals if possible.
 
-    Weights that sum to 1 are returned unchanged. Other weights are ratios, such as 7 and 3. Raise ValueError if one is
-    not a number above 0, or if all ratios are below 1, because these are probably shares with a wrong sum.
+    Weights that sum to 1 are returned unchanged. Other weights are ratios, such as 7 and 3. Raise ValueError for a
+    weight that is not a number above 0, or if all ratios are below 1, which are probably shares with a wrong sum.
     """
     for source, weight in weights.items():
         if not _is_positive(weight):

@@ -140,9 +140,8 @@ class Damage:
 def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to the artifact's folder. A missing or replaced member is damage, too, and so is a file that the
-    manifest does not name. A named file that the digest does not cover is damage unless `label_names`, called with the
-    artifact's kind, returns its name.
+    Paths are relative to the artifact's folder. A missing or replaced member is damage, and so is a file that the
+    manifest does not name. A file that the digest does not cover is damage unless `label_names(kind)` has its name.
     """
     folder = artifact.folder
     for item in scan_folder(folder, artifact.manifest, label_names):

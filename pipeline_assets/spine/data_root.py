@@ -8,10 +8,9 @@ from pipeline_assets.spine.areas import AREAS, MANIFEST_COPIES_FOLDER
 def find_data_root(folder: Path) -> Path | None:
     """Return the data root that contains an artifact's folder; None if not in a root.
 
-    The nearest parent folder with a name in `AREAS` is taken for an area, and its parent for the root. Symlinks are
-    resolved only if the path as typed has no such parent folder. But a recipe may be named like an area: for
-    `ROOT/stage_a/corpora/packed`, this rule finds `ROOT/stage_a`. A folder with an area's name is therefore not the
-    root if only its parent has a subfolder `recipes` or `manifests`; then the parent is the root.
+    The nearest parent folder with a name in `AREAS` is an area, and the area's parent is the root. Symlinks are
+    resolved only if no folder above `folder`, as typed, has such a name. A recipe may be named like an area: the root
+    of `ROOT/stage_a/corpora/packed` is `ROOT` if only `ROOT` has a subfolder `recipes` or `manifests`.
     """
     parents = (*folder.parents, *folder.resolve().parents)
     root = next((parent.parent for parent in parents if parent.name in AREAS), None)

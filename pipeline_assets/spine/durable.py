@@ -3,8 +3,7 @@
 Writes that must last go through this module, `file_ranges` or `folder_exchange`. Exceptions are `lock`, which writes
 lock files, and `hub_files`, which appends to partial downloads. A `DurableFile` appears completely or not at all:
 temporary name, write, fsync, rename, fsync of the folder (the order of Pillai et al., "All File Systems Are Not Created
-Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if it is set: tests use it to count the operations,
-and to stop the process before one of them.
+Equal", OSDI 2014). Each operation first calls the hook `failpoint`, if tests have set it.
 """
 
 import contextlib

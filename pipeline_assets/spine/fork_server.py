@@ -1,11 +1,10 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
 A command has at most one server at a time. The server starts with the first worker of the first stage, and serves all
-stages. A new one replaces it if it dies, or if the environment, working directory or module path changes.
-The server runs no thread, so it can fork where its parent cannot. It is itself a fork of the parent, so that nothing is
-imported twice. But if the parent has threads that a fork would lose, the server is a new interpreter. The standard
-library's fork server is not used: it outlives the command, preloads modules but no data, and does not report how its
-workers ended.
+stages. A new server replaces one that died, or whose environment, working directory or module path is no longer that of
+the command. The server runs no thread, so it can fork where its parent cannot. The server itself is a fork of the
+parent, or a new interpreter if the parent has threads that a fork would lose. The standard library's fork server is not
+used: it outlives the command, preloads modules but no data, and does not report how its workers ended.
 """
 
 import contextlib

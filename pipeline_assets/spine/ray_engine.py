@@ -177,8 +177,8 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, worker_bytes: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
-    Raise UsageError if RAY_ADDRESS is invalid; RetryableError if the connection fails, or if Ray starts on this machine
-    and finds less than a CPU and `worker_bytes` of memory.
+    Raise UsageError if RAY_ADDRESS is invalid. Raise RetryableError if the connection fails, or if Ray starts on this
+    machine without a CPU and `worker_bytes` of memory for a worker.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

@@ -42,9 +42,9 @@ class RebuildPlan:
     def __init__(self, folder: Path, root: Path, kinds: Kinds, with_upstream: bool) -> None:
         """Plan the rebuild of the artifact in `folder`.
 
-        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise only members, which
-        are in the artifact's own folder, are rebuilt, and the other inputs are used as sealed. Raise UsageError if this
-        program cannot build a kind or its stage version, or if `folder` has no manifest. Raise InputError if the
+        Inputs are found by digest in the data root. `with_upstream` rebuilds all inputs. Otherwise, only members
+        (artifacts in the artifact's own folder) are rebuilt, and other inputs are used as sealed. Raise UsageError if
+        `folder` has no manifest, or this program cannot build a kind or its stage version. Raise InputError if the
         manifest of another step is missing.
         """
         requested = require_manifest(folder)
@@ -221,11 +221,10 @@ class Rebuild:
 def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, keep: bool = False) -> Rebuild:
     """Rebuild the artifact in `folder` from its manifest, and compare both builds.
 
-    The sealed folder is not changed. Input artifacts are hashed, so that their damage is not mistaken for a different
-    build. An interrupted rebuild is continued.
+    The sealed folder is not changed. An interrupted rebuild is continued.
 
-    `with_upstream` rebuilds inputs too, starting from the hub. Of sealed inputs, only the manifests are then read.
-    `keep` keeps an identical copy; a different copy is always kept.
+    `with_upstream` rebuilds inputs too, starting from the hub. Otherwise, sealed inputs are hashed, so that their
+    damage is not mistaken for a different build. `keep` keeps an identical copy; a different copy is always kept.
 
     Raises:
         RetryableError: The sealed artifact was replaced during the rebuild.

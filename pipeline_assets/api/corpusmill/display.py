@@ -65,10 +65,9 @@ def _bar_svg(left_px: int, width_px: int, bar: HistogramBar, max_amount: int) ->
 def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column from its chunks, which are read once.
 
-    Lists, such as tags, are replaced by their items. Booleans are counted by value. Texts are counted by value if none
-    is longer than 64 characters and at most 1,048,576 are different, otherwise by length. If counted by value, the 20
-    most common values have bars. Integers have bins of powers of two, other numbers 20 bins of equal width between the
-    1st and the 99th percentile.
+    Lists are replaced by their items. Texts and booleans have bars for the 20 most common values. If a text is longer
+    than 64 characters, or over 1,048,576 are different, lengths of texts are plotted instead. Integers and lengths have
+    bins of powers of two, other numbers 20 bins of equal width between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)

@@ -1,9 +1,8 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
-The stage is `nemotron_raw`. Hub files are fetched whole, with one exception: for a sample of large, uncompressed JSON
-lines, only the blocks that it reads are fetched. Local copies of these files are sparse: they have the full size, with
-holes where nothing is read. Whole files would give the same sample, because `plan_sample` needs only their sizes and
-first bytes.
+The stage is `nemotron_raw`. Hub files are fetched whole, except that of large, uncompressed JSON lines, only the blocks
+that a sample reads are fetched. Local copies of these files have the full size, with holes. Whole files would give the
+same sample.
 """
 
 import contextlib

@@ -94,8 +94,8 @@ def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     is there, it can be the end of the path of one of `files`.
 
     Raises:
-        UsageError: The text is not such an address, several of `files` match, or in `path:line` the file or line does
-            not exist. The file of `path#row` is not checked.
+        UsageError: The text is not such an address, several of `files` match, or the file or line of a `path:line` does
+            not exist. The file of a `path#row` may be missing.
     """
     if _HUB_FILE_START.match(text):
         return HubRow.parse(text)

@@ -125,7 +125,7 @@ def encode_row(
     """Encode the text of a row, with `locate_bodies` if `template` is a chat template.
 
     Raises:
-        InputError: `tokenizer` is not the chat template's; for a text in Harmony, it lacks Harmony's control tokens.
+        InputError: `tokenizer` is not the chat template's, or lacks the control tokens of a text in Harmony.
         Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
     """
     if not uses_chat_template(template):

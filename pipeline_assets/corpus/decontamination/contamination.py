@@ -37,8 +37,8 @@ class Contamination:
         best_item: Number of the item with the largest fraction of its n-grams in the document; the lowest on ties.
         shared_ngrams: Count of the distinct n-grams of the best item that the document contains.
         first_word: Index in the document of the first word at which an n-gram of the best item begins.
-        is_removed: Mask of the words to remove, shape (words,): the words of items' n-grams. If documents are cut, not
-            dropped, also the margins around these words, and n-grams of items that arise where a cut joins two texts.
+        is_removed: Mask of the words to remove, shape (words,): the words of items' n-grams. If documents are cut, also
+            the margins around these words, and n-grams that arise where a cut joins two texts.
     """
 
     document_index: int

@@ -211,8 +211,8 @@ def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputF
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
     """Memory-map and verify the index of a build; a process caches the last one.
 
-    `digests` are the hashes of the index files, in the order of the receipt of `write_index`. They are part of the
-    cache key, because the folder may get a different index later. Raise RetryableError if a file's hash differs.
+    `digests` are the hashes of the index files, in the order of the receipt of `write_index`. Raise RetryableError if a
+    file's hash differs.
     """
     names = (*NgramTable._fields, *Items._fields)
     files = (folder / _INDEX_FOLDER / f"{name}.npy" for name in names)

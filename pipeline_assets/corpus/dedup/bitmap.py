@@ -56,8 +56,7 @@ def save_bitmap(bitmap: NDArray[np.uint8], path: Path) -> Path:
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
     """Map a file of `save_bitmap`, read-only, into memory that processes share.
 
-    A process verifies the file while mapping it, and keeps the last mapping for later calls. If the file is damaged,
-    raise RetryableError in an unfinished build, else InputError.
+    If the file is damaged, raise RetryableError in an unfinished build, else InputError.
     """
     written = path.stat()
     return _open_bitmap(path, written.st_ino, written.st_mtime_ns)

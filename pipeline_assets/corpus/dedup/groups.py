@@ -20,7 +20,7 @@ class LargeGroup:
 
     Attributes:
         dropped_count: Count of the documents that were dropped as duplicates of the kept one.
-        dropped_numbers: Document numbers of the first dropped documents in the corpus, at most three.
+        dropped_numbers: Document numbers of the first three dropped documents, or of fewer.
     """
 
     kept_number: int

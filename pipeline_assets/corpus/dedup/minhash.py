@@ -6,8 +6,8 @@ A shingle is n consecutive words. Its hash is a polynomial modulo 2**64: the has
 and the base is the odd constant `POLYNOMIAL`. The result is mixed, and 0 becomes 1.
 
 Signatures equal those of datasketch 2.0 with its default scheme `affine32`. MurmurHash3's finalizer mixes the lower 32
-bits of a shingle's hash to h, and permutation k is `a[k] * h + b[k]` modulo 2**32. `a` and `b` are drawn from the seed
-as datasketch draws them. Number k of a signature is the minimum of permutation k over all shingles.
+bits of a shingle's hash to h, and permutation k is `a[k] * h + b[k]` modulo 2**32. Number k of a signature is the
+minimum of permutation k over all shingles.
 """
 
 import functools

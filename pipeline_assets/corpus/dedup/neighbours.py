@@ -1,9 +1,9 @@
 """Pairs found with faiss: documents whose binary sketches differ in few bits.
 
-A sketch has one bit for each number of a MinHash signature, taken from the number after its bits are mixed (b-bit
-minwise hashing with b = 1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability
-(1 + s) / 2, where s is their Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A
-block is a range of documents in the order of their priorities.
+A sketch has one bit for each number of a MinHash signature, its lowest bit after mixing (b-bit minwise hashing with b =
+1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability (1 + s) / 2, where s is
+their Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A block is a range of
+documents in the order of their priorities.
 """
 
 import itertools

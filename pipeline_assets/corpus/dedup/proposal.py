@@ -18,8 +18,7 @@ class Banding:
         """Return a lower bound on the probability that a pair is proposed.
 
         `similarity` is the Jaccard similarity of the pair. `band_keys` cuts signatures into bands twice; the bound
-        counts only the first cut. Example: with 14 bands of 8 rows, the second cut finds five in six of the pairs of
-        similarity 0.8 that the first cut misses.
+        counts only the first cut.
         """
         # A band of both documents is equal with a probability of s**rows; a pair is missed if all bands differ.
         return float(1 - (1 - similarity**self.rows) ** self.bands)

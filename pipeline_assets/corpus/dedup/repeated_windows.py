@@ -6,8 +6,8 @@ its distinct selected windows (see `window_hashes`) are seen.
 
 Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
 documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
-change the result. Memory: the rows of one range, which has at least all rows of one hash or, in the last step, of one
-document. The last step also needs a bit for each repeated window. Files take 16 bytes per selected window.
+change the result. Memory: the rows of one range, which cannot be smaller than the rows of one hash or document, and in
+the last step a bit for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -248,7 +248,7 @@ def _fill_dropped(
 ) -> int:
     """Fill `dropped` and `shares`, and return how many documents are dropped.
 
-    `dropped` gets the document numbers of dropped documents, and `shares` the share of seen windows of each.
+    `dropped` gets the numbers of dropped documents, and `shares` the share of seen windows of each.
 
     The rows of `documents`, `windows` and `window_counts` ascend by document. `window_counts` has the number of windows
     of each row's document, including windows that no other document has. `numerator` / `denominator` is the maximum

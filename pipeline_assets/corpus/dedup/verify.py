@@ -1,11 +1,11 @@
 """Verification of proposed pairs by the Jaccard similarity of their shingles.
 
-An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are written once, in
-the order of the corpus, and read in any order. A file has, for each document, its id in UTF-8, padded with zeros to a
-multiple of 8 bytes, and the distinct hashes of its shingles as uint64, ascending. An index file has, for each document,
-its number, its offset, the size of its id in bytes and the number of its shingles. The indices of all shards are joined
-into one, so that a task opens few files at a time. Two different shingles have equal hashes with a probability
-of 2**-64, so hashes are counted instead of shingles.
+An edge is a pair whose similarity reaches the threshold. The shingle sets of compared documents are in files, in the
+order of the corpus. A file has, for each document, the id in UTF-8, padded with zeros to a multiple of 8 bytes, and
+then the distinct hashes of shingles as uint64, ascending. An index file has each document's number and offset, the size
+of its id in bytes and the number of its shingles. The indices of all shards are joined into one, so that a task opens
+few files. Two different shingles have equal hashes with a probability of 2**-64, so hashes are counted instead of
+shingles.
 """
 
 import itertools

@@ -1,12 +1,12 @@
 """Selection of byte windows by their content.
 
-A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a polynomial modulo 2**64, mixed by
-SplitMix64's finalizer: the bytes, each increased by one so that zeros count, are the coefficients, and the base is the
-odd constant `POLYNOMIAL`. The polynomial is rolled from window to window (Karp and Rabin 1987, "Efficient randomized
-pattern-matching algorithms"). Windows whose hash is a multiple of `divisor` are selected. So the selection depends only
-on the content of a window, and a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a
-large file system"). If no hash in a document is a multiple of `divisor`, the window with the smallest hash is selected.
-A document that is shorter than `window_bytes` is a single window.
+A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a rolling polynomial modulo 2**64 (Karp
+and Rabin 1987, "Efficient randomized pattern-matching algorithms"), mixed by SplitMix64's finalizer. The base is the
+odd constant `POLYNOMIAL`; the coefficients are the bytes, each increased by one so that zeros count. Windows whose hash
+is a multiple of `divisor` are selected. So the selection depends only on the content of a window, and a moved passage
+keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If no hash in a document is a
+multiple of `divisor`, the window with the smallest hash is selected. A document that is shorter than `window_bytes` is
+a single window.
 """
 
 from collections.abc import Sequence

@@ -98,8 +98,7 @@ class _Line(NamedTuple):
 def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `position` of a document.
 
-    The module's docstring defines the end of a sentence. At most one sentence ends in a run of marks, closing quotation
-    marks, brackets and whitespace.
+    At most one sentence ends in a run of marks, closing quotation marks, brackets and whitespace.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state = position, position, _BEFORE_MARK

@@ -52,9 +52,9 @@ def filter_shard(
 ) -> Receipt:
     """Filter the documents of a shard in order; an unchanged document keeps its bytes.
 
-    Documents with a license tag in `refused_licences` are dropped before any filter runs. If the recipe has `windows`,
-    so are the rows in `repeated_shares`, which maps rows to the share of their windows that earlier kept documents
-    contain, see `WindowRecipe`. If every document is kept unchanged, the output shard is a link to the input shard.
+    Documents with a license tag in `refused_licences` are dropped before any filter runs. With `windows` in the recipe,
+    so are the rows in `repeated_shares` (row: share of its windows that earlier kept documents contain). If every
+    document is kept unchanged, the output shard is a link to the input shard.
 
     Files: kept documents; a `DroppedDocument` per dropped document; rejects, which are poison rows and documents that
     the recipe's custom step rejects.

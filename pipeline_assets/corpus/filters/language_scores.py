@@ -18,7 +18,7 @@ class LanguageTables(NamedTuple):
         completed_features: Index of the feature that each state completes, or -1; shape (states,).
         weights: Log-probability of each feature in each language, shape (features, languages).
         feature_counts: Occurrences of each feature in a text, shape (features,); all 0 between calls. Threads can share
-            it, because a call holds the GIL.
+            the array, because a call holds the GIL.
     """
 
     next_states: NDArray[np.uint32]

@@ -160,9 +160,9 @@ class _MessageReader:
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
         """Separate `<think>` blocks from content; return their messages and the last text.
 
-        With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message. Blank ones, and
-        thoughts equal to `reasoning`, are omitted. With `DROP`, no message is returned, and blocks are removed from the
-        text. With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
+        With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message, unless it is blank
+        or a thought equal to `reasoning`. With `DROP`, no message is returned, and blocks are removed from the text.
+        With `KEEP`, or if the tags do not pair up, the content is returned unchanged as the text.
         """
         rule = self._rules.think_tags
         parts = None if rule is ThinkTags.KEEP or "<think>" not in content else split_think_blocks(content)
@@ -242,9 +242,9 @@ def read_conversation(
 ) -> RowConversation:
     """Return a row's conversation: its column `text`, or else its rendered messages.
 
-    If set, `chat_template` renders the messages in both cases, without Harmony's system message. Otherwise, a column
-    `text` that is not valid Harmony is returned as it is, and the attribute `refusal` has the reason. Raise Refusal if
-    the row cannot be used.
+    If set, `chat_template` renders the messages in both cases, without Harmony's system message. Without it, a column
+    `text` that is not valid Harmony is returned unparsed, with the reason in `refusal`. Raise Refusal for an unusable
+    row.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameter_schemas
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template

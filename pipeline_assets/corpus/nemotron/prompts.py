@@ -5,9 +5,9 @@
     dropped.jsonl.zst        dropped rows with reasons
 
 A row is dropped if its text is neither valid Harmony nor rendered by a chat template, if its completion is missing or
-too short, if a call does not fit the declared tools, or if an earlier row has the same text. Texts are compared without
-the system message that normalisation adds. If the recipe requests it, they are also compared with texts of earlier
-splits.
+too short, or if a call does not fit the declared tools. A row with the text of an earlier row is dropped, too; the
+system message that normalisation adds is not compared. If the recipe requests it, rows of earlier splits count as
+earlier rows.
 """
 
 import functools

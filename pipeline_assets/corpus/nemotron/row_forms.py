@@ -107,8 +107,8 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
     """Return `train_turns` of a row: whether each message may count in the loss.
 
     Return None if the row lacks the key. `roles` are the roles of the row's messages. Raise RowFault unless the value
-    is a list with a boolean for each message. `counts` is increased for a row with the key. A true value for a message
-    of another role than the assistant has no effect, and is added to `counts` as an unread key.
+    is a list with a boolean for each message. `counts` is increased for the key. True values for other roles than the
+    assistant have no effect, and are counted as unread keys.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

@@ -1,8 +1,8 @@
 """Reader of source rows, file by file and without a schema.
 
-JSON lines are read as `json.loads` reads them, with exact integers and floats. Some rows that other JSON readers refuse
-are rejects: with NaN, Infinity, a fraction beyond the range of floats, a lone surrogate or deep nesting. Values of
-Parquet rows are converted to the values that JSON lines have (`parquet_values`).
+JSON lines are read as `json.loads` reads them, with exact integers and floats. Rows with NaN, Infinity, a fraction
+beyond the range of floats, a lone surrogate or deep nesting are rejects. Values of Parquet rows become those of JSON
+lines (`parquet_values`).
 
 | name | position of a row (`source_row`) | pieces |
 |---|---|---|

@@ -80,9 +80,9 @@ def split_from_file_name(path: str) -> str:
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
     """Find all splits of a dataset with their files, by name.
 
-    The splits are in the card's order; splits of a config that names a folder come from its file names, sorted. If the
-    card names neither files nor folders, all splits come from the file names, sorted. `card` is the text of README.md,
-    empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits share a name.
+    The splits are in the card's order. Splits for which the card names no files come from file names, and are sorted.
+    `card` is the text of README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if
+    two splits share a name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)

@@ -240,8 +240,9 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
     """Return the column with a usual name for texts, or else with the most letters.
 
-    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if no column has a usual
-    name and the rows are conversations or contain no text, or if the file is a single object, such as settings.
+    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if conversations or rows
+    without text have no column with a usual name, or if a single object, such as settings, has none outside of nested
+    objects.
     """
     letters: Counter[str] = Counter()
     for row in rows:

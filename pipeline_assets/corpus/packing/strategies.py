@@ -283,9 +283,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set from `first_row` on.
 
-    `rows` has the number that each of these rows had before the seeded order. The first numbers are those of rows that
-    one draw fills: indexes in `whole_row_draws`, the result of `find_whole_row_draws`. Other numbers, minus the
-    length of this array, are indexes in `starts`. `starts` and `draws` are the results of `group_by_row`.
+    `rows` has the numbers of these rows before the seeded order. A number below `len(whole_row_draws)` is an index in
+    `whole_row_draws`, whose draws fill a row each. A higher number, minus this length, is an index in `starts`.
+    `starts` and `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole_row_draws)
     shared = rows[~is_whole] - len(whole_row_draws)

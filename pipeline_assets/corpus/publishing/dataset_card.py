@@ -90,8 +90,7 @@ def file_pattern(path: str) -> str:
 def collect_splits_and_sources(artifacts: Iterable[Artifact]) -> tuple[list[CardSplit], list[CardSource]]:
     """Collect the splits with rows, and all source datasets that the rows name.
 
-    A few columns of one file are in memory at a time. Raise UsageError if a row does not name its dataset, InputError
-    if a file is damaged.
+    Raise UsageError if a row does not name its dataset, InputError if a file is damaged.
     """
     splits: dict[str, CardSplit] = {}
     sources: set[tuple[str, str | None]] = set()

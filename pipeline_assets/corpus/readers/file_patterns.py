@@ -42,8 +42,8 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
     """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
     `parts` are the remaining parts of a pattern. `folder` is empty or ends with `/`; `folder` and the yielded paths are
-    relative to `root`. `ancestors` has the real paths of `folder` and of all folders above it. Links to these folders
-    are not followed, because the search would never end.
+    relative to `root`. Links to `ancestors`, the real paths of `folder` and of all folders above it, are not followed,
+    because the search would never end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:

@@ -5,7 +5,7 @@ of the dataset lists them under `configs`, in the YAML between its first two `--
 Configuration").
 
 Patterns in a card have the syntax of `datasets` (fsspec's glob): `*`, `?` and `[…]` match within one folder and ignore
-hidden names, `**` matches any number of folders. With fnmatch, `*` would cross folders and match files of other splits.
+hidden names, `**` matches any number of folders.
 """
 
 import difflib
@@ -109,16 +109,15 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
-    If `config` has patterns for the split, they select the files, and are returned even if they match none.
+    If `config` has patterns for the split, these select the files, and are returned even if they match none.
 
     If `config` has only a folder, or is None because the card has no configs, a word for the split in the paths below
     the folder selects the files, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are used
-    only if there are no Parquet files, and uncompressed `.json` files never. If no path has a word for train,
-    validation or test, all files belong to the split that the folder's own path names or, without `config`, to `train`.
-    The returned patterns are derived from the folder and the endings of the selected files. If no file is selected,
-    both lists are empty.
+    only without Parquet files, and uncompressed `.json` files never. If no path has a word for train, validation or
+    test, all files belong to the split that the folder's own path names or, without `config`, to `train`. The returned
+    patterns match the folder and the endings of the selected files.
 
-    If `config` has patterns, but only for other splits, or has neither patterns nor a folder, both lists are empty.
+    Both lists are empty if no file is selected, or if `config` has neither patterns for the split nor a folder.
     """
     if config is not None and (patterns := config.patterns(split)):
         matches = matching_paths(paths, patterns, where)

@@ -46,8 +46,8 @@ class LibraryClient(LimitedClient):
     def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
         """Send a request; convert failures that the library does not retry.
 
-        If no response arrives, raise UnansweredError. For a temporary error status, raise HfHubHTTPError, except that a
-        streamed response is returned whatever its status.
+        Raise UnansweredError if no response arrives. Raise HfHubHTTPError for a temporary error status of a response
+        that is not streamed.
         """
         request.extensions = {**request.extensions, "is_streamed": stream}
         try:

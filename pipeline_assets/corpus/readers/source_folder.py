@@ -50,10 +50,9 @@ def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ())
     """List the files below `root` that match a pattern and none of `exclude`, by name.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
-    folders. A pattern that is the name of a file matches that file, even with special characters. A pattern without a
-    match raises UsageError. So does a pattern, also in `exclude`, that leads out of the folder. An unreadable folder,
-    whose files would be omitted silently, raises RetryableError. Links are followed, except to a folder that contains
-    them.
+    folders. A pattern that is the name of a file matches that file, even with special characters. Raise UsageError if a
+    pattern has no match, or if a pattern or one of `exclude` leads out of the folder. Raise RetryableError for an
+    unreadable folder. Links are followed, except to a folder that contains them.
     """
     for pattern in (*patterns, *exclude):
         if os.path.isabs(pattern) or ".." in PurePosixPath(pattern).parts:

@@ -1,8 +1,7 @@
 """Unreadable files: local files with damaged content or of a different format.
 
-Every reader raises InputError for such a file. A changed file, a wrong recipe, a missing permission and a failed disk
-are not faults of the content. They raise ChangedFileError, UsageError or RetryableError, which are subclasses of
-InputError, or an InputError that was caused by an OSError with an errno.
+A reader raises InputError for such a file. Faults outside of the content, such as a wrong recipe or a failed disk,
+raise ChangedFileError, UsageError, RetryableError, or an InputError whose context is an OSError with an errno.
 """
 
 import contextlib

@@ -171,7 +171,7 @@ def score_rows(
     """Compute the NLL of each row; every row must have a token that counts.
 
     `plan_batches` explains `max_batch_tokens` and `max_batch_rows`. A batch that exceeds the device's memory is halved
-    until it fits; a single row that exceeds it has no NLL.
+    until it fits; a single row that exceeds the memory has no NLL.
     """
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     max_batch_rows = 1 if model.needs_single_row_batches else max_batch_rows

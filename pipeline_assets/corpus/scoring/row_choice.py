@@ -32,9 +32,9 @@ def select_candidates(rule: SubsetRule, ranks: NDArray[np.uint64], strata: NDArr
     """Return a mask of the candidates that a rule selects, shape (candidates,).
 
     If the rule balances strata, they take turns: each contributes its next row, and a stratum that has no more rows is
-    skipped. The turns end after `max_rows` rows. So if `max_rows` grows by one, at most one row is added, and none is
-    removed. Without `max_rows`, each stratum contributes as many rows as the smallest one has. `ranks` are the
-    candidates' `selection_ranks`, `strata` the numbers of their strata, both with the shape (candidates,).
+    skipped. The turns end after `max_rows` rows. Without `max_rows`, each stratum contributes as many rows as the
+    smallest one has. `ranks` are the candidates' `selection_ranks`, `strata` the numbers of their strata, both with the
+    shape (candidates,).
     """
     if rule.max_rows is None and not rule.balance:
         return np.ones(len(ranks), bool)

@@ -176,9 +176,8 @@ def _build_loss_mask(
 ) -> NDArray[np.bool_]:
     """Build the loss mask of a row, shape (tokens,); check that tokens decode to text.
 
-    In a text of a chat template, headers do not count. A body's terminator is the text from the end of the body through
-    the first special token. A body has no terminator if no special token occurs before the next body. The tokens of
-    such a text are not decoded, because encoding has already compared them with the text.
+    In a text of a chat template, headers do not count, and a terminator is the text from the end of a body through the
+    first special token before the next body. Its tokens are not decoded, because encoding compared them with the text.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded

@@ -30,8 +30,8 @@ def rank_positions(
 ) -> range:
     """Return the positions that one rank reads from a step on, batch after batch.
 
-    All ranks have the same number of batches, and at each step the same number of rows. Without `padding`, the rows
-    left at the end, fewer than `ranks` (or fewer than ranks × batch with `drop_last`), are not read.
+    All ranks have the same number of batches, and at each step the same number of rows. Without `padding`, the last
+    `rows % ranks` rows are not read, or with `drop_last`, the last `rows % (ranks * batch)`.
 
     Args:
         rows: Length of the order.

@@ -89,8 +89,6 @@ class TokenShards:
     def document_entries_in_row(self, row: int) -> list[dict[str, Any]]:
         """Return the entries of documents.parquet for a row's documents, in row order.
 
-        Only row groups with these entries are read.
-
         Raises:
             InputError: documents.parquet is damaged, or has no entry for a part of the row.
         """

@@ -163,10 +163,9 @@ def draw_prefixes(
 ) -> dict[str, Prefix]:
     """Read the first rows of files up to a limit; return the prefixes by path.
 
-    `limit` is a unit and an amount. With the unit `files`, the amount counts whole files. Otherwise, files contribute
-    in proportion to their sizes, but at least `MIN_SHARE` each, in random order until the amount is reached. If files
-    are shorter than their shares, other files are read further. `read_file` reads a file's first rows up to a limit, or
-    all rows for None.
+    `limit` is a unit and an amount. With the unit `files`, the amount counts whole files. Otherwise, files are read in
+    random order until the amount is reached, each in proportion to its size, but at least `MIN_SHARE`. `read_file`
+    reads a file's first rows up to a limit, or all rows for None.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))

@@ -88,8 +88,8 @@ class HfTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Encode a text and the special tokens in it; return ids and offsets.
 
-        The offsets, shape (tokens, 2), are start and stop of each token in characters. If several tokens share a
-        character, the offsets of each include it.
+        The offsets, shape (tokens, 2), are start and stop of each token in characters. Tokens that share a character
+        have overlapping offsets.
         """
         self._backend.encode_special_tokens = False
         try:

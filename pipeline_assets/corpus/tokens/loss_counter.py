@@ -1,8 +1,7 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-Unknown tokens are found by their id. To count lost characters, the other tokens of a text are decoded. The loss is the
-length of the text minus the length of the decoded text, both in NFKC without whitespace. It is at least the number of
-unknown tokens. Characters are counted too, because SentencePiece writes one unknown token for a run of characters.
+Lost characters are the length of a text minus the length of its decoded known tokens, both in NFKC without whitespace,
+but at least the number of unknown tokens. SentencePiece writes one unknown token for a run of characters.
 """
 
 import unicodedata

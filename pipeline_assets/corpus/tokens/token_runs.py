@@ -18,7 +18,7 @@ class TokenRuns:
         ids: Ids of all texts, shape (tokens,).
         lengths: Number of tokens of each text, shape (texts,).
         text_bytes: Number of UTF-8 bytes of all texts.
-        losses: Counts of text that the ids do not represent.
+        losses: Counts of all tokens and characters, unknown tokens and lost characters.
     """
 
     ids: NDArray[np.int32]

@@ -184,8 +184,9 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Pa
     """Measure a tokenizer on texts and compare it with o200k.
 
     The figures are bytes per token; tokens per word, where a word is a run without whitespace (fertility, Rust et al.
-    2021, arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. The
-    first two are also measured for o200k. `o200k_file` is its vocabulary file, None for the shipped one.
+    2021, arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. Bytes
+    per token and tokens per word are also measured for o200k, whose vocabulary file is `o200k_file`, None for the
+    shipped one.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

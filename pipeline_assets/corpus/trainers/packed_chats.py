@@ -37,8 +37,8 @@ def pack_subset(tokens_folder: Path, folder: StagingView, path: str, seq_len: in
     """Pack a subset into a file with rows of `seq_len` tokens.
 
     Longer conversations are dropped; if none fits, no file is written. `tokens_folder` has the subset's token files
-    (`subset_tokens`), `path` is the new file's path in `folder`, `pad_id` the id that fills rows. Counts: `rows` (all),
-    `documents` and `tokens` (packed), `TOO_LONG_COUNT_KEY` (dropped) unless 0.
+    (`subset_tokens`); `path` is relative to `folder`; `pad_id` fills rows. Counts: `rows` (all), `documents` and
+    `tokens` (packed), `TOO_LONG_COUNT_KEY` (dropped) unless 0.
     """
     rows = read_columns(tokens_folder / "rows.parquet")
     is_kept = to_numpy(rows["tokens"]) <= seq_len
