@@ -82,7 +82,7 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
     """Build a recipe's artifacts that are not up to date; yield events the UI lacks.
 
     A RetryableError, except DeniedError, is raised immediately. After other failures, all artifacts that do not depend
-    on a failed one are still built; then the first failure is raised, with the others attached.
+    on a failed one are still built; then the first failure is raised, with further ones attached.
     """
     if failures := (yield from _build_recipe(context, run, recipe)):
         raise combine_errors(failures)

@@ -177,7 +177,8 @@ def _new_materializations(
     """Yield materializations that correct what Dagster shows of sealed artifacts.
 
     An artifact gets a materialization if its digest or staleness differs from its last materialization, or if a failed
-    run hides that the artifact is up to date. A removed or damaged artifact gets one if it is shown as up to date.
+    run hides that the artifact is up to date. A removed or damaged artifact gets a materialization if the UI shows it
+    as up to date.
     """
     known_keys = set(instance.all_asset_keys())
     reported = {key: newest_versions(instance, key) for key in {entry.view.key for entry in sealed_assets} & known_keys}

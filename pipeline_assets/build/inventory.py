@@ -1,7 +1,6 @@
 """States of the artifacts in a data root.
 
-Reading a state changes no file. Files are compared with their sealed sizes, not hashed. An artifact's lock is tested
-only if there is a staging directory or a folder that a seal replaced.
+Reading a state changes no file. Files are compared with their sealed sizes, not hashed.
 """
 
 import contextlib

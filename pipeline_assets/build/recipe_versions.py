@@ -1,8 +1,8 @@
 """Versions of a recipe, each with the heads of its datasets on a day or in a week.
 
-A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that every build of it reads the same commits. Its
-artifacts have their own folders; files that equal files of the previous version are hard links. A head is the newest
-commit of a dataset's branch `main`.
+A version is a recipe file `NAME_YYYYMMDD.yaml`, written once so that its builds read the same commits. Its artifacts
+have their own folders; files that equal files of the previous version are hard links. A head is the newest commit of a
+dataset's branch `main`.
 """
 
 import logging

@@ -105,8 +105,8 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
     """Yield (manifest, entry) for each source file of the artifacts in `folders`.
 
-    The manifest has the entry among its inputs; it belongs to the artifact or to a direct upstream artifact. Artifacts
-    of kinds that do not apply the removal list are skipped.
+    The manifest, of the artifact or of a direct upstream artifact, has the entry among its inputs. Artifacts of kinds
+    that do not apply the removal list are skipped.
     """
     lineage = stores.lineage
     for manifest in (lineage.manifests[folder] for folder in folders):

@@ -54,8 +54,8 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
 
     A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
     Options for run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns
-    False. Errors name options in place of the recipe keys that they set. Retryable and unexpected errors end with the
-    command that continues the build.
+    False. Errors name options instead of recipe keys. Retryable and unexpected errors end with the command that
+    continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
     flat_parameters: dict[str, inspect.Parameter] = {}

@@ -163,14 +163,14 @@ def loader(
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
     """Create a loader of one rank's batches of a packed set or of a mixture.
 
-    A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of
-    a packed set; a mixture has an order of its own. All ranks have the same number of batches, and at each step their
-    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. If the last rows of
-    the order cannot be dealt evenly to the ranks, they are skipped, and rank 0 logs which rows these are.
+    A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of a
+    packed set; a mixture has an order of its own. All ranks have the same number of batches, and at each step their
+    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. Last rows that cannot
+    be dealt evenly to the ranks are skipped, and logged by rank 0.
 
     `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
-    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped: the first rows of the
-    order are repeated until all ranks have the same number of rows.
+    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped; instead, first rows of the
+    order are repeated.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.

@@ -1,7 +1,7 @@
 """Evidence in a report: funnel of rows, drawn dropped rows and near duplicates.
 
-Rows are drawn by seeded hashes of their positions. The samples of an artifact come from the first rows of the shards
-with the lowest hashes. So only a few shards are read, and only their first rows, unless a reason is rare.
+Rows are drawn by seeded hashes of their positions. To read little, they are drawn from the first rows of a few shards,
+unless a reason is rare.
 """
 
 import bisect

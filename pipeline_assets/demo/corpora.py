@@ -150,8 +150,8 @@ def _healing_files() -> Files:
     """Yield two files of each of four dumps, with planted copies of pages, and a card.
 
     A copy is in the dump that follows its page's dump; the first dump follows the last. Of the seven copies, three have
-    the page's text and a new id. Two have the page's id, and one of them lacks the page's last paragraph. The other two
-    are bad rows with new ids: one has a NUL in its text, and one has no text.
+    a new id, and two have the page's id, one without the last paragraph. Two are bad rows with new ids: one has a NUL
+    in its text, and one has no text.
     """
     pages = texts.pages("edu", 1200)
     files = [pages[first : first + 150] for first in range(0, len(pages), 150)]

@@ -40,14 +40,14 @@ class RunSettings:
         workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
             crashes it ends the build.
         start_method: How workers start, see `StartMethod`.
-        max_growth_bytes: Memory growth after which a fresh fork replaces a worker. The old worker had its own copies of
-            shared memory; the fork has none yet, and takes milliseconds. Spawned workers have no limit.
+        max_growth_bytes: Memory growth after which a fresh fork, which shares memory again, replaces a worker. Spawned
+            workers have no limit.
         min_parallel_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         progress_name: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None for `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
-        worker_bytes: Memory of one worker: deduplication spills what exceeds it to disk, and Ray reserves it.
+        worker_bytes: Memory of one worker, which Ray reserves; deduplication spills more than this to disk.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
         kept_work: Tasks to reuse from the artifact's earlier version, and to keep for its next one; None does neither.
@@ -75,10 +75,9 @@ class RunSettings:
 def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Collection[int]) -> RunSettings:
     """Return settings without workers if starting workers takes longer than they save.
 
-    The largest shard takes as long with workers as without, so only the other shards are compared with
-    `min_parallel_bytes`. Only workers isolate poison rows (rows that crash a process), so they are also kept if the
-    largest shard is far larger than `min_parallel_bytes`, or if an earlier build left partial work. `shard_sizes` are
-    compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
+    Workers are kept if the shards, without the largest, have `min_parallel_bytes` in total. To isolate rows that crash
+    a process, workers are also kept if the largest shard is far larger, or if an earlier build left partial work.
+    `shard_sizes` are compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
     is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit
@@ -99,11 +98,10 @@ def run_stage(
 ) -> Generator[Receipt]:
     """Run a stage over shards, and yield their receipts in the order of `shards`.
 
-    Receipts of finished shards are reused; the other shards run, and their receipts are committed under `stage`. If the
-    caller stops early, some shards have run in vain; the seal removes their files.
+    Receipts of finished shards are reused. Receipts of unfinished shards are committed under `stage`.
 
-    `warm_up` loads, before the first shard, the data that all shards share: in the fork server, in each process of Ray,
-    or in this process if it runs the shards. Spawned workers do not call it, but load the data with their first shard.
+    `warm_up` loads the data that all shards share. Spawned workers do not call `warm_up`, but load the data with their
+    first shard.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, staging)
 

@@ -94,7 +94,7 @@ def check_rejects(
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
     `max_fraction` is a decimal string. Before all rows are read, `row_count` is the planned number of rows. Unless
-    `max_fraction` is 0, up to `floor` rejects, but at most a third of the rows, are always accepted. The message counts
+    `max_fraction` is 0, up to `floor` rejects are accepted, but at most a third of the rows. The message counts
     `rejects` by reason, and shows the first five. `format_advice` gets the first reject, or None without rejects, and
     returns the beginning of the error's fix.
     """

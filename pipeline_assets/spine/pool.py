@@ -1,9 +1,8 @@
 """Pool of worker processes, which isolates rows that crash a worker.
 
-When a worker dies, a fresh worker runs the shard again. If this worker dies too, the pool halves the range of rows
-until it has found the poison row, which crashes the worker. The stage rejects this row. Workers are processes of this
-machine or of an engine of futures. Idle workers wait for the next run, because a new worker imports modules and fills
-its memory again; they stop when the last reference to the pool is dropped, or when a run ends early.
+If a shard crashes two workers, the pool halves the range of rows until it has found the poison row, which the stage
+rejects. Workers are processes of this machine or of an engine of futures. Idle workers wait for the next run. They stop
+when the last reference to the pool is dropped, or when a run ends early.
 """
 
 import logging

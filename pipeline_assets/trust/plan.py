@@ -95,8 +95,8 @@ class ArtifactPlan:
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimate of the artifact's bytes on the disk; None if its kind has no rows, or it is already built.
-        is_kept_if_equal: True for an artifact that is stale only because inputs are missing or damaged; a build keeps
-            it if they are rebuilt with equal content.
+        is_kept_if_equal: Whether only missing or damaged inputs make the artifact stale; a build keeps it if these are
+            rebuilt equal.
     """
 
     status: ArtifactStatus

@@ -1,8 +1,8 @@
 """Push of sealed artifacts to a store: objects, then manifests, then the pointer.
 
 A store has files as `objects/<first two digits>/<sha256>`, manifest files as `manifests/<sha256>.json`, and pointers as
-`refs/<folder below the data root>.json`. All but the pointers are named by their content. So after an interruption, the
-next push sends only the missing files, and a reader never sees a part of an artifact.
+`refs/<folder below the data root>.json`. After an interruption, the next push sends only the missing files. A reader
+never sees a part of an artifact.
 """
 
 import contextlib

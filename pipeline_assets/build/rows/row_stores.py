@@ -44,9 +44,8 @@ class RowStores:
     def find_unsearchable(self, skipped_folders: Collection[Path] = ()) -> dict[Path, str]:
         """Return folders whose rows cannot be searched, each with a missing input's name.
 
-        Rows are followed from artifacts that read source files to those built from them. This fails for an artifact
-        with an input that the data root no longer has, and for everything built from it. Inputs that give no rows to
-        an artifact, and folders in `skipped_folders`, are left out.
+        The rows of an artifact cannot be searched if the data root lacks an input of this artifact, or of one upstream.
+        Inputs that give no rows, and folders in `skipped_folders`, are left out.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [

@@ -34,8 +34,7 @@ class FoundRow(NamedTuple):
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
     """Yield the rows of source files named `query`; if none, documents with this text.
 
-    A file is named by its path or the end of its path. In texts, any white space matches any other. Only one block of
-    lines is in memory.
+    A file is named by its path or the end of its path. In texts, any white space matches any other.
     """
     corpora = [store for store in stores.source_row_stores() if isinstance(store, FileRows)]
     files = [_find_files(corpus, query) for corpus in corpora]

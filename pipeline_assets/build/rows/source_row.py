@@ -55,8 +55,7 @@ class LocalRow:
 
     Attributes:
         path: Absolute path.
-        row: Position from 0, as `Meta.source_row`: a row number in files with numbered rows (`has_numbered_rows`);
-            in other files, such as JSON lines and CSV, the byte at which the row begins.
+        row: `Meta.source_row`: number from 0 if the file's rows are numbered (`has_numbered_rows`), else a byte offset.
         has_changed: Whether the file's size or modification time changed after the build read it.
         line: Line number from 1, if the user named the row by its line number; otherwise None.
     """

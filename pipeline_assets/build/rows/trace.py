@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-When tokens are traced, except tokens of sentence pairs, their upstream text is encoded again and compared with them. A
-difference raises InputError, and so does a missing or damaged artifact. Only an index, the row, and one block of each
-upstream file are in memory; a sample of sentence pairs, however, is read into memory as a whole.
+The upstream text of traced tokens, except tokens of sentence pairs, is encoded again and compared with the tokens.
+InputError is raised for a difference, and for a missing or damaged artifact. Memory is an index, the row, and a block
+of each upstream file, or a whole sample of sentence pairs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Token:
         position: Position in the file, from 0.
         number: Position in its document, from 0.
         text: Text of the token, with U+FFFD for incomplete characters.
-        before, after: Texts of the tokens around it in its document.
+        before, after: Texts of the tokens before and after this token in the document.
         byte_offset: Number of bytes before the token in the document's UTF-8.
         line: Line of the document's text, from 1, on which the token starts.
         hex: Bytes of the token in hexadecimal; empty for the end-of-document token.

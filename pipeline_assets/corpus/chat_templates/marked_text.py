@@ -150,8 +150,8 @@ def locate_bodies(
 
     `loss_indexes` has the indexes of the messages that count in the loss. Other bodies are located roughly.
 
-    If `adjusts_bodies`, the returned text has changed spans: a body that counts loses leading whitespace that shares a
-    token with markup, and gains adjacent whitespace that shares a token with the body.
+    If `adjusts_bodies`, spans of bodies that count are changed: they lose leading whitespace that shares a token with
+    markup, and gain adjacent whitespace that shares a token with the body.
 
     Raises:
         Refusal: The tokens of a body that counts do not decode to exactly that body, or all tokens together do not

@@ -65,8 +65,8 @@ def decontaminate_shard(
 ) -> Receipt:
     """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
-    Files: the kept documents, in order, as a link to the input shard if no document is dropped, cut or rejected; a
-    `ContaminatedLine` for each dropped or cut document, in order; the rejected rows, which crash a worker.
+    Files: the kept documents, in order (a link to the input shard if all are unchanged); a `ContaminatedLine` for each
+    dropped or cut document, in order; the rejected rows, which crash a worker.
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
     `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
@@ -200,10 +200,8 @@ def decontaminate_corpus(
 ) -> BuildResult:
     """Drop or cut the documents of a corpus that evaluation sets contaminate.
 
-    `evaluation_sets` must have at least one set.
-
-    Files: the kept documents, a shard for each input shard; `contaminated.jsonl.zst`, a line for each document that was
-    dropped or cut, in order; rejects.
+    `evaluation_sets` must not be empty. Files: the kept documents, a shard for each input shard;
+    `contaminated.jsonl.zst`, a line for each document that was dropped or cut, in order; rejects.
 
     Raises:
         UsageError: A column of an evaluation set is missing, or has values other than text.

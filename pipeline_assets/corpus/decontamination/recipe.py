@@ -47,11 +47,11 @@ class DecontaminationRecipe(RecipeSection):
 
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Items with fewer words are ignored. Of the others, items with fewer than `ngram_words` words are
-            searched as a whole. Default: 8, the smallest n-gram of GPT-3, or `ngram_words` if that is smaller.
+        min_item_words: Shorter items are ignored. Accepted items with fewer than `ngram_words` words are searched as a
+            whole. Default: `ngram_words`, at most 8 (the smallest n-gram of GPT-3).
         min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
         max_items_per_ngram: Maximum number of items with an n-gram. N-grams in more items are ignored, because common
-            phrases of questions identify no item. Items with the same words count as one item.
+            phrases identify no item. Items with the same words count as one item.
         action: `drop` removes contaminated documents; `cut` removes only the matching words and a margin around
             them, and drops a document if too few of its words remain.
         cut: Rules for cutting; None if the action is `drop`.

@@ -195,8 +195,8 @@ class Passage(NamedTuple):
 def compare_words(old: str, new: str, context_words: int) -> Iterator[Passage]:
     """Yield the passages of two texts, compared by their normalized words.
 
-    Each difference has up to `context_words` equal words on each side as its context. Where two or more equal words in
-    a row belong to no context, their count replaces them.
+    Up to `context_words` equal words are kept on each side of a difference. Two or more other equal words in a row are
+    replaced by their count.
     """
     before, after = (list(_WORD.finditer(text)) for text in (old, new))
     # Lower each character as `words.normalize` does.

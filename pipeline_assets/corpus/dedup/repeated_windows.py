@@ -60,9 +60,9 @@ def select_shard(
 ) -> Receipt:
     """Write the selected windows of one shard as sorted runs.
 
-    Documents with a license tag in `refused_licences` are skipped. Files: runs with a row for each distinct selected
-    window of each document, sorted by the `hash` of the window. The row also has the document's `number` and the count
-    of its distinct selected `windows`. Notes: `fatal`, the rows that crash a worker.
+    Documents with a license tag in `refused_licences` are skipped. Files: runs, sorted by `hash`, with a row for each
+    distinct selected window of each document: the window's `hash`, the document's `number`, and the document's count of
+    distinct selected `windows`. Notes: `fatal`, the rows that crash a worker.
     """
     files: list[OutputFile] = []
     crashing_rows: list[int] = []

@@ -39,9 +39,8 @@ def sign_corpus(staging: StagingDir, deduplicated: Artifact, recipe: DedupRecipe
     """Write the signatures of a corpus that `recipe` deduplicated.
 
     Files: `documents.parquet` has the id and source of each document, in order. `hashes/all.parquet` has the hashes of
-    normalized texts, sorted. The other files are missing if the mode is `exact`: the folder `shingles` has the shingle
-    sets of each shard; with `minhash`, `bands/all.parquet` has sorted band keys; with `faiss`, `sketches/all.parquet`
-    has binary sketches.
+    normalized texts, sorted. Unless the mode is `exact`, the folder `shingles` has the shingle sets of each shard. With
+    `minhash`, `bands/all.parquet` has sorted band keys; with `faiss`, `sketches/all.parquet` has binary sketches.
 
     Raises:
         InputError: A line is not a Document, or crashes its worker.

@@ -85,8 +85,7 @@ class KeyRange:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows run by run; the first table may be empty, but has the columns.
 
-        If bytes of the index or of a run differ from the written bytes, raise RetryableError in an unfinished build,
-        else InputError.
+        If the index or a run has changed, raise RetryableError in an unfinished build, else InputError.
         """
         with errors_as_damage(self.index_file, "index of sorted runs"):
             with open(self.index_file, "rb") as file:

@@ -155,8 +155,7 @@ class C4Recipe(RecipeSection):
     Source: Raffel et al. 2020 (T5, JMLR 21:140), section 2.2. Phrases and words match in upper and lower case.
 
     Attributes:
-        remove_lines: Whether to remove blank lines and lines that violate a rule, and to strip the other lines. If
-            false, all lines are kept. Sentences in lines that violate a rule do not count in either case.
+        remove_lines: Whether to remove blank lines and lines that violate a rule, and to strip the other lines.
         terminal_punctuation: Characters, such as `.!?`, that may end a line; None accepts every end.
         min_words_per_line: Minimum number of words in a line.
         max_word_characters: Maximum number of characters of a word in a line.

@@ -4,12 +4,10 @@ The filter removes tags, templates and emptied brackets. The rules are based on 
 by wikiextractor 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
-  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Text is kept: a mark alone in ASCII parentheses,
-  `the comma (,)`; `main()`, `(...)` and `(1,)`.
+  `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Not removed: `the comma (,)`, `main()`, `(...)` and `(1,)`.
 - wikiextractor keeps tags and templates without an end as they were written.
 
-Tags, braces and switches are found in one pass, and brackets are repaired from the innermost outwards in at most three
-passes, so time is linear.
+Time is linear.
 """
 
 import re

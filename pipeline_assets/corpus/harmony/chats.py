@@ -1,7 +1,7 @@
 """Conversations as chat messages for templates of `transformers` and TRL.
 
 A message of the analysis channel starts a new chat message and becomes its `thinking`. The text and calls that follow
-are added to the same chat message; text after text or calls starts a new one. Calls become `tool_calls` with the
+are added to the same chat message; text after text or calls starts a new message. Calls become `tool_calls` with the
 arguments as text. The instructions of a developer message become a system message.
 """
 

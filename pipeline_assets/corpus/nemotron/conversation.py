@@ -56,8 +56,8 @@ class _MessageReader:
             `messages_as_json`: contents and reasoning that became JSON.
             `think_tags/ROLE`, `think_tags/analysis`: messages with `<think>` tags.
             `think_tags/unpaired`: assistant messages whose tags do not pair up.
-            `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their content,
-            although the latest user message ends with a request for `<think>` and `<solution>` tags.
+            `think_tags/contradicted`: assistant messages with reasoning, but without `<think>` in their content, after
+            a user message that ends with a request for `<think>` and `<solution>` tags.
         roles: Roles of the row's messages, in order.
         source_indexes: For each message that `read` returned, the index of its source message in the row; empty for a
             proof without messages.

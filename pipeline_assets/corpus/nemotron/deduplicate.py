@@ -77,9 +77,9 @@ def deduplicate_split(
 ) -> BuildResult:
     """Build the kept rows of a split.
 
-    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` are the
-    results of decontamination and of the search for near duplicates; None if that stage was skipped. Decisions on
-    duplicates in other splits are ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
+    `rows` has the split's normalised rows, `prompts` their prompts. `decontaminated` and `near_duplicates` are results
+    of decontamination and of the search for near duplicates; None if skipped. Decisions on duplicates in other splits
+    are ignored. If `drops_near_duplicates`, near duplicates are dropped instead of tagged.
     """
     names = {path: f"{number:05d}" for number, path in enumerate(data_files(rows))}
     dropped_rows = ((names[row.shard], row) for row in read_structs(prompts.path(DROPPED_FILE), DropRecord))
@@ -179,9 +179,8 @@ def deduplicate_rows(shard: _Shard, window: Window, folder: StagingView, drops_n
 def _earlier_decisions(shard: _Shard) -> Iterator[DropRecord | Reject | Decision | None]:
     """Yield, for each row of a file, the decision of an earlier stage, or None.
 
-    After the last row, None is yielded without end. The three files of decisions number rows differently:
-    `dropped_file` counts all rows, `contaminated_file` only rows that are not in `dropped_file`, and `decisions_file`
-    only rows that are in neither.
+    The iterator has no end. The three files of decisions number rows differently: `dropped_file` counts all rows,
+    `contaminated_file` only rows that are not in `dropped_file`, and `decisions_file` only rows that are in neither.
     """
     dropped = {row.shard_row: row for row in read_structs(shard.dropped_file, DropRecord)}
     refused = {row.row: row for row in read_structs(shard.contaminated_file, Reject)}

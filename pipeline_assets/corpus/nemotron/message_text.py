@@ -30,8 +30,8 @@ class ThinkTags(StrEnum):
     """Treatment of `<think>…</think>` in content of the assistant.
 
     `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, and text before or
-    between blocks a message on the commentary channel, in the text's order; blank parts, and blocks that repeat the
-    message's reasoning, are omitted. `drop`: blocks are removed. Content whose tags do not pair up is never changed.
+    between blocks a message on the commentary channel. Blank parts, and blocks that repeat the message's reasoning, are
+    omitted. `drop`: blocks are removed. Content whose tags do not pair up is never changed.
     """
 
     KEEP = "keep"
@@ -121,7 +121,7 @@ def read_reasoning(message: Row, keys: Sequence[str], counts: Counter[str]) -> s
     """Return the reasoning of an assistant message; None if missing or blank.
 
     `keys` are the message keys that may have reasoning. A boolean under a key is a switch, not reasoning, and is added
-    to `counts` as an unread key. Media, and different texts under two keys, raise RowFault.
+    to `counts` as an unread key. Raise RowFault for media, or if two keys have different texts.
     """
     texts: dict[str, str] = {}
     for key in keys:

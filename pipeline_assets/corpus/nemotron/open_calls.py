@@ -39,7 +39,7 @@ class OpenCalls:
     def add_calls(self, tool_calls: JsonValue) -> list[Message]:
         """Open the calls of an assistant message, and return a Harmony message for each.
 
-        Arguments that are text are unchanged, JSON or not; null and `""` become `{}`, other values become JSON. Raise
+        Null and empty arguments become `{}`. Other text is unchanged, JSON or not; other values become JSON. Raise
         RowFault if `tool_calls` is not a list of calls with the names of functions.
         """
         if not isinstance(tool_calls, list):

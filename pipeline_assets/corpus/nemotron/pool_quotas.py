@@ -27,9 +27,9 @@ def find_rank_limits(
 ) -> tuple[RankLimits, dict[str, Any]]:
     """Return the limits of pools with quotas, and counts of their candidates and rows.
 
-    `candidate_files` lists files of candidates by split. In them, the column `flags_column` states the pools of a row:
-    for each of `pools`, a character U+0001 (in the pool) or U+0000. The counts are by pool, in total and by stratum;
-    `rows` counts selected candidates. Memory: some tens of bytes per candidate of one pool.
+    `candidate_files` lists files of candidates by split. Their column `flags_column` has a character for each of
+    `pools`: U+0001 if the row is in the pool, else U+0000. The counts are by pool, in total and by stratum; `rows`
+    counts selected candidates. Memory: some tens of bytes per candidate of one pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

@@ -3,10 +3,9 @@
     candidates_<purpose>/<split>-00000-of-0000N.parquet   rows of a pool, `schema.SCHEMA`
     README.md                                             card with a config for each pool; not part of the digest
 
-A row with an accepted licence is in every pool whose conditions it meets, with all its columns, unless a quota of the
-pool excludes the row. A hash of its id selects its file within the split, and the rows of a file are sorted by id, so
-that removing a row changes few files. A file has one row group, written in content-defined chunks, so that most bytes
-of a changed file stay the same.
+A row with an accepted licence is in every pool whose conditions the row meets, unless a quota of the pool excludes the
+row. A hash of the row's id selects the file, so that removing a row changes few files. Files are sorted by id and have
+one row group in content-defined chunks, so that most bytes of a changed file stay the same.
 """
 
 import functools

@@ -39,7 +39,7 @@ def row_id(row: Row, dataset: str, split: str) -> str:
     """Return the uuid of a row, or else the hex sha256 of its content.
 
     The hash covers dataset, split, uuid and the source columns in `_IDENTITY_COLUMNS`, as canonical JSON. A uuid that
-    ends in `#` and digits could equal a numbered repeat, so such a row gets a hash too. Missing values (`has_value`) do
+    ends in `#` and digits is also replaced, because it could equal a numbered repeat. Missing values (`has_value`) do
     not change the hash, so JSON lines and Parquet give the same id.
     """
     uuid = to_text(row.get("uuid"))
@@ -248,8 +248,7 @@ def repeated_fraction(ids: NDArray[np.int32]) -> float:
 
     The fraction is rounded to four digits; it is 0 for a text with fewer than two runs. Reasoning that quotes its
     problem reaches 0.16 in real rows; a text that loops to its end approaches 1. Runs are compared by 32-bit hashes, so
-    two different runs count as equal with a probability of 2**-32. n runs form n²/2 pairs, which makes the fraction
-    about n / 2**33 too high: 0.0001 for 10⁶ tokens.
+    the fraction of n runs is about n / 2**33 too high: 0.0001 for 10⁶ tokens.
     """
     runs = len(ids) - RUN_TOKENS + 1
     if runs < 2:

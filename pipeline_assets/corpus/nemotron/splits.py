@@ -1,7 +1,6 @@
 """Splits of a dataset and their files.
 
-Splits are named as on the hub. Files, columns and row counts are not listed in code but read at the pinned revision,
-so a line in a recipe is enough to add a dataset. The rules, which "Files of a split" in `docs/nemotron.md` explains:
+Files, columns and row counts are read at the pinned revision. Rules (see "Files of a split" in `docs/nemotron.md`):
 
 1. The `configs` of the card's YAML name the files of each split. If several configs have splits of one name, each of
 these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.

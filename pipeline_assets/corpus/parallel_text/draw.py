@@ -49,9 +49,9 @@ def draw_pairs(
 ) -> DrawResult:
     """Draw k pairs, or all if fewer, in one pass; return them with counts and rejects.
 
-    The result depends on the order of the files. A selected row on the removal list is dropped, as if it were not in
-    the file. If the recipe has `duplicates: within`, a selected row that equals a pair in the reservoir is dropped too.
-    InputError is raised if over 10,000 rows are unreadable.
+    The result depends on the order of the files. Selected rows on the removal list are dropped. If the recipe has
+    `duplicates: within`, so are selected rows that equal a pair in the reservoir. InputError is raised if over 10,000
+    rows are unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()

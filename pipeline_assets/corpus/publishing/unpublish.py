@@ -80,10 +80,10 @@ def unpublish(
 ) -> RemovalRecord:
     """Search a repo for forgotten rows; if `applies`, remove them from its history.
 
-    The repo is not changed while the head of a branch contains a forgotten row. If `keeps_history`, the repo is never
-    changed; with `applies`, a certificate then states which rows remain. `dates_by_hash` has the date at which each
-    entry was added to the list. The certificate is stored next to `record_file`. Raise RetryableError if another
-    process changes the repo.
+    The repo is not changed if `keeps_history`, or while the head of a branch contains a forgotten row. `dates_by_hash`
+    has the date at which each entry was added to the list. With `applies`, a certificate is stored next to
+    `record_file` if the repo is changed, or if `keeps_history`. Raise RetryableError if another process changes the
+    repo.
     """
     started, result = now().isoformat(timespec="seconds"), search.search(repo, reachable_commits(repo))
     record = _RECORD_FORMAT.read(record_file) if record_file.exists() else RemovalRecord(repo.url, started)

@@ -76,8 +76,7 @@ class HubFiles:
     def list_files(self, dataset: str, commit: str) -> list[HubFile]:
         """List every file at a commit, sorted by path; the listing is cached.
 
-        A hub states no hash of a listing, so two listings are fetched, and both again if they differ. Raise InputError
-        if `commit` is not 40 hex digits.
+        Raise InputError if `commit` is not 40 hex digits.
         """
         if not _COMMIT.fullmatch(commit):
             fix = "run `corpusmill pin` to get the commit"
@@ -134,7 +133,7 @@ class HubFiles:
 
     def _fetch_listing_twice(self, dataset: str, commit: str) -> list[HubFile]:
         files = self._fetch_listing(dataset, commit)
-        if self._fetch_listing(dataset, commit) != files:
+        if self._fetch_listing(dataset, commit) != files:  # a hub states no hash of a listing
             raise MalformedResponse("two listings of one commit differ")
         return files
 

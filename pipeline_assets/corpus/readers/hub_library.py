@@ -29,9 +29,8 @@ class UnansweredError(httpx2.RequestError):
 class LibraryClient(LimitedClient):
     """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
-    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. `retries_all` means that
-    the library itself retries all requests; otherwise it retries only PUT. Before such a retry, the library waits at
-    most `_MAX_RETRY_WAIT_S`, even if the server requests a longer wait.
+    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. With `retries_all`, the
+    library itself retries all requests, otherwise only PUT; it waits at most `_MAX_RETRY_WAIT_S` before a retry.
     """
 
     _decodes_error_bodies = True

@@ -48,8 +48,8 @@ class WikipediaRecipe(RecipeSection):
     Exactly one of `dump_date`, which determines the licence, and `license_tag` must be set.
 
     Attributes:
-        language: Language of pages whose url has no host (`?curid=12`), as in the host name of the wiki, such as `en`.
-            If `language` is set, urls with a host must agree.
+        language: Language, such as `en`, of pages whose url has no host (`?curid=12`). If set, urls with a host must
+            agree.
         title: `first_line` if the text of a Document begins with the title, otherwise `none`.
     """
 
@@ -89,8 +89,8 @@ class WikipediaRecipe(RecipeSection):
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
     """Yield a Document or a Reject for each page that begins in a range, in order.
 
-    The position of a page is the byte offset of its first line. For a page with text, InputError is raised if neither
-    url nor recipe states a language, if they state different ones, or if the url is not on Wikipedia.
+    The position of a page is the byte offset of its first line. For a page with text, InputError is raised if url and
+    recipe state no language or different ones, or if the url is not on Wikipedia.
     """
     name = piece.file.name
     licence = recipe.licence()

@@ -3,7 +3,7 @@
 Files: `report.json`, and `report.html` with the same content as one page with plots. In `report.json`, `total` and each
 entry of `splits` count `rows`, `truncated` rows and `tokens_lost`. `without_score` counts rows without a score by
 reason. `highest` and `lowest` list up to five rows with the highest and lowest `nll_mean`. `scored` has the figures
-below for all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have them by
+below for all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have these by
 group:
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats

@@ -3,8 +3,7 @@
     subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet   rows, `SUBSET_SCHEMA`, in the order of the scores
     tokens/<rule>/…                                          the same rows as tokens, see `subset_tokens`
 
-A first pass reads scores and the columns that the rules use, and keeps a few numbers per row. A second pass reads the
-chosen rows of each rule with all columns; its memory is a row group of a pool and a file of the subset.
+Memory is a few numbers per row, a row group of a pool, and a file of the subset.
 """
 
 import itertools

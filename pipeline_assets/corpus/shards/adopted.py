@@ -22,9 +22,9 @@ def adopt_shards(
 ) -> BuildResult | None:
     """Link an earlier version's token shards of a source, if new ones would be equal.
 
-    `earlier_shards` have the same stage version and recipe. `corpus_versions` has the corpus that they were built from,
-    and the new corpus; only the manifests of both are read. Return None if an earlier file is damaged, or if new token
-    shards may differ, because documents, their division into shards, or the tokenizer differ.
+    `earlier_shards` have the same stage version and recipe. `corpus_versions` has the corpus of the earlier shards and
+    the new corpus. Return None if an earlier file is damaged, or if documents, their division into shards, or the
+    tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpus_versions)
     if before != now or earlier_shards.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():

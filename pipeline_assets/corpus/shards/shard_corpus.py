@@ -1,8 +1,7 @@
 """Token shards of a corpus: one stream of tokens, cut into rows.
 
 The stream has the encoded documents in corpus order, each followed by the end-of-document token; readers shuffle the
-rows. First, each Document shard is encoded to a file of token ids. Then each token shard is copied from these files, a
-block at a time. The remainder of the stream after the last whole row is dropped.
+rows. The remainder of the stream after the last whole row is dropped.
 """
 
 import itertools

@@ -87,9 +87,9 @@ def plan_snapshot(
 ) -> SnapshotPlan:
     """List the files of a snapshot, and draw the row groups of its sample.
 
-    For Parquet, only footers are fetched. JSON lines have no footers, so their rows are fetched and counted. But if
-    `pinned` has the inputs of a raw pin of this recipe, they state the numbers of rows, and at most 100 rows of
-    a file are read. Raise UsageError if no file matches, formats differ, or a column is missing.
+    For Parquet, only footers are fetched. Rows of JSON lines are fetched and counted. If `pinned` has the inputs of a
+    raw pin of this recipe, their row counts are used, and at most 100 rows of a file are read. Raise UsageError if no
+    file matches, formats differ, or a column is missing.
     """
     listing = list_data_files(hub, recipe)
     if is_json_lines(listing[0]):

@@ -1,8 +1,8 @@
 """Text files for nanochat, named `shard_NNNNN.parquet`.
 
 The files have the column `text`, which nanochat reads, and `doc_id`. A row group has 1,000 texts, because nanochat
-distributes row groups over GPUs. nanochat validates on the last file, which has every hundredth document; the others
-have the rest, 100,000 documents per file.
+distributes row groups over GPUs. nanochat validates on the last file, which has every hundredth document. The other
+files have up to 100,000 documents each.
 """
 
 import itertools

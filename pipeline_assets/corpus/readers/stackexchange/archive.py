@@ -126,7 +126,6 @@ def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
     """Return the name of an archive's only Posts.xml.
 
     Raise InputError if there is not exactly one, or if unpacking is unsafe.
-    The sizes in the archive's header can be trusted: py7zr never unpacks more than they declare, 128 MB at a time.
     """
     names = [entry.filename for entry in archive.files if not entry.is_directory]
     unsafe = [name for name in names if PureWindowsPath(name).anchor or ".." in PureWindowsPath(name).parts]
@@ -142,6 +141,7 @@ def _find_posts_xml(archive: "SevenZipFile", file: Path) -> str:
     if unbounded:
         what = f"the archive uses {unbounded[0]}, which py7zr unpacks without a memory limit"
         raise InputError(what, file, "unpack it yourself")
+    # py7zr never unpacks more than these sizes, 128 MB at a time.
     size, unpacked = file.stat().st_size, sum(entry.uncompressed for entry in archive.files)
     if unpacked > _MAX_EXPANSION * size:
         what = f"the archive's {size:,} bytes would unpack to {unpacked:,}, more than {_MAX_EXPANSION} times as many"
