@@ -1,9 +1,8 @@
 """Freshness of scheduled recipes, checked for each partition.
 
-Dagster's own freshness policies cover an asset as a whole. An artifact is overdue if it is not up to date, and its
-last build, the last edit of its recipe, and the last successful run of its recipe are all older than the second-last
-tick of the schedule. A run may thus take as long as the time between two ticks. Times more than a day in the future
-come from a wrong clock, and are ignored.
+Dagster's own freshness policies cover an asset as a whole. An artifact that is not up to date is overdue if three times
+are all before the schedule's second-last tick: those of its last build, of its recipe's last edit, and of its recipe's
+last successful run. Times more than a day in the future come from a wrong clock, and are ignored.
 """
 
 import contextlib

@@ -19,8 +19,8 @@ def link_earlier_files(
 ) -> BuildResult | None:
     """Link the files of the previous recipe's artifact; return them as a build result.
 
-    Return None if that artifact is missing or damaged, or does not match `target`. `find_folder` returns the folder of
-    the artifact with a given role in the previous recipe.
+    Return None if the earlier artifact is missing or damaged, or does not match `target`. `find_folder` returns the
+    folder of the artifact with a given role in the previous recipe.
     """
     try:
         artifact = open_artifact(root / find_folder(target.role))

@@ -102,10 +102,9 @@ def find_recorded_duplicates(
 ) -> list[tuple[str, str, float]]:
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
-    Exact and near duplicates count if they are not among `rows`. If a row copies the words of another document, the
-    duplicates of that document count, too. The list is sorted by id. A pair of documents may have one id if one of them
-    is in an earlier corpus. Such a pair is listed if only one of `rows` has the id and `requests` lacks it, because an
-    id in `requests` selects both documents.
+    Exact and near duplicates that are not among `rows` are listed, sorted by id. If a row copies the words of another
+    document, the duplicates of that document are listed, with its id instead of the row's. If a document of an earlier
+    corpus has a row's id, the pair is listed only if no other row has this id, and `requests` lacks it.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

@@ -8,13 +8,13 @@ An artifact is needed in each of these cases:
 - Its digest, or the hash of one of its files, is an input of a needed artifact or of an unfinished build. If the input
   exists in several copies, and another rule keeps one of them, this rule keeps no further copy.
 
-A cached hub file is needed if a needed artifact names it, or the listing of a commit in a recipe. Copied objects are
-needed if a needed artifact names their folder, or a recipe their URL. But if a recipe, manifest or folder cannot be
-read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
+A cached hub file is needed if a needed artifact, or the listing of a recipe's commit, names the file. Copied objects
+are needed if a needed artifact names their folder, or a recipe names their URL. But if a recipe, manifest or folder
+cannot be read, or an area contains a link, only leftovers of builds and kept work of missing artifacts are garbage.
 
-Garbage artifacts are removed in two steps. First they are hidden, downstream ones before upstream ones: each folder
-gets the name of a leftover, `.NAME.building.N`. Then the root is surveyed again: hidden artifacts that a new build
-needs are restored, the others are removed. After a crash, the next removal restores or removes the hidden artifacts.
+Garbage artifacts are first hidden: each folder gets the name of a leftover, `.NAME.building.N`. After a second survey,
+hidden artifacts that a new build needs are restored, and all others are removed. After a crash, the next removal
+restores or removes the hidden artifacts.
 """
 
 import contextlib

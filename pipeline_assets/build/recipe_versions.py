@@ -161,7 +161,7 @@ def delete_old_artifacts(
     """Remove the artifacts of a recipe's versions, except the newest `keep_count`.
 
     Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep_count` below 1 counts as 1.
-    `report` gets a line for each folder, and for each error because of which all artifacts are kept.
+    `report` gets a line for each removed folder, and for each error that prevents removals.
     """
     old = old_version_names(recipe_name, root, max(keep_count, 1))
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]

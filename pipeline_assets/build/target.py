@@ -183,8 +183,8 @@ class Target:
         external_inputs: Local input files that are in no artifact; None if it has no such files.
         checked_against: Artifacts that its checks read, but its build does not.
         count_limit: Limit of the recipe on the artifact's counts; None if the recipe sets none.
-        is_external: Whether another recipe builds it; whatever is sealed in the folder is then never stale.
-        is_output: Whether the recipe names it as an output, so that it is never marked as intermediate.
+        is_external: Whether another recipe builds the target, which is then never stale.
+        is_output: Whether the recipe names the target as an output; it is then never marked as intermediate.
         is_intermediate: Whether it is compressed for speed, since only the next steps of its recipe read it.
     """
 

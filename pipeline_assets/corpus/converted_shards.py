@@ -158,8 +158,8 @@ def finalize_shard(
     """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
 
     A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
-    `#2`, `#3` and so on. Poison rows, which killed a worker, are rejected, too. The receipt has the counts of the
-    conversion, with the new rejects moved from `documents` to `rejected/REASON`.
+    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the conversion, with the new
+    rejects moved from `documents` to `rejected/REASON`.
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0

@@ -1,7 +1,7 @@
 """Licences of texts such as LICENSE files, recognized by their words.
 
-A text is recognized if its words are exactly those of a licence, except for a title and lines with copyright holders
-that state no terms. A licence with an extra clause, or a list of several licences, is not recognized. An
+A text is recognized if its words are exactly those of a licence. A title, and lines with copyright holders, are ignored
+unless they state terms. A licence with an extra clause, or a list of several licences, is not recognized. An
 `SPDX-License-Identifier` counts as the text of its licence.
 """
 

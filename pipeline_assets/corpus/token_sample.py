@@ -48,9 +48,9 @@ class SamplingRule(NamedTuple):
 class SampleSums(NamedTuple):
     """Sums over sampled documents, which can be added field by field.
 
-    `documents` and `utf8_bytes` count a document once; `weights` and the weighted fields count it w times, w being its
-    weight. The last three fields estimate the variance: they sum bytes², bytes * tokens and tokens², each multiplied
-    by w * (w - f), f being the sampling rate.
+    `documents` and `utf8_bytes` count a document once; `weights` and the weighted fields multiply it by its weight w.
+    The last three fields estimate the variance: bytes², bytes * tokens and tokens², each times w * (w - f), with the
+    sampling rate f.
     """
 
     documents: int = 0

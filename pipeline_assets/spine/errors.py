@@ -62,9 +62,8 @@ class InputError(Exception):
     def name_keys(self, recipe_file: object = None, find_option: OptionFinder | None = None) -> None:
         """Replace recipe keys in the message with options, or name the recipe file.
 
-        `find_option` returns the command-line option for a key, or None. If the error's place is a key without an
-        option, `recipe_file` is put before the key. Only the first call has an effect, since the innermost caller knows
-        best where the user wrote the keys.
+        `find_option` returns the option for a key, or None. `recipe_file` is put before a place that is a key without
+        an option. Only the first call has an effect.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None

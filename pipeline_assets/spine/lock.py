@@ -76,8 +76,7 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The new number exceeds the number in the lock file. It also exceeds `highest_fence`, the highest number in other
-    files, since the lock file may have been deleted.
+    The new number exceeds the number in the lock file and `highest_fence`, the highest number in other files.
 
     Raises:
         BuilderBusyError: Another builder has the lock; the message has its process, host and age.

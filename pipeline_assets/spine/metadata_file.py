@@ -1,8 +1,8 @@
 """Metadata files: small files that are read without trust in their content.
 
-They are manifests, locks, plans, receipts, recipes and so on. Until such a file is read, a user may edit it, a disk
-may damage it, or a folder, link or device may replace it. So `MetadataFormat` reads them all: without blocking, up to a
-maximum size, and into an expected shape. A file that does not fit raises a one-line error.
+Metadata files are manifests, locks, plans, receipts, recipes and so on. `MetadataFormat` reads them without blocking,
+up to a maximum size, and into an expected shape. An edited, damaged or replaced file that does not fit raises a
+one-line error.
 """
 
 import errno

@@ -46,7 +46,7 @@ def format_validation_errors(
     """Convert pydantic's validation errors to one error per key.
 
     A missing key is not reported if a misspelt key resembles it. `locate` gets the path of a key, without pydantic's
-    names of types in unions, and returns the place of the key, or, if the key is missing, of its section.
+    names of types in unions. It returns the place of the key, or of the section if the key is missing.
     """
     # A default that depends on an invalid key is no error of its own.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]

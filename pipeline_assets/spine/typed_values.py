@@ -1,7 +1,7 @@
 """Conversion of decoded values to typed ones, by any number of threads.
 
-msgspec collects the fields of a class when the class is first used. If two threads use it then, one may read what the
-other has not yet written, and the process dies. So each type is prepared once, under a lock.
+msgspec collects the fields of a class when the class is first used. The process may die if two threads do so at the
+same time, so each type is prepared once, under a lock.
 """
 
 import threading

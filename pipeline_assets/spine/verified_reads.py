@@ -52,8 +52,8 @@ _collected_hashes: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
-    At the end of the block, hash the files that have an expected hash and were not read completely. If one changed, its
-    InputError replaces an error of the block that is not an InputError, because the changed file may have caused it.
+    A file that was not read completely is hashed at the end of the block. If the block raises another kind of error,
+    the InputError for a changed file replaces this error, which the file may have caused.
     """
     global _log
     former, _log = _log, _ReadLog()

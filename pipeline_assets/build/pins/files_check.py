@@ -33,7 +33,7 @@ class FilesCheck:
 
     Attributes:
         listed_count: Number of different files that manifests list.
-        unavailable: Files that a build read and that are missing on this machine, or have a part missing that was read.
+        unavailable: Files that a build read and that this machine lacks, completely or in part.
         tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
         findings: Contradictions between manifests on one side, and files or cached hub listings on the other.
     """

@@ -24,7 +24,7 @@ _PLAIN_SUFFIXES = frozenset({".jsonl", ".ndjson", ".ndjsonl", ".json"})
 def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
     """Return a row's bytes without its last newline, or a Parquet row as JSON.
 
-    From uncompressed JSON lines on a hub, only the blocks with the row are fetched if its position is a byte offset.
+    If the position is a byte offset in uncompressed JSON lines on a hub, only the blocks with the row are fetched.
     Other hub files are fetched whole.
 
     Raises:

@@ -145,12 +145,12 @@ class DisplayNames:
 class RowStore(ABC):
     """The rows of one artifact; each kind defines how to read and trace them.
 
-    All methods raise InputError if a file, or an upstream artifact that they read, is missing or damaged.
+    Methods raise InputError if a file or an upstream artifact is missing or damaged.
 
     Attributes:
         holds_tokens: Whether rows are tokens, whose texts are stored upstream.
         mixes_documents: Whether a row may have parts of several documents.
-        reads_sources: Whether rows were read from source files, not from another artifact.
+        reads_sources: Whether rows were read from source files, not from an artifact.
         reject_files: Files of unused input rows, by the outcome of these rows.
         id_name: Name of the ids in messages.
         advice: Fix that the error for an unknown id suggests.

@@ -42,9 +42,9 @@ def render_chat(
     """Render a conversation with a chat template, and prove its loss mask.
 
     `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages`
-    of each message of the text. `answered_calls` has a number for each reply of a tool: 0 if the reply answers the
-    first call of the conversation, 1 for the second, None for no call. A template that cannot write several calls at
-    once gets them one by one, each before its reply.
+    of each message of the text. `answered_calls` has, for each reply of a tool, the number of the answered call in the
+    conversation, from 0, or None. A template that cannot write several calls at once gets them one by one, each before
+    its reply.
 
     Returns:
         The text with its messages, its tokens, and the indexes of the messages in it that count in the loss.

@@ -88,9 +88,8 @@ def _words_to_remove(
 ) -> NDArray[np.bool_]:
     """Return a mask of the words to remove, as in `Contamination`.
 
-    A cut joins the words on its two sides, which may form a new n-gram. So with a `CutRecipe`, the remaining text is
-    searched again after each cut. Items that contaminate only the remaining text are added to `item_numbers`. The cuts
-    end when the remaining text has no n-gram of these items.
+    With a `CutRecipe`, the remaining text is searched again after each cut, because the words on both sides of a cut
+    may form a new n-gram. The cuts end when the remaining text has no n-gram of any item found so far.
     """
     is_removed = np.zeros(len(words.hashes), bool)
     margin = 0 if cut is None else cut.margin_words

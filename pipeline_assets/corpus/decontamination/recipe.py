@@ -82,7 +82,7 @@ class EvaluationColumns(RecipeSection):
     Attributes:
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A
             row whose text columns are all null or empty is an item without words, which is too short to be searched.
-        item: `row` joins the text columns of a row, in this order, into one item; `column` makes each of them an item.
+        item: `row` joins the text columns of a row, in this order, into one item; `column` makes each column an item.
         id: Column with ids; None if no column has ids. A row without an id is named by its file and its row number.
     """
 

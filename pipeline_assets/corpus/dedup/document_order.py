@@ -23,7 +23,7 @@ def compute_priorities(
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `qualities` is NaN for a document without a
     quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which
-    precede all others.
+    precede all other documents.
     """
     match selection:
         case "first":

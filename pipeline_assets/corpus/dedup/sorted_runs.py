@@ -3,10 +3,9 @@
 A run is an Arrow file with checksums, see `formats.checked_table`. Its columns are arrays in the file, which are mapped
 into memory, and a reader verifies the rows that it reads.
 
-The process that starts tasks divides the keys of all runs into ranges, and writes one index. The index has the paths of
-the runs, and for each range its first row in each run. So a task carries only the path of an index, even with many
-runs, and finds its rows without a search. The data of all runs may exceed memory by far: one range is read and sorted
-at a time. The number of ranges depends on memory; the union of their results does not.
+An index divides the keys of all runs into ranges: it has the paths of the runs, and the first row of each range in each
+run. A task gets only the path of the index. Runs may exceed memory by far, because one range is read and sorted at a
+time. The number of ranges depends on memory; the union of their results does not.
 """
 
 import itertools
@@ -109,7 +108,7 @@ def divide_keys(folder: StagingView, runs: Runs, max_rows: int, uniform_row_coun
     """Write an index of `runs`; return ranges of keys with about `max_rows` rows each.
 
     `runs` must not be empty. Pass the number of all rows as `uniform_row_count` if the keys are evenly distributed,
-    like hashes; the keys then need not be sampled. A range can exceed `max_rows` by far only if it has a single key.
+    like hashes. A range can exceed `max_rows` by far only if it has a single key.
     """
     range_count = max(-(-uniform_row_count // max_rows), 1)  # rounded up
     bounds = [number * KEYS_STOP // range_count for number in range(range_count + 1)]

@@ -2,11 +2,10 @@
 
 The filter drops nothing. Its two patterns are those of datatrove's PIIFormatter. An e-mail address has three parts: a
 dot-atom of RFC 5322 that begins at a word boundary; `@`; and a domain of two or more labels, or an address in brackets.
-An IP address is four decimal octets of a public address, without leading zeros, even inside longer numbers. RE2 finds
-IP addresses and the domains of e-mail addresses in time linear in the text.
+An IP address is four decimal octets of a public address, without leading zeros, even inside longer numbers.
 
-The masks are FineWeb's. Addresses get the masks in turn. Each document begins with the first mask, so that its text
-does not depend on earlier documents (in datatrove it does).
+The masks are FineWeb's. The addresses of a document get the masks in turn, from the first mask. In datatrove, the mask
+depends on earlier documents.
 """
 
 import ipaddress

@@ -31,9 +31,8 @@ class Automaton(NamedTuple):
 
     Attributes:
         next_states: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
-        prefix_bits: Table of the first four bytes of phrases, shape (1024,). Entry 256 × i + b, for i from 0 to 3,
-            describes byte i of the phrases. Its bit `p % 64`, which phrases may share, is set if byte i of phrase p may
-            be b, or if phrase p may have at most i bytes.
+        prefix_bits: Table of the first four bytes of phrases, shape (1024,). For i from 0 to 3, bit `p % 64` of entry
+            256 × i + b is set if byte i of phrase p may be b or missing. Phrases may share a bit.
         match_offsets: Index in `matches` of the first phrase that ends in each state; then the number of matches.
         matches: Indices of the phrases that end in each state, state after state.
         character_counts: Number of characters of each phrase, shape (phrases,).

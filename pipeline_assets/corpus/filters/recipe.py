@@ -33,7 +33,7 @@ class WindowRecipe(RecipeSection):
     Attributes:
         window_bytes: UTF-8 bytes of a window; shorter shared passages are not found, except in equal documents.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
-            bytes is found with a probability of about 63 %; with the defaults, one of twice this length with over 99 %.
+            bytes is found with a probability of about 63 %.
         max_share: Maximum share of a document's compared windows that earlier kept documents contain.
     """
 

@@ -158,8 +158,7 @@ def _fill_text_counts(
 ) -> None:
     """Fill `counts`, shape (documents, len(TextCount)), except counts of phrases.
 
-    Repetition is counted only if `counts_repetition`, and not in documents that violate one of the `early_limits`,
-    because they are dropped anyway.
+    Repetition is counted only if `counts_repetition`, and not in documents that violate one of the `early_limits`.
     """
     for document in range(len(offsets) - 1):
         start = offsets[document]

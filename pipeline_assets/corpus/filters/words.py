@@ -60,7 +60,7 @@ class TextCount(IntEnum):
 class WordSpans(NamedTuple):
     """Words, lines and paragraphs of one document.
 
-    The arrays may be longer than needed; the entries after those described below are meaningless.
+    The arrays may have further entries, which are meaningless.
 
     Attributes:
         starts: Position in the document of the first byte of each word.

@@ -76,9 +76,8 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
     """Decompress an open file in blocks of at most `MAX_BLOCK_BYTES`, some empty.
 
-    Raise InputError for the file `where` if the stream is empty, truncated or damaged, with the advice `fix`, or if it
-    needs more than 128 MiB of memory. The blocks before the error must then be discarded, because the checksum of a
-    frame is at its end.
+    Raise InputError for the file `where` if the stream needs more than 128 MiB of memory, or is empty, truncated or
+    damaged (with the advice `fix`). After an error, discard all blocks, because a frame's checksum is at its end.
     """
     try:
         yield from codec.decompress_blocks(file)

@@ -98,8 +98,8 @@ class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
 class PackedSet:
     """Open packed set; `packed[row]` is a view of the row's tokens, shape (seq_len,).
 
-    All files are opened together and remain readable if another set replaces the folder. A pickle has only folder and
-    digest; unpickling, as in a loader's worker, opens the folder again and raises RetryableError if the digest differs.
+    All files remain readable if another set replaces the folder. Unpickling, as in a loader's worker, opens the folder
+    again, and raises RetryableError if the digest differs.
 
     Attributes:
         digest: Digest of the manifest, or of meta.json if the folder has no manifest.

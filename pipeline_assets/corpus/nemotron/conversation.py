@@ -76,7 +76,7 @@ class _MessageReader:
     def read(self, row: Row, tools: DeclaredTools | None, domain: Domain) -> list[Message]:
         """Return the messages of a row for rendering.
 
-        1. The system message of the recipe comes first, if it has one.
+        1. The system message of the recipe comes first, if the recipe has one.
         2. A developer message follows if the row has tools, or if its first message is a system message with text. That
            text becomes the instructions. Later system messages become developer messages, unless they are empty.
         3. Reasoning becomes a message on the analysis channel, unless it is blank. Calls are on the commentary channel,

@@ -74,8 +74,8 @@ def normalise_rows(
     """Normalise the rows of a block, each independently of the others.
 
     `rows` has (position in the file, row) pairs. A row is a mapping of JSON values, or the fault that makes it
-    unreadable. The caller bounds the bytes of a block, because all texts of a block are in memory together, and a
-    column has at most 2 GiB. Rows on the removal list `removals` are dropped.
+    unreadable. The caller bounds the bytes of a block, because a column has at most 2 GiB. Rows on the removal list
+    `removals` are dropped.
     """
     chat_template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, rules, origin, chat_template, removals)

@@ -63,13 +63,12 @@ def normalise_shard(
     """Normalise the rows of a shard of a split.
 
     `seed_prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt`
-    are ignored, because `shard` and `seed_prompts` determine them. With `template_files`, the tokenizer of the chat
-    template encodes all rows. Otherwise, one row in a thousand, chosen by id, is encoded again with tiktoken, and a
-    difference raises `OracleMismatchError`.
+    are ignored. With `template_files`, the tokenizer of the chat template encodes all rows. Otherwise, tiktoken also
+    encodes one row in a thousand, and a difference raises `OracleMismatchError`.
 
     Files, in order: kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects; lists of
-    tools, a line `[id, canonical JSON]` for each, sorted by id; dropped rows in the format of rejects. Counts:
-    `spot_checked` rows, and the counts of `NormalisedRows`.
+    tools as lines `[id, canonical JSON]`, sorted by id; dropped rows in the format of rejects. Counts: `spot_checked`
+    rows, and the counts of `NormalisedRows`.
     """
     encoder: Encoder = load_encoder(rules.tokenizer.sha256, vocabulary, driver)
     if template_files is not None:

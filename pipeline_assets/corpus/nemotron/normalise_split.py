@@ -5,8 +5,7 @@
     rejects.jsonl.zst                     unusable rows with reasons
     dropped.jsonl.zst                     dropped rows with reasons, in the same form
 
-Shards are planned from the files' sizes. Repeated ids are numbered over the whole split, after all shards are written,
-and only shards that contain a repeat are rewritten. The number of workers and interruptions do not change the bytes.
+Repeated ids are numbered over the whole split. The number of workers and interruptions do not change the bytes.
 """
 
 import functools

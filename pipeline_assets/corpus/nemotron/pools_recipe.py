@@ -59,7 +59,7 @@ class SealedPools(RecipeSection):
     """Candidate pools of a dataset, built by another recipe.
 
     Attributes:
-        folder: Folder of the pools, absolute or relative to the data root. It does not change any byte of the result.
+        folder: Folder of the pools, absolute or relative to the data root; changes no byte of the result.
         dataset: Partition of the pools, such as `nemotron-math-v2`.
         splits: Splits whose rows are scored.
     """

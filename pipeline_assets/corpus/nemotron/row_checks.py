@@ -52,9 +52,8 @@ def encoding_faults(
     """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
     Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
-    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule. Only
-    the rows at `row_indexes` are checked, because tiktoken is several times slower than the other steps. Rows that are
-    not valid Harmony are skipped.
+    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule.
+    Only the rows at `row_indexes` are checked; rows that are not valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(row_indexes, np.int64))).to_pylist()
     for row, values in zip(row_indexes, sample, strict=True):

@@ -71,9 +71,8 @@ def plan_shards(files: Sequence[SourceFile], shard_bytes: int) -> list[RowShard]
 def plan_sample(files: Sequence[SourceFile], max_rows: int) -> list[RowShard]:
     """Plan one shard with at most `max_rows` rows, spread evenly over the files.
 
-    Up to 16 pieces of each file are sampled. In large files, a piece has at least about 8 MiB; a compressed file is one
-    piece. Rows are read from the start of each piece: the same number from all, or one more from the first pieces if
-    the division has a remainder. If a piece is too short, later pieces supply the missing rows. Raise InputError as
+    Up to 16 pieces of each file are sampled. A compressed file is one piece. Each piece supplies about the same number
+    of rows, from its start. If a piece is too short, later pieces supply the missing rows. Raise InputError as
     `plan_shards` does.
     """
     spread = (piece for file in files for piece in _sample_pieces(file))

@@ -1,14 +1,13 @@
 """Mixture of sources: draws in which each source has its weight's share of tokens.
 
 A draw is one use of a document; an epoch is one draw of every document of a source. The share of a source is its weight
-times the token budget. First, each source is drawn for as many whole epochs as fit in its share, and then for the
-longest prefix of its next epoch that fits. The rest of the budget, less than one document per source, is filled
-document by document, each from the source with the largest deficit (ties go to the first name). The last document is
-cut where the budget ends. So the tokens of each source differ from its share by less than one of its documents.
+times the token budget. Each source is drawn document by document, epoch after epoch, until the next document does not
+fit in its share. The rest of the budget is filled document by document, each from the source with the largest deficit
+(ties go to the first name). The last document is cut where the budget ends. The tokens of each source differ from its
+share by less than one of its documents.
 
-A cap limits the epochs of a source. A cap of whole epochs is never exceeded, because a source that was drawn that often
-has no deficit. A cap that ends within an epoch may end within a document. If the whole of this document is drawn, the
-cap is exceeded by the rest of the document.
+A cap limits the epochs of a source. A cap of whole epochs is never exceeded. A cap that ends within a document may be
+exceeded by the rest of this document.
 """
 
 from collections.abc import Callable, Sequence

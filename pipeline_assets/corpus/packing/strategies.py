@@ -1,11 +1,10 @@
 """Strategies that pack documents into rows: sequential and best fit.
 
 `sequential` puts one document after the other and cuts where a row ends. `best_fit` cuts no document that fits in a
-row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. A document that is longer
-than a row fills whole rows first; its remainder is a piece, and so is each shorter document. The room of a row is its
-number of free tokens. Pieces are placed by length, the longest first, each into the row with the smallest sufficient
-room, or else into a new row. Of pieces of equal length, the first in order is placed first; of rows with equal room,
-the row filled last is used. A tree over all rooms finds the smallest sufficient one in O(log seq_len).
+row: Ding et al., "Fewer Truncations Improve Language Modeling" (arXiv 2404.10830), section 3. A longer document fills
+whole rows first. Its remainder is a piece, and so is each shorter document. The longest piece is placed first, each
+into the row with the smallest sufficient room (free tokens), or else into a new row. Ties go to the earlier piece, and
+to the row filled last.
 """
 
 from collections.abc import Iterator
@@ -85,7 +84,7 @@ def assign_rows(
     least the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
 
     Returns:
-        Row of each document, shape (documents,), undefined for one without remainder; then the number of rows opened.
+        Row of each document, shape (documents,), undefined without a remainder; then the number of rows opened.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in

@@ -150,8 +150,8 @@ class InputFolder(ABC):
     def describe_changes(self, root: Path, manifest: Manifest) -> str | None:
         """Describe how path, names, sizes or times of files differ from a sealed manifest.
 
-        Return None if they are equal, or if the folder is missing, because a sealed artifact does not need it. If the
-        files cannot be listed, return the text of the error.
+        Return None if they are equal, or if the folder is missing. If the files cannot be listed, return the text of
+        the error.
         """
         folder, sealed_path, base = self.resolve_path(root), input_folder_path(manifest, root), root.absolute()
         if not folder.path.is_dir():

@@ -51,8 +51,8 @@ class UnreadableFiles:
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
         """Raise InputError if unreadable files exceed `max_fraction` of the bytes.
 
-        If only one file is unreadable, it may exceed `max_fraction`, but not a third of the bytes, and the source must
-        have at least three files. If `max_fraction` is 0, no unreadable file with bytes is accepted.
+        If `max_fraction` is above 0, a single unreadable file may exceed it, up to a third of the bytes, in a source of
+        at least three files.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE

@@ -3,8 +3,8 @@
 - The text is the title, a blank line, and the page without outer newlines; with `title: none`, the page alone. The
   title is also in `meta`.
 - Page text that `html.escape` wrote (`AT&amp;T`, and no bare `&`, `<` or `>`) is unescaped once, which loses nothing.
-  Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are escaped in
-  every dump, and are always unescaped.
+  Other text and remaining markup (`<nowiki>`, `<ref name=…>`, `__NOEDITSECTION__`) are unchanged. Titles are always
+  unescaped.
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url, or from
   the recipe if the url has no host.
 - A page without text other than its title is rejected as `title_only`. Such pages are redirects, or contain only

@@ -1,10 +1,9 @@
 """Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
 
-`TokenRow.in_loss` marks these tokens. Hidden states are computed once per batch, and logits only for these tokens. Only
-a block of logits (a few positions by a part of the vocabulary) is in memory at a time. Logits are summed and kept in
-float32 for any dtype of weights, because bfloat16 has only 8 significant bits. The log-sum-exp is accumulated block by
-block (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), so that blocks fit into a CPU's cache,
-or into `BUFFER_BYTES` of a GPU. A row's sum is float64.
+`TokenRow.in_loss` marks these tokens. Logits are computed only for them, one block at a time: a few positions by a part
+of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
+calculation for softmax"). Logits are float32 for any dtype of weights, because bfloat16 has only 8 significant bits. A
+row's sum is float64.
 """
 
 import functools
@@ -213,8 +212,8 @@ def _batch_nll(model: LanguageModel, batch: Sequence[TokenRow]) -> list[NDArray[
 def token_nll(hidden: torch.Tensor, targets: torch.Tensor, head: LmHead) -> torch.Tensor:
     """Compute -log p of each target token, in float32 on the head's device.
 
-    `hidden` has the states that predict the targets, shape (positions, width). They are converted to the head's dtype,
-    because some models keep them in float32. `targets` (int64 ids) and the result have the shape (positions,).
+    `hidden` has the states that predict the targets, shape (positions, width). Their dtype may differ from the head's.
+    `targets` (int64 ids) and the result have the shape (positions,).
     """
     hidden, targets = hidden.to(head.weight.device, head.weight.dtype), targets.to(head.weight.device)
     positions, block_ids = _CPU_BLOCK_SHAPE

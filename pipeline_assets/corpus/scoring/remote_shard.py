@@ -1,9 +1,8 @@
 """Scoring of a shard on another machine.
 
-The machine reads hub files from one persistent folder and writes scores to another. It gets requests, which are JSON.
-The scores of a request are stored as `SPLIT/DIGEST.parquet`, with a receipt; the digest is the sha256 of everything
-that determines the scores. An equal request returns the stored scores, so a preempted machine loses only its current
-shard.
+The machine reads hub files from one persistent folder and writes scores to another. Requests are JSON. The scores of a
+request are stored as `SPLIT/DIGEST.parquet`, with a receipt; the digest is the sha256 of everything that determines the
+scores. An equal request returns the stored scores, so a preempted machine loses only its current shard.
 """
 
 import functools

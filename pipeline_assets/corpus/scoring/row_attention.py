@@ -32,9 +32,7 @@ def attend_by_rows(
 
     `query`, `key` and `value` have the shape (1, heads, tokens, head size); `key` and `value` may have fewer heads. The
     first result has the shape (1, tokens, heads, head size), the second is always None. `cu_seq_lens_q` has the bounds
-    of the rows, int32 (rows + 1,): 0 first, the number of tokens last. `max_length_q`, the length of the longest row,
-    is an argument because reading it from a GPU is slow. A GPU runs PyTorch's variable-length kernel, a CPU one call
-    per row.
+    of the rows, int32 (rows + 1,): 0 first, the number of tokens last. `max_length_q` is the length of the longest row.
 
     `scaling` is the factor of the logits, by default 1 / sqrt(head size). `sliding_window` is the number of tokens that
     a token attends to, including itself; None for all. `s_aux` has the sinks of gpt-oss, shape (heads,): logits that

@@ -88,7 +88,7 @@ def claim_gpu(lock_folder: Path) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_scorer_model(scorer: Scorer) -> "LanguageModel":
-    """Load and check a scorer's model, and cache the latest one for this process.
+    """Load and check a scorer's model; cache the last loaded model of this process.
 
     Raise UsageError if a package is missing or `max_length` exceeds the model's limit; InputError if the tokenizer has
     more tokens than the model; and the errors of `load_model`.

@@ -108,8 +108,8 @@ class HfTokenizer(Tokenizer):
 def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "pack.tokenizer") -> HfTokenizer:
     """Load a `tokenizer.json`; UsageError if it lacks the end-of-document token.
 
-    That error names a key of `section`, the recipe section of the tokenizer. Raise InputError if the file is invalid or
-    not the pinned one, encoding is random, ids exceed int32, or loading changes the id of an added token.
+    The UsageError names a key of the recipe section `section`. Raise InputError if the file is invalid or not the
+    pinned one, encoding is random, ids exceed int32, or loading changes the id of an added token.
     """
     data = read_pinned(path, recipe.sha256, _FIX)
     try:
@@ -144,8 +144,8 @@ def load_hf_tokenizer(recipe: FileTokenizerRecipe, path: Path, section: str = "p
 def load_model_tokenizer(folder: Path, is_harmony: bool = True) -> HfTokenizer:
     """Load the `tokenizer.json` of a model, which must have special tokens.
 
-    With `is_harmony`, they must include all tokens of Harmony's structure. Raise InputError if the file is missing or
-    invalid, or lacks required tokens.
+    With `is_harmony`, the special tokens must include all tokens of Harmony's structure. Raise InputError if the file
+    is missing or invalid, or lacks required tokens.
     """
     path = folder / TOKENIZER_FILE
     if not path.is_file():

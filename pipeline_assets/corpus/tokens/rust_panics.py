@@ -11,9 +11,8 @@ _STDERR_FD = 2
 def panics(call: Callable[[], object]) -> bool:
     """Check whether a call into a Rust library panics.
 
-    A panic reaches Python as a `PanicException`, a direct subclass of `BaseException`. Before that, the library's panic
-    hook writes to the file descriptor of stderr. The hook cannot be switched off, so the descriptor leads to the null
-    device during the call; what other threads write to stderr in that time is lost.
+    A panic reaches Python as a `PanicException`, a direct subclass of `BaseException`. During the call, all output of
+    the process to stderr is lost, because the library's message about a panic cannot be switched off.
     """
     with _without_stderr():
         try:

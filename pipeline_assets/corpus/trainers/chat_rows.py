@@ -1,9 +1,9 @@
 """Chat messages of normalised rows, pools and subsets, as Parquet files.
 
-Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. Its tools become
-JSON text in the column `tools`, or remain in the message if no upstream artifact has them as JSON. The system message
-of a `harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write a system message
-of their own.
+Each text becomes a list of messages (`to_chat_messages`); a developer message gets the role `system`. Tools become JSON
+text in the column `tools`, or remain in a message if no upstream artifact has them as JSON. The system message of a
+`harmony/1` text becomes the column `harmony_system`, not a message, because chat templates write a system message of
+their own.
 """
 
 from collections.abc import Iterator, Mapping
