@@ -81,8 +81,7 @@ def seal_manifest(
     """Seal an artifact without files: its manifest lists members or external files.
 
     `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
-    that is an input of other artifacts is replaced by different content only if `replace` is set, because these
-    artifacts would lose their input.
+    that is an input of other artifacts is replaced by different content only if `replace` is set.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)

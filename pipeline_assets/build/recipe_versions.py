@@ -36,8 +36,7 @@ class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period.
 
     Attributes:
-        path: Recipe file of the period's version. If the period has no version, file of the newest version; if no
-            version exists, the base recipe.
+        path: Recipe file of the period's version, else of the newest version, else the base recipe.
         previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
             period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source

@@ -31,8 +31,7 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Link a sealed shard into a staging directory, as the output shard of equal name.
 
-    If the system refuses the link, for example across file systems, the file is copied. Raise InputError if the link or
-    copy does not have the sealed hash.
+    If the link is refused, for example across file systems, the file is copied. Raise InputError for a wrong hash.
     """
     assert shard.sealed is not None
     linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")

@@ -223,9 +223,9 @@ def _stage2_files() -> Files:
 def _stage_a_files() -> Files:
     """Yield files of a hub dataset, four local sources and an evaluation set.
 
-    The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles, like redirects, and
-    stubs. The notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some
-    papers are mostly boilerplate of the publisher. The quiz has sentences of an article and of a paper.
+    The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles and stubs. The notes
+    have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some papers are mostly
+    boilerplate of the publisher. The quiz repeats sentences of an article and a paper.
     """
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]

@@ -224,8 +224,8 @@ def _shorten(
 ) -> Iterator[str]:
     """Yield the beginning and the end of `words[start:stop]`.
 
-    These are the first `head_words` and the last `tail_words` words. The count of the omitted words is yielded between
-    them. If fewer than two words would be omitted, all words are yielded as one passage.
+    These are the first `head_words` and the last `tail_words` words, with the count of omitted words between them. If
+    fewer than two words would be omitted, all words are one passage.
     """
     omitted = stop - start - head_words - tail_words
     if omitted <= 1:

@@ -40,10 +40,10 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the bytes of each element of an array, or of each object.
 
-    The position of a value is its byte offset, with two exceptions. A value that follows only white space in its line
-    has the offset of the line, unless that is the file's first line. The first element of an array has the offset of
-    the opening bracket if both are in one line. Values are found by brackets and commas; they need not be valid JSON.
-    Raise InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
+    A value that is the first text in a line, but not in the file's first line, has the byte offset of the line as its
+    position. The first element of an array has the offset of the opening bracket if both are in one line. Other values
+    have their own offset. Values are found by brackets and commas; they need not be valid JSON. Raise InputError if the
+    file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element

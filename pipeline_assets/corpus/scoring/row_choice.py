@@ -1,8 +1,7 @@
 """Choice of the rows of each subset among scored rows.
 
-A rule whose number of rows is limited selects the candidates with the lowest ranks (in each stratum, if it balances
-strata). A rank depends only on seed, rule, split and the row's id, and not on the order of splits, on workers or on
-other rows. So a larger `max_rows` of a rule only adds rows to the rule's subset.
+A rule with a limited number of rows selects the candidates with the lowest ranks, in each stratum if the rule balances
+strata. A rank depends only on seed, rule, split and the row's id. So a larger `max_rows` only adds rows.
 """
 
 import hashlib
