@@ -105,8 +105,8 @@ def lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    If another process has the lock, raise BuilderBusyError. Wait a moment first if that process has not yet written its
-    id, or if it died while starting a child: the child then holds the lock until it ends.
+    If another process has the lock, raise BuilderBusyError. Before that, wait a moment if the process has not yet
+    written its id, or if it died and a child still has the lock.
     """
     began = time.monotonic()
     while True:

@@ -18,8 +18,8 @@ from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFi
 def verify_work(folder: Path) -> Iterator[None]:
     """Check files in `.work` after the block; RetryableError if one has changed.
 
-    All receipts are then removed, since any shard may have read the changed file. The RetryableError replaces an error
-    of the block, which the changed file may have caused. After an InputError of the block, nothing is checked.
+    All receipts are then removed, since any shard may have read the changed file. If the block raises InputError,
+    nothing is checked. The RetryableError replaces other errors of the block.
     """
     try:
         yield

@@ -77,7 +77,7 @@ class DocumentChanges:
     Attributes:
         part: Name of the compared members of two datasets; None for the artifacts' own rows.
         changed: Documents whose text or tokens differ.
-        other_properties: Names of the compared properties other than text and tokens, as text.
+        other_properties: Names of the compared properties other than text and tokens.
         relabelled: Documents with equal text that differ in a property.
     """
 

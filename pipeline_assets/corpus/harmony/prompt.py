@@ -9,8 +9,8 @@ Apart from that, the types equal openai-harmony 0.0.8's for every schema, with t
 - A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
 - A list of types is rendered as names alone, without properties, items or enum.
 - In a schema with `oneOf`, type and properties are omitted.
-- If a property with `oneOf` has a description, variants lose an equal description, and the first variant loses any. If
-  the first variant has the same description as the property, the property's is omitted, too.
+- If a property with `oneOf` has a description, the first variant loses its own, and other variants lose an equal one.
+  Equal descriptions of the property and the first variant are both omitted.
 - Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
   not escaped.
 """

@@ -1,8 +1,7 @@
 """Packing of a corpus: shards of documents to rows of tokens.
 
-There are two passes. The first encodes each shard to a file of token ids and a document table. A plan then decides
-from the lengths alone which documents are drawn, and where they are placed. The second pass writes the rows, a range at
-a time, at their positions in one file.
+There are two passes. The first encodes each shard to a file of token ids and a document table. A plan then decides from
+the lengths alone which documents are drawn, and where they are placed. The second pass writes the rows to one file.
 """
 
 import datetime

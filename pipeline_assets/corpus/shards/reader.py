@@ -140,9 +140,8 @@ class MixtureReader:
     ) -> Iterator[NDArray[Any]]:
         """Yield the batches of one rank from a step on, arrays of shape (batch, seq_len).
 
-        The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many
-        rows are not read or are repeated. Rows are read in groups of about 4 MiB, and within a group in file order; a
-        batch is a view of its group.
+        The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many rows are
+        not read or are repeated. A batch is a view of a group of rows of about 4 MiB.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:

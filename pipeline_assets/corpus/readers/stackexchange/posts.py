@@ -1,8 +1,8 @@
 """Rows and posts of a Posts.xml.
 
-`<posts>` contains only empty elements `<row … />` and white space, and values contain no `<`. So the file is split at
-that character, and expat parses each row as an XML document of its own, which has no DTD or entities. Malformed rows
-are rejected one by one. Memory is one block and the longest row.
+`<posts>` contains only empty elements `<row … />` and white space, and values contain no `<`. So each row is parsed as
+an XML document of its own, without DTD or entities. Each malformed row is rejected. Memory: a block and the longest
+row.
 """
 
 import re
