@@ -103,8 +103,8 @@ def find_recorded_duplicates(
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not among `rows` are listed, sorted by id. If a row copies the words of another
-    document, the duplicates of that document are listed, with its id instead of the row's. If a document of an earlier
-    corpus has a row's id, the pair is listed only if no other row has this id, and `requests` lacks it.
+    document, the duplicates of that document are listed, with its id instead of the row's. A duplicate in an earlier
+    corpus may have a row's own id. It is listed only if no other row has this id, and `requests` lacks the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():

@@ -88,7 +88,7 @@ def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]
     """Draw up to five near duplicates, and compare their passages with kept documents.
 
     `sources` maps sources to their corpora before deduplication. Duplicates of documents of earlier corpora are
-    omitted, because signature stores, which represent these corpora, have no text.
+    omitted, because signature stores have no text.
     """
     near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)
     rows = (("", f"{entry.source}/{entry.shard}", entry.row, entry) for entry in near)

@@ -1,7 +1,7 @@
 """Files of a language model: configs, tokenizer files and weights.
 
 Weights must be in safetensors: a pickle can run code when it is read. A model with its own code is rejected. Files that
-loading does not need are not pinned; the manifest of the model's pin only names them, except hidden ones.
+loading does not need are not pinned; the pin's manifest names them, unless they are hidden.
 """
 
 import contextlib

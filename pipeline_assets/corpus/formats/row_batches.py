@@ -35,9 +35,9 @@ class RowReader:
     def read(self, row_numbers: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
         """Read a batch of rows, with run-length-encoded document numbers.
 
-        Each row has a run per segment, numbered from 0, and then a run of padding, which may be empty, with the number
-        -1. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the
-        end. Raise IndexError for a row that does not exist, and InputError if boundaries are damaged.
+        Each row has a run per segment, numbered from 0. A run of padding with the number -1 follows; its length may be
+        0. `np.repeat(numbers, lengths)` has the number of every token, row after row. Negative rows count from the end.
+        Raise IndexError for a row that does not exist, and InputError if boundaries are damaged.
 
         Returns:
             Tokens (batch, seq_len); numbers (runs,); lengths (runs,).

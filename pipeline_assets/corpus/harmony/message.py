@@ -110,7 +110,7 @@ class AnalysisMode(StrEnum):
     """Treatment of messages on the analysis channel, from any sender.
 
     `keep` renders all of them, `drop` none. `auto_drop` is openai-harmony's default: if the last assistant message is
-    on the final channel, analysis before the first final message is dropped. In a single turn, that drops all analysis.
+    on the final channel, analysis before the first final message is dropped.
     """
 
     KEEP = "keep"

@@ -1,8 +1,8 @@
 """SQL conditions on a single row, evaluated as expressions of polars.
 
 The SQL of polars can read files, URLs, other rows and the clock. Therefore polars never reads the text of a recipe:
-sqlglot parses it, and an expression consists only of constants, columns of the row, and the operators and functions
-listed below. None of these functions can build a long text from a short one; `+` joins at most `_MAX_TERMS` texts.
+sqlglot parses it. An expression consists only of constants, columns of the row, and the operators and functions listed
+below. None of these functions can build a long text from a short one; `+` joins at most `_MAX_TERMS` texts.
 """
 
 import difflib

@@ -108,8 +108,8 @@ class OpenCalls:
     def _find_call_for_unnamed_reply(self) -> int | None:
         """Return the index of the call that a reply without a name answers.
 
-        It is the first spare call among the first `_MAX_SCANNED_CALLS` open calls of the latest message with calls. A call
-        is spare if no later reply needs it by id or name. Without a spare call, return the first open call, or None.
+        It is the first spare call among the first `_MAX_SCANNED_CALLS` open calls of the latest message with calls. A
+        call is spare if no later reply needs it by id or name. Without a spare call, return the first open call.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():

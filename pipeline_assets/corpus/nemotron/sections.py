@@ -87,7 +87,7 @@ def recipe_warnings(
     """Yield warnings about a missing HF_TOKEN and reasoning efforts that may be wrong.
 
     Efforts are checked only if `rows` has `system` and no chat template. Known datasets outside `EFFORTS` are not
-    checked, because they have their own Harmony texts, or splits that are not named after efforts.
+    checked.
     """
     if rows is not None and rows.system is not None and rows.chat_template is None:
         sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]
