@@ -80,8 +80,8 @@ def replace_network_backend(client: "httpx2.Client", backend: "httpcore2.Network
 def load_only_machine_code() -> None:
     """Let numba load cached kernels without the modules that only a compilation needs.
 
-    Before it loads a kernel, numba imports its rules for all types, and extensions of other libraries, such as awkward
-    (a dependency of gigatoken). Loaded code needs only numba's runtime, which counts references to arrays.
+    Before it loads a kernel, numba imports its rules for all types, and extensions of other libraries. Loaded code
+    needs only numba's runtime, which counts references to arrays.
     """
     from numba.core import caching, entrypoints
     from numba.core.runtime.nrt import rtsys

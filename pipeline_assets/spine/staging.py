@@ -263,8 +263,7 @@ def fencing_number(folder: Path) -> int:
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
     """Make sealed files readable for all and writable for none, whatever the umask.
 
-    Only the owner, and a group that shares the parent folder, can add or remove files in the folders, and so replace
-    the artifact.
+    Only the owner, and a group that shares the parent folder, can add or remove files in the folders.
     """
     group_bits = 0o020 if durable.is_shared(folder.parent) else 0
     for path in (folder, *paths):

@@ -1,8 +1,8 @@
 """Verification of the files that a build reads.
 
-No flipped bit of an input may reach an output under a valid digest, so every input file is hashed. A file that is read
-with random access is hashed before (`expect_hash`). A file that is read from beginning to end is hashed by the process
-that reads it (`hash_while_reading`), or after the build if it was not read to its end (`verify_reads`).
+Input files are hashed, so that no flipped bit reaches an output under a valid digest. A file that is read with random
+access is hashed before (`expect_hash`). A file that is read from beginning to end is hashed by the process that reads
+it (`hash_while_reading`), or after the build if it was not read to its end (`verify_reads`).
 """
 
 import contextlib

@@ -130,7 +130,7 @@ class _FolderRows(ConversationRows):
     Attributes:
         folders_key: Key of the row's folders in `Fate.facts`.
         outcome: Outcome for a row that is in a folder.
-        fallback: Outcome for a row in no folder. `Fate.detail` then lists all drop reasons of the ledger.
+        fallback: Outcome for a row in no folder; the row's `Fate.detail` lists all drop reasons of the ledger.
     """
 
     reads_sources, repeats_rows = False, True

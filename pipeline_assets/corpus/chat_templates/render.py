@@ -157,8 +157,8 @@ def _render_and_locate(
 def _extend_to_markup(text: str, start: int, body: Span, stop: int, control_pattern: str) -> Span:
     """Extend a call's body to the markup around it, between `start` and `stop`.
 
-    The extended body starts after the last line end or control token before the body, and stops at the next whitespace
-    or control token.
+    The result starts after the last line end or control token before the body, and stops at the next whitespace or
+    control token.
     """
     begins = [start, *(edge.end() for edge in re.compile(f"\n|{control_pattern}").finditer(text, start, body.start))]
     end = re.compile(rf"\s|{control_pattern}").search(text, body.stop, stop)

@@ -229,8 +229,8 @@ def load_kernels() -> None:
 def _split_blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
     """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
-    A block has at most 65,536 pairs. A pair that alone has more than `max_shingles` is a block of its own. Without
-    pairs, the only block is empty.
+    A block has at most 65,536 pairs. A pair with more than `max_shingles` is a block of its own. Without pairs, one
+    block is empty.
     """
     start = 0
     while start < pairs.shape[1] or not start:

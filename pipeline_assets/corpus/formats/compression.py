@@ -26,8 +26,8 @@ class TruncatedError(Exception):
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Other zstd libraries decompress a whole input block at once, to an output up to 32,000 times as long. Raise
-    TruncatedError if the input is empty or ends within a frame, and OSError if it is damaged.
+    Other zstd libraries expand a whole input block at once, up to 32,000 times. Raise TruncatedError if the input is
+    empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa
 

@@ -54,7 +54,7 @@ def _python_encoding(label: str) -> str:
     """Return Python's name for the encoding label of a page, or the label if unknown.
 
     As in browsers, some labels mean a superset of the encoding that they name (see `_SUPERSETS`). A label such as
-    UTF-16 means UTF-8, because the label of a page that really is UTF-16 cannot be read.
+    UTF-16 means UTF-8, because a page in UTF-16 has no readable label.
     """
     try:
         name = codecs.lookup(label).name

@@ -1,7 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
 Files are checked against the commit's listing. Listings and bytes are cached, so files that were read once need no
-network. Of the texts that a hub sends, only hashes become parts of local paths, so a hub cannot choose a path.
+network. Local paths take only hashes from a hub, so a hub cannot choose a path.
 """
 
 import math

@@ -31,8 +31,8 @@ class ModalSettings(pydantic.BaseModel):
         cpu: Physical cores per container.
         region: Modal region; None for any.
         secret: Name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none.
-        timeout_s: Limit of a shard in seconds, loading of the model included.
-        startup_s: Limit of a container's start in seconds, its image included.
+        timeout_s: Limit of a shard in seconds, including the loading of the model.
+        startup_s: Limit of a container's start in seconds, including its image.
         scaledown_s: Seconds that a container waits for another shard.
         places: Maximum number of containers at a time; each scores one shard.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.

@@ -63,8 +63,8 @@ def read_threads(bucket: Bucket, file_name: str, recipe: SiteRecipe, window: Win
     A Document stands for the rows of a question and its answers, a reject or code for one row. Order: rejects of poison
     rows; Documents and codes by question id; other rejects by row. In a Document, the accepted answer comes first, then
     the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has the
-    rows of the answers. The window numbers the rows of the bucket in the order of question id, then row number.
-    `file_name` is the name of the dump in the manifest.
+    rows of the answers. `window` counts the rows of the bucket by question id, then by row number. `file_name` is the
+    name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
