@@ -158,7 +158,7 @@ def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_p
     """Return recipe patterns that select exactly `files` from `listed_paths`.
 
     `card_patterns` are the patterns of a dataset card. They are converted to fnmatch patterns, whose `*` also matches
-    `/`. If these select other files, the escaped name of each file is returned instead.
+    `/`. If these select other files, return the escaped name of each file.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in card_patterns]
     matches = [path for path in listed_paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]

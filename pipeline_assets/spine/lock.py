@@ -1,8 +1,8 @@
 """Locks: one builder per artifact.
 
-The operating system drops an flock(2) when its process ends in any way, so the lock of a dead owner is free. Each new
-builder also gets a higher fencing number (Kleppmann 2016). A builder can lose its lock: the lock file may be deleted,
-or the file system may drop locks. Then a newer builder has a higher number, and the older one cannot seal.
+An flock(2) ends with its process, so the lock of a dead owner is free. Each new builder also gets a higher fencing
+number (Kleppmann 2016). A builder can lose its lock, such as if the lock file is deleted. Then a newer builder has a
+higher number, and the older one cannot seal.
 
 Any user who can open a file, even only for reading, can lock it. So a lock file can be opened only by its owner, or by
 the group that shares the folder: users who can only read a data root cannot block a build.

@@ -88,8 +88,8 @@ def propose_neighbours(
     `verify_pairs` compares, to count capped documents. Documents in the bitmap file `copies_file` are skipped; None
     means that no document is a copy.
 
-    `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
-    different sources are paired too. `device` is the index of a GPU, or None for the CPU.
+    `source_starts` has the first document number and the source of each span of documents. Documents of different
+    sources are paired only if it is None. `device` is the index of a GPU, or None for the CPU.
 
     Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
     """

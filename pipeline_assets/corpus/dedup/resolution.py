@@ -2,8 +2,8 @@
 
 An edge is a pair of documents whose similarity reaches the threshold. Documents are visited in their total order. A
 document is dropped if and only if it has an edge to an earlier document that is kept. So a chain of similar pairs never
-drops a document that is unlike all kept ones. So one pass over edges sorted by their later document suffices, with a
-bit for each document.
+drops a document that is unlike all kept ones. One pass over edges sorted by their later document suffices, with a bit
+for each document.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

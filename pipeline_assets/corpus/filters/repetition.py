@@ -15,9 +15,9 @@ Where the paper is silent, these rules apply:
   first counts.
 - Words compare exactly, case and punctuation included.
 
-datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces in the most frequent n-gram and in the whole text
-but not in duplicate n-grams, and accepts a most frequent n-gram that occurs once. After a duplicate n-gram it skips n
-words, so of a copied run of 12 words it counts 10 if n is 5 or 10. This module follows the paper and counts all 12.
+datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces except in duplicate n-grams, and accepts a most
+frequent n-gram that occurs once. After a duplicate n-gram it skips n words: of a copied run of 12 words, it counts 10
+if n is 5 or 10. This module counts all 12.
 """
 
 from typing import NamedTuple, cast

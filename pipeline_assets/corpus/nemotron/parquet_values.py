@@ -1,7 +1,7 @@
 """Conversion of Parquet values to the values that JSON lines would have.
 
 In Parquet, a key that an object lacks is null, like an explicit null. So both are removed; nulls in lists are kept.
-Parquet also lacks each row's order of keys, so the properties of a tool may have a different order in a text.
+Parquet also lacks each row's order of keys, so a tool's properties may have another order in a text.
 """
 
 import base64

@@ -24,7 +24,7 @@ def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[
     """Yield the byte offset of each line that is not blank, and its row or fault.
 
     `lines` are the lines of `piece` with their offsets. NaN and Infinity are not JSON. If a key is repeated, its last
-    value is used. InputError is raised for a truncated last line, and for a file of an array or multi-line objects.
+    value is used. Raise InputError for a truncated last line, and for a file of an array or multi-line objects.
     """
     is_first = piece.start == 0
     for offset, line in lines:

@@ -172,8 +172,8 @@ def _logit_scale(config: Any) -> float:
 def _check_model(model: LanguageModel, folder: Path, recipe: ScoringRecipe) -> LanguageModel:
     """Check a model's scores of random rows; return the model, packed if possible.
 
-    Each row's mean NLL must be close to `_reference_nll`. Unless the recipe names an attention, packed rows are tried
-    first; then padded rows. If padded rows also fail, or would use eager attention on a GPU, InputError is raised.
+    Each row's mean NLL must be close to `_reference_nll`. Packed rows are tried first, unless the recipe names an
+    attention. Raise InputError if padded rows fail too, or would use eager attention on a GPU.
     """
     vocabulary_size = min(model.head.weight.shape[0], model.network.get_input_embeddings().weight.shape[0])
     generator = np.random.default_rng(0)

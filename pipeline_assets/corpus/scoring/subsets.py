@@ -243,9 +243,8 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: rows that an error of their NLL could add or remove, in splits with an error bar; null without such
-      a split. `rows` counts the rows that meet the conditions and are near a boundary (`are_near_boundary`). `share` is
-      `rows` divided by the number of rows that are near a boundary or are candidates;
+    - `could_flip`: for splits with an error bar, number of `rows` that meet the conditions and are near a boundary
+      (`are_near_boundary`), and their `share` of these rows and the candidates; null without an error bar;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     splits = (split for split, _ in scored_rows.split_ranges())
