@@ -113,7 +113,7 @@ def _parse(code: str, file_name: str) -> ast.Module:
 def _find_pins(code: str, file_name: str) -> dict[str, str]:
     """Return the pins of a file: its sha256, and the versions of Python and packages.
 
-    A package is pinned if the file imports it, or if a pinned package requires it and it is installed.
+    An installed package is pinned if the file imports it, or if a pinned package requires it.
 
     Raise UsageError if the file is not valid Python, or imports a module that is neither in the standard library nor in
     an installed package, such as another file of the user.

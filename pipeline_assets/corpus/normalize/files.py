@@ -177,8 +177,8 @@ def normalize_local(
 ) -> Receipt:
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
-    A file in `unreadable`, which maps names to reasons, becomes one reject, in the shard of its first piece. Other
-    unreadable files are listed in the notes of the receipt; the shard must then be converted again.
+    `unreadable` maps names of known unreadable files to reasons. Each becomes one reject, in the shard of its first
+    piece. The receipt's notes list other unreadable files; if there are any, convert the shard again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()

@@ -123,10 +123,9 @@ class ModalSettings(pydantic.BaseModel):
     def start_error(self, split: str, tokens: int, shards: int, rows: int, past_cost: float = 0.0) -> UsageError | None:
         """Return the error that prevents the start of a split; None if it can start.
 
-        A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. A split also
-        cannot start if a shard would take too long for `timeout_s`, or so long that an interruption would lose too much
-        work. `tokens`, `shards` and `rows` count the part of the split that is not scored yet. `past_cost` is the
-        cost of the command's earlier splits.
+        A split cannot start if its cost exceeds a limit, or if a limit is set and the cost is unknown. Nor can it start
+        if a shard would take too long for `timeout_s`, or would lose too much work when interrupted. `tokens`, `shards`
+        and `rows` count what is not scored yet. `past_cost` is the cost of the command's earlier splits.
         """
         seconds = tokens / self.tokens_per_s
         cost, shard_seconds = self.cost(seconds), seconds / max(shards, 1)
