@@ -109,7 +109,7 @@ class OpenCalls:
         """Return the index of the call that a reply without a name answers.
 
         It is the first spare call among the first `_MAX_SCANNED_CALLS` open calls of the latest message with calls. A
-        call is spare if no later reply needs it by id or name. Without a spare call, return the first open call.
+        call is spare if no later reply needs it by id or name. If none is spare, return the first open call, or None.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():
