@@ -50,8 +50,8 @@ class HubCacheCheck(FilesCheck):
 
     Attributes:
         whole_files: Files that are cached completely; to be checked against the hash in the hub's listing.
-        partial_files: Files that are cached only in part, with the row groups that a build read; to be checked against
-            hashes from the time of fetching, because the hub has no hash of a part.
+        partial_files: Files of which only the parts that builds read are cached; to be checked against hashes from the
+            time of fetching.
         unsearched_names: Inputs that are not hub files, or have no hash; the cache is not searched for them.
     """
 

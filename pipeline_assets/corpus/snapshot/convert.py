@@ -86,7 +86,7 @@ def convert_shard(
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
     `columns` replace the recipe's columns; rows may then state their own licences, whose tags come from the table of
-    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>`, and with `columns`
+    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>` and, with `columns`,
     `found/<field>` for each field with a value.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
