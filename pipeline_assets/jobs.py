@@ -143,8 +143,8 @@ def _new_events(
 ) -> Iterator[Event]:
     """Yield the events of an artifact that are new to the UI.
 
-    If one of the artifact's checks failed, the results of all of them are yielded, even if the UI has them already. If
-    the artifact does not match the recipe, nothing is yielded.
+    If one of the artifact's checks failed, the results of all its checks are yielded. If the artifact does not match
+    the recipe, nothing is yielded.
     """
     if target.matches_recipe(root):
         artifact = open_artifact(root / target.folder)

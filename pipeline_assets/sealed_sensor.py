@@ -90,8 +90,8 @@ class _SealedAsset:
     """Sealed artifact with the asset that shows it.
 
     `target` is None if no recipe requests the artifact. `digest` is empty if the artifact is missing. `is_changed` is
-    True for changes that the digest does not show: the artifact's local input files changed, or one of the artifact's
-    own files is missing or has another size.
+    True if local input files changed, or if one of the artifact's files is missing or has another size; the digest does
+    not show these changes.
     """
 
     folder: Path

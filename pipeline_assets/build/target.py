@@ -232,7 +232,6 @@ class Target:
         """Return everything that the bytes depend on, except external files.
 
         A build reuses the finished shards of an interrupted build only if both have equal plans.
-        The plan therefore includes the version of the work files' formats.
         """
         listed = read_removals(root).positions[-1] if self.kind.applies_removals else ""
         spec = self.build_spec() | {"inputs": self.inputs(root), "work_files": WORK_FILES_VERSION}

@@ -220,9 +220,8 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are left out.
-    Raise UsageError if no file remains or two names would become one split, and InputError if a local file is not a
-    valid pool.
+    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are left out. Raise
+    UsageError if no file remains or two splits get one name, and InputError if a local file is not a valid pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None

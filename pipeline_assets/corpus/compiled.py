@@ -1,8 +1,7 @@
 """Decorators that compile kernels with numba and cache the machine code on disk.
 
 The name of the cache folder contains the versions of Python, numba and NumPy, and a hash of all sources of `corpus`. So
-clones share compiled code, and changed sources never load old code. The cache is not verified: if a disk damages it,
-delete the folder.
+clones share compiled code, and changed sources never load old code. The cache is not verified: delete a damaged one.
 """
 
 import functools

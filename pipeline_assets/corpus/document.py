@@ -73,8 +73,8 @@ def _is_plain_text(value: object) -> bool:
 class Document(msgspec.Struct, frozen=True):
     """Text with its origin.
 
-    Fields are written in this order, so equal documents are equal bytes. A missing value is "", not null: readers of
-    JSON lines infer a column's type from the first rows, and after a column of nulls would reject texts.
+    Fields are written in this order, so equal documents are equal bytes. A missing value is "", not null, because
+    readers of JSON lines infer the types of columns from the first rows.
 
     Attributes:
         text: Text of the source row without NUL characters, as changed by filters and decontamination.

@@ -35,8 +35,7 @@ def escape_cell(text: str) -> str:
 def escape(text: str) -> str:
     """Put a text on one line, escaped so that it has no formatting, image or link.
 
-    Text with a possible address becomes code, because renderers of GitHub's Markdown, such as the UI's, turn addresses
-    outside code into links.
+    Text with a possible address becomes code, because renderers of GitHub's Markdown link addresses outside code.
     """
     line = " ".join(text.split()).translate(VISIBLE_TABLE)
     if not _ADDRESS.search(line):

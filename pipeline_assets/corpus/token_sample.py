@@ -1,8 +1,8 @@
 """Samples of documents, by which the tokens of a source are estimated.
 
 Documents are sampled by the hash of their doc_id, so neither workers nor the order of shards matter; a small source is
-sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length,
-because a few of them can have most of the tokens. A document that is sampled with probability p has the weight f / p.
+sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length.
+A document that is sampled with probability p has the weight f / p.
 """
 
 import hashlib

@@ -33,7 +33,7 @@ _Change = tuple[str, bytes | str | None]
 
 
 class HubWriter:
-    """Writer of the changes that clients with the right token make to a hub's folder.
+    """Writer of changes by clients with the right token to a hub's folder.
 
     `read_repo` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise
     HubError for requests that they refuse.

@@ -36,8 +36,8 @@ def read_plan(folder: Path) -> Mapping[str, Any]:
 def _drop_invalid_receipts(folder: Path) -> set[str]:
     """Remove invalid receipts; return the relative paths that valid receipts name.
 
-    A receipt is invalid if it is damaged, or if a file that it names is missing or changed. Its shard then runs again.
-    If the changed file is in `.work`, the receipts of all other stages are removed, too: their shards may have read it.
+    A receipt is invalid if it is damaged, or if a file that it names is missing or changed. If a changed file is in
+    `.work`, the receipts of all other stages are removed, too, because their shards may have read it.
     """
     paths = [*(folder / RECEIPTS_FOLDER).rglob("*.json")]
     with ThreadPoolExecutor(HASHING_THREADS) as pool:

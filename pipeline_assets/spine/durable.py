@@ -219,8 +219,7 @@ def make_folder(folder: Path) -> None:
 def link(source: Path, target: Path) -> None:
     """Replace `target` with a hard link to a durable file, or a copy if linking fails.
 
-    A link is durable only after its folder is synced, which the seal does. If the machine crashes earlier, the next
-    build removes the receipt that names the missing file.
+    A link is durable only after its folder is synced, which the seal does.
     """
     remove(target)
     call_failpoint("link", target)

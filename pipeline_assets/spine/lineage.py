@@ -138,7 +138,7 @@ class Chain:
         external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact; the key
             is the digest of the artifact that read them.
         broken: Members that are missing, damaged or replaced by another artifact. If an upstream artifact is missing,
-            also all unreadable manifests in the data root, since one of them may belong to the missing artifact.
+            also unreadable manifests in the data root, one of which may be that artifact's.
         missing: Upstream artifacts that were not found.
     """
 

@@ -1,9 +1,8 @@
 r"""Replacement of control characters before text reaches a terminal, log or page.
 
-Names, rows and responses of servers may contain escape sequences, which a terminal would obey. C0 controls become their
-Unicode pictures, except that `VISIBLE_TABLE` keeps line breaks and tabs, and `ONE_LINE_TABLE` shows them as arrows.
-DEL, C1 controls, and characters that break lines or change the writing direction become `\uXXXX`, which means the same
-inside JSON.
+Names, rows and responses may contain escape sequences, which a terminal would obey. C0 controls become their Unicode
+pictures, except that `VISIBLE_TABLE` keeps line breaks and tabs, and `ONE_LINE_TABLE` shows them as arrows. DEL, C1
+controls, and characters that break lines or change the writing direction become `\uXXXX`, as in JSON.
 """
 
 import logging

@@ -199,7 +199,7 @@ def template_files(
     """Yield the files of the pinned chat template, for use in the block.
 
     Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`, or for a folder the beginning of the
-    pin's digest. `pins` has the pin of the template first.
+    pin's digest. `pins` begins with the pin of the template.
     """
     if section is None:
         yield None
@@ -262,8 +262,7 @@ class ScoringSection(ScoringRecipe):
     """Scoring of pool rows with a model, which is pinned as a separate artifact.
 
     Attributes:
-        max_unknown_fraction: Maximum share of a split's text that the model's tokenizer may lose to unknown tokens.
-            Changes no byte.
+        max_unknown_fraction: Maximum share of a split's text that may be lost in encoding; changes no byte.
     """
 
     model: ModelSection

@@ -165,7 +165,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
     An artifact cannot be linked if all its inputs are missing and are of kinds without rows. Artifacts that read
-    sources are skipped. So are artifacts with a missing input of a kind with rows; `find_unsearchable` reports them.
+    sources are skipped. Artifacts with a missing input of a kind with rows are left to `find_unsearchable`.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():

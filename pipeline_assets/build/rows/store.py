@@ -251,8 +251,8 @@ class RowStore(ABC):
     def messages(self, part: Part) -> Sequence[tuple[ParsedMessage, bool]] | None:
         """Return the Harmony messages of a part, each with True if it counts in the loss.
 
-        The list is empty if the text cannot be parsed. Return None if the rows are not conversations, or
-        if the row names an unknown loss rule.
+        The list is empty if the text cannot be parsed. Return None if rows are not conversations, or if the row names
+        an unknown loss rule.
         """
         return None
 

@@ -1,8 +1,8 @@
 """Sandbox for chat templates, which are untrusted programs.
 
 A rendered text equals the result of `apply_chat_template` in transformers, whose Jinja environment is reproduced here.
-A template cannot read files or the clock. A row with too many steps is refused. Time and memory depend on the machine,
-so a template that exceeds their limits stops the build instead.
+A template cannot read files or the clock. A row that needs too many steps is refused. Time and memory depend on the
+machine, so a template that exceeds their limits stops the build instead.
 """
 
 import contextlib

@@ -70,7 +70,7 @@ def decontaminate_shard(
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
     `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
-    documents that an evaluation set contaminates; `cut_for/<set>`, the cut documents among them.
+    documents that an evaluation set contaminates; `cut_for/<set>`, the cut documents among these.
     """
     counts = Counter({"rows": 0, "documents": 0, "bytes": 0, "changed": 0})
     rejects: list[Reject] = []
@@ -206,7 +206,7 @@ def decontaminate_corpus(
     Raises:
         UsageError: A column of an evaluation set is missing, or has values other than text.
         InputError: An evaluation file has changed or cannot be read; a set has no items, or all are too short; every
-            n-gram is in too many items; no document is kept, unless `may_be_empty`; a line is not a Document.
+            n-gram is in too many items; all documents are dropped, unless `may_be_empty`; a line is not a Document.
     """
     prepared = _prepare_index(staging, evaluation_sets, recipe)
     names, digests = tuple(source.name for source in evaluation_sets), tuple(file.sha256 for file in prepared.files)

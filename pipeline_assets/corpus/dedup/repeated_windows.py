@@ -172,9 +172,9 @@ def _drop_in_source(
 def _find_repeated(key_range: KeyRange, range_number: int, window: Window, folder: StagingView) -> Receipt:
     """Find the windows in a range of hashes that at least two documents have.
 
-    Files: a run with a row for each repeated `window` of each document, sorted by the `number` of the document. The row
-    also has the count of all distinct `windows` of the document. The upper 32 bits of a `window` are `range_number`;
-    the lower 32 bits are its index among the repeated windows of the range. Counts: `repeated_windows`.
+    Files: a run with a row for each repeated `window` of each document, sorted by the document's `number`. Rows also
+    have the count of the document's distinct `windows`. The upper 32 bits of a `window` are `range_number`; the lower
+    32 bits are its index among the repeated windows of the range. Counts: `repeated_windows`.
     """
     table = key_range.table()
     hashes = to_numpy(table["hash"])

@@ -42,7 +42,7 @@ class NearDuplicates:
 
     Attributes:
         runs: Runs of near duplicates, with the columns of `drop_near_duplicates`.
-        dropped_originals_file: Run of the near duplicates that are originals of exact copies.
+        dropped_originals_file: Run of near duplicates that are originals of exact copies.
         edge_runs: Runs of all edges, sorted by the later document of each edge.
         counts: Counts of the comparison, for the manifest.
     """

@@ -42,8 +42,7 @@ _RUN_DOCUMENTS = 1 << 16  # documents in a run, which is sorted in memory
 class FirstNumber:
     """Number of a shard's first document; the digest of a task does not depend on it.
 
-    So if a shard has moved within its corpus, `sketch_shards` renumbers its finished sketches instead of recomputing
-    them.
+    So if a shard has moved within its corpus, `sketch_shards` renumbers the shard's finished sketches.
     """
 
     value: int = field(metadata=NOT_DIGESTED)

@@ -1,7 +1,7 @@
 """Recipe section of a custom step: a Python function in a file next to the recipe.
 
-The section stores the text of the file and the versions of the packages that it needs, so that a rebuild reads the step
-from the manifest, not from the file. The main process parses the file, but never imports it.
+The section stores the text of the file and the versions of the packages that it needs, so that a rebuild does not need
+the file. The main process parses the file, but never imports it.
 """
 
 import ast

@@ -1,11 +1,9 @@
 """Decompression of files in blocks of bounded size.
 
 A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame, and a
-truncated frame, are errors; the standard library's file objects ignore data after a bzip2 stream, and read a truncated
-zstd frame like a complete one.
+truncated frame, are errors, although file objects of the standard library ignore some.
 
-Four kilobytes of bzip2 can contain gigabytes. So `decompress` holds only one block and the format's window in memory,
-and `whole_lines` one block and the longest line.
+Memory is one block and the format's window for `decompress`, and one block and the longest line for `whole_lines`.
 """
 
 import lzma

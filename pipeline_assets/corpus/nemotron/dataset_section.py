@@ -168,8 +168,8 @@ class DatasetSection(SplitSource):
     def effort_warning(self, default_effort: Effort | None) -> str | None:
         """Return a warning about splits whose reasoning effort may be wrong, or None.
 
-        A split without `reasoning_effort` gets `default_effort` in its system messages. This may be wrong if the
-        split's name contains a different effort, or if other splits have a `reasoning_effort`.
+        A split without `reasoning_effort` gets `default_effort` in its system messages. This may be wrong if the name
+        contains a different effort, or if other splits have a `reasoning_effort`.
         """
         splits = (split for split in self.splits if split not in self.reasoning_effort)
         names = {split: _EFFORT_IN_NAME.search(split.lower()) for split in splits}

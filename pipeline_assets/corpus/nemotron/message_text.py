@@ -29,9 +29,9 @@ _THINK_TAG = re.compile("</?think>")
 class ThinkTags(StrEnum):
     """Treatment of `<think>…</think>` in content of the assistant.
 
-    `keep`: the text is unchanged. `split`: each block becomes a message on the analysis channel, and text before or
-    between blocks a message on the commentary channel. Blank parts, and blocks that repeat the message's reasoning, are
-    omitted. `drop`: blocks are removed. Content whose tags do not pair up is never changed.
+    `keep`: the text is unchanged. `split`: blocks become messages on the analysis channel, text before or between
+    blocks messages on the commentary channel. Blank parts, and blocks that repeat the message's reasoning, are omitted.
+    `drop`: blocks are removed. Content whose tags do not pair up is never changed.
     """
 
     KEEP = "keep"

@@ -94,7 +94,7 @@ class RowsRecipe(RecipeSection):
         restore_latex: Whether to restore LaTeX words whose start became a control character in JSON; see `text_flags`.
         drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
         drop_empty_completion: Whether to drop rows without a completion, instead of flagging them. A completion is a
-            message that is not blank and counts in the loss: the last one, or any one in a row with `train_turns`.
+            nonblank last message that counts in the loss; with `train_turns`, any nonblank message that counts.
         keep_user_names: Whether to store the column `user_name` in `meta_source_json`.
         keep_urls: Whether to store the columns `url` and `user_url` in `meta_source_json`.
         max_rows: Maximum rows of a sample over all files of a split (`plan_sample`); None for all rows.

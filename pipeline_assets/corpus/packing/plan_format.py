@@ -25,8 +25,8 @@ class DrawnSource:
         first_document: Number of the source's first document in the corpus.
         stop_document: `first_document` plus the number of documents of the source.
         first_draw: Number of the source's first draw.
-        first_taken: Index in `NumberedDraws.taken` of the first document of the partial epoch.
-        stop_taken: Index after the last document of the partial epoch.
+        first_taken: Index in `NumberedDraws.taken` of the partial epoch's first document.
+        stop_taken: Index in `NumberedDraws.taken` after the partial epoch's last document.
     """
 
     name: str

@@ -40,7 +40,7 @@ class EncodeSection(EncodeRecipe):
     Attributes:
         model: Path of the model, absolute or relative to the data root; `model_sha256` identifies the model, so that
             the path changes no byte.
-        max_unknown_fraction: Largest share of a side's characters that the model may lose; changes no byte.
+        max_unknown_fraction: Largest share of a side's characters that may be lost in encoding; changes no byte.
     """
 
     model: str | None = None

@@ -34,7 +34,7 @@ class PairSource(RecipeSection):
         revision: Commit of the hub dataset; None for a folder.
         path: Folder, absolute or relative to the data root; None for a hub dataset.
         splits: Splits of the set, in reading order.
-        files: Patterns of file paths, in which `{split}` stands for each split in turn.
+        files: Patterns of file paths, in which `{split}` stands for each split.
     """
 
     dataset: str | None = None

@@ -19,8 +19,8 @@ _SIZE_CATEGORIES = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "
 def hub_split_names(splits: Sequence[str]) -> dict[str, str]:
     r"""Map each split name to one that a hub allows, with `_` for forbidden characters.
 
-    `datasets` allows names that match `\w+(\.\w+)*` (see its naming.py), except `all` in any letter case, which gets a
-    final `_`. Allowed names are kept. If a changed name is already used, `_2`, `_3`, … is appended.
+    Names that match `\w+(\.\w+)*` (see naming.py of `datasets`) are kept; `all`, in any letter case, gets a final `_`.
+    If a changed name is already used, `_2`, `_3`, … is appended.
     """
     names = {
         split: split for split in splits if re.fullmatch(r"\w+(\.\w+)*", split) and split.lower() != _RESERVED_SPLIT

@@ -77,8 +77,7 @@ def line_before(file: SourceFile, offset: int) -> bytes:
 def _seek_line(stream: BinaryIO, start: int) -> int:
     """Seek to the first line that begins at or after `start`; return the offset.
 
-    Without such a line, return the end of the file. If `start` is within or just after a UTF-8 mark, return 0, because
-    the caller skips the mark.
+    Without such a line, return the end of the file. If `start` is within or just after a UTF-8 mark, return 0.
     """
     if start == 0 or (start <= len(UTF8_MARK) and stream.read(len(UTF8_MARK)) == UTF8_MARK):
         return stream.seek(0)

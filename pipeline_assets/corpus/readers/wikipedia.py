@@ -90,7 +90,7 @@ def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Docume
     """Yield a Document or a Reject for each page that begins in a range, in order.
 
     The position of a page is the byte offset of its first line. For a page with text, InputError is raised if url and
-    recipe state no language or different ones, or if the url is not on Wikipedia.
+    recipe state no language, or different languages, or if the url is not on Wikipedia.
     """
     name = piece.file.name
     licence = recipe.licence()

@@ -61,8 +61,8 @@ def read_pages(piece: ByteRange) -> Iterator[tuple[int, Page | Fault]]:
     """Yield each page that begins in a range, or its fault, with its byte offset.
 
     The last page is read to its end, even beyond the range. Faults: as for `parse_row`; missing or mistyped keys;
-    invalid UTF-8; and `unclear_end`, a `<doc>` page that contains a line `</doc>`, which may be text or the end of a
-    file. Raise InputError for an unclosed `<doc>` page, and for a first JSON line without all keys.
+    invalid UTF-8; and `unclear_end`, a line `</doc>` inside a `<doc>` page. Raise InputError for an unclosed `<doc>`
+    page, and for a first JSON line without all keys.
     """
     format_, blocks = open_extraction(piece)
     return _json_pages(piece, blocks) if format_ == "json" else _doc_pages(piece, blocks)

@@ -25,8 +25,7 @@ class ScoringRecipe(RecipeSection):
         device: Device that runs the model.
         dtype: Dtype of weights; by default float32 on a CPU, bfloat16 on a GPU.
         attention: Attention of `transformers` for padded batches. By default rows are packed if the model allows it.
-        spreads: Whether all GPUs of a machine share one model, which may be larger than one GPU; otherwise each GPU
-            runs a model of its own.
+        spreads: Whether all GPUs of a machine share one model, which may be larger than one GPU, instead of copies.
         dequantise: Whether quantised weights are converted to `dtype`.
         threads: CPU threads per shard.
         tokenizer: `model` for the tokenizer among the model's files, or `o200k_harmony`.

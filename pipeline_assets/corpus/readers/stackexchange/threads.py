@@ -5,9 +5,8 @@ User names are omitted; `meta` has the account ids and the URL of the thread, as
 
 Contributions before 2011-04-08 (UTC) are under CC BY-SA 2.5, from then until 2018-05-01 under 3.0, later ones under 4.0
 (stackoverflow.com/help/licensing). Newer dumps state the licence of each post in `ContentLicense`. A thread has the
-newest licence of its posts, because each version allows adaptations, such as a joined text, under a later version (2.5
-§4b, 3.0 §4b). `meta` keeps the stated licence of each post. If one post has an unknown licence, the thread is
-`unknown`.
+newest licence of its posts, because each version allows adaptations under a later version (2.5 §4b, 3.0 §4b). `meta`
+keeps the stated licence of each post. If one post has an unknown licence, the thread is `unknown`.
 """
 
 import re
