@@ -21,8 +21,8 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost")
 class SameOriginMiddleware:
     """ASGI middleware that refuses requests from pages of other sites.
 
-    The Host must be loopback, the Origin must be the Host or missing, and the URL must contain no GraphQL query. The
-    Host may have any port, because the UI may have a different port behind an SSH tunnel.
+    The Host must be loopback, at any port. The Origin must be the Host or missing. The URL must contain no GraphQL
+    query.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -96,8 +96,7 @@ def to_iso_time(date: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC with milliseconds: `2013-05-18T05:48:54.000`.
 
     A time without a zone is read as UTC, and a date without a time as midnight. Numbers, and text in any other form,
-    are kept as text; None becomes "". With dates in several forms, readers of JSON lines could infer times in one file
-    and text in another.
+    are kept as text; None becomes "".
     """
     if isinstance(date, str) and _DATE_OR_TIME.fullmatch(date):
         with contextlib.suppress(ValueError):

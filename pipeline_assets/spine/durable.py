@@ -62,8 +62,8 @@ def explain_failed_create(path: Path) -> Iterator[None]:
 def boot_id() -> str:
     """Return an id of this machine's current boot.
 
-    Files that were written during this boot are intact even if they were never synced, because only a crash of the
-    machine loses unsynced writes. If the system has no boot id, each process gets its own id.
+    Files that were written during this boot are intact even if they were never synced. If the system has no boot id,
+    each process gets its own id.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

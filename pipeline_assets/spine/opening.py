@@ -50,7 +50,7 @@ def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool
     """Seal an artifact by writing only its manifest.
 
     The content is members in `target`, or external files. `is_sealed` is called under the lock. If it returns True,
-    another builder has just sealed the artifact, which is returned unchanged, because it may be in use.
+    another builder has just sealed the artifact, which is returned unchanged.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:

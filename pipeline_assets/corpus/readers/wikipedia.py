@@ -8,9 +8,8 @@
 - doc_id: `wikipedia:<language>:<page id>`, equal for all versions of a page. The language comes from the url, or from
   the recipe if the url has no host.
 - A page without text other than its title is rejected as `title_only`. Such pages are redirects, or contain only
-  templates; they are half of the pages in some real files.
-- `revid` in `meta` is copied from the file. wikiextractor 3.1 takes it from the last id before the page's text in the
-  dump. If the dump names an editor, that is the editor's id.
+  templates.
+- `revid` in `meta` is copied from the file. With wikiextractor 3.1, it is the editor's id if the dump names an editor.
 """
 
 import datetime

@@ -63,8 +63,7 @@ def shard_corpus(
     document entirely after the last row is dropped as `in_remainder`.
 
     Counts: `documents` and `tokens` in rows, `sequences` (rows), `shards`, `cut_documents` (1 or 0),
-    `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger. If gigatoken and
-    tiktoken encode a spot-checked text differently, tiktoken encodes everything again.
+    `remainder_tokens`, `text_bytes` of the encoded text, `license_tokens` in rows, and the ledger.
 
     Raises:
         UsageError: The vocabulary does not fit into the recipe's uint16 (raised before a text is encoded), the text is

@@ -211,8 +211,7 @@ class DocumentTable:
 def warm_up_tokenizer(tokenizer_file: TokenizerFile, documents: int, controls: Sequence[str] = ()) -> None:
     """Load a tokenizer and its tables before a process encodes texts.
 
-    The oracle checks a few random documents, so it is loaded only for more than 4,000 `documents`. `controls` are the
-    names of control tokens in the texts.
+    The oracle is loaded only for more than 4,000 `documents`. `controls` are the names of control tokens in the texts.
     """
     library = load_tokenizer(tokenizer_file)
     first = "the first text builds the tables"
