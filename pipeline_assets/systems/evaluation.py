@@ -49,7 +49,7 @@ def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildRe
     """Drop or cut documents that contain evaluation items.
 
     The documents are those of upstream corpora of `kinds`, the items those of upstream evaluation sets. Raise
-    InputError if no document remains, unless `may_be_empty`.
+    InputError if all documents are dropped, unless `may_be_empty`.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 

@@ -26,7 +26,7 @@ _SHOWN_CHARACTERS = 160
 class Token:
     """Token of a token file.
 
-    The last three attributes are None if the tokenizer does not report bytes.
+    `byte_offset`, `line` and `hex` are None if the tokenizer does not report bytes.
 
     Attributes:
         position: Position in the file, from 0.

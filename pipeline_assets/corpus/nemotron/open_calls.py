@@ -39,8 +39,8 @@ class OpenCalls:
     def add_calls(self, tool_calls: JsonValue) -> list[Message]:
         """Open the calls of an assistant message, and return a Harmony message for each.
 
-        Null and empty arguments become `{}`. Other text is unchanged, JSON or not; other values become JSON. Raise
-        RowFault if `tool_calls` is not a list of calls with the names of functions.
+        Null and `""` become `{}`. Other text is unchanged, JSON or not; other values become JSON. Raise RowFault if
+        `tool_calls` is not a list of calls with the names of functions.
         """
         if not isinstance(tool_calls, list):
             raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")

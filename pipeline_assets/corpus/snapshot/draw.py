@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
 Files are ranked by sha256(seed, path), the row groups of a file by sha256(seed, path, row group). Round n takes the row
-group of rank n from each file, in the order of the files' ranks, until the amount is reached. So the row groups of a
-small sample are from different files.
+group of rank n from each file, in the order of the files' ranks, until the amount is reached. An amount of files takes
+all row groups of the first files.
 """
 
 import itertools
