@@ -1,8 +1,8 @@
 """Dagster webserver that refuses requests from pages of other sites.
 
 Dagster's webserver has no authentication, accepts mutations in a URL, and checks neither Host nor Origin. While it
-runs, any web page in the same browser could start, change or delete runs. The requests of such a page have the page's
-Origin, or a Host name that the page's owner controls; this webserver refuses both.
+runs, any web page in the same browser could start, change or delete runs. The requests of such a page have a foreign
+Origin, a Host name that the page's owner controls, or a query in the URL; this webserver refuses all three.
 """
 
 from typing import Any
