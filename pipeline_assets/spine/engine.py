@@ -76,8 +76,8 @@ def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Colle
     """Return settings without workers if starting workers takes longer than they save.
 
     Workers are kept if the shards, without the largest, have `min_parallel_bytes` in total. To isolate rows that crash
-    a process, workers are also kept if the largest shard is far larger, or if an earlier build left partial work.
-    `shard_sizes` are compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
+    a process, workers are also kept if the largest shard far exceeds `min_parallel_bytes`, or if an earlier build left
+    partial work. `shard_sizes` are compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
     """
     largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
     is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit
