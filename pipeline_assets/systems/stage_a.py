@@ -1,4 +1,4 @@
-"""Stage A: five source types → filtered → deduplicated → decontaminated → packed.
+"""Stage A: sources → filtered → deduplicated → decontaminated → packed.
 
 Compiled kernels are imported where they are used, because most commands build nothing.
 """
