@@ -56,8 +56,8 @@ def test_runs_join_a_cluster_one_after_the_other_and_send_it_no_token(address: s
 
 
 def test_doctor_connects_to_the_cluster(address: str, tmp_path: Path) -> None:
-    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, examine;"
-    program += "print(*examine(PROBES['ray'], Path()))"
+    program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, run_probe;"
+    program += "print(*run_probe(PROBES['ray'], Path()))"
 
     assert read_output(start_driver(program, tmp_path, address=address))[-1].endswith(
         f"; connected to {address}: 1 node, 2 CPUs"
