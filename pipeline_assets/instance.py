@@ -18,7 +18,7 @@ import sqlalchemy.exc
 from pipeline_assets.compat import open_instance_with_overrides
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.builder import BuilderBusyError
-from pipeline_assets.spine.errors import RetryableError, UsageError, one_line
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError, one_line
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.recipe_yaml import inline_yaml
 from pipeline_assets.spine.shipped import shipped_path
@@ -62,18 +62,30 @@ def instance_home(root: Path) -> Path:
 
 @contextlib.contextmanager
 def open_instance(root: Path) -> Iterator[dg.DagsterInstance]:
-    """Open the instance of a data root; raise RetryableError for storage errors."""
+    """Open the instance of a data root.
+
+    Errors of its storage are raised as RetryableError, other errors of the `with` block unchanged.
+    """
     home = instance_home(root)
     try:
         with _load_instance(home) as instance:
             yield instance
+    except InputError:
+        raise
     except Exception as error:  # Dagster wraps some errors of its storage
         cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, OSError | sqlite3.Error | sqlalchemy.exc.SQLAlchemyError):
+        while cause is not None and not _is_storage_error(cause, home):
             cause = cause.__cause__ or cause.__context__
         if cause is None:
             raise
         raise RetryableError(_format_reason(cause), home, _FIX) from error
+
+
+def _is_storage_error(error: BaseException, home: Path) -> bool:
+    """Check whether an error comes from a database or a file of the instance."""
+    if isinstance(error, OSError):
+        return isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(home)
+    return isinstance(error, sqlite3.Error | sqlalchemy.exc.SQLAlchemyError)
 
 
 def _format_reason(error: BaseException) -> str:

@@ -178,6 +178,17 @@ def test_an_unreadable_instance_is_one_line(damage: Callable[[Path], None], reas
     assert (refused.value.what, refused.value.where) == (reason, str(tmp_path / "dagster"))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [UsageError("no such recipe", "notes", "choose another"), FileNotFoundError(2, "No such file", "/notes.yaml")],
+)
+def test_errors_of_the_block_are_raised_unchanged(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)) as raised, open_instance(tmp_path):
+        raise error
+
+    assert raised.value is error
+
+
 def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_LOCK_TIMEOUT_S", 0.1)
     home = instance_home(tmp_path)

@@ -197,7 +197,10 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _find_sealed_folder(matched_path: Path) -> Path | None:
-    """Find a sealed folder by its path, one of its files, or its FOLDER.manifest.json."""
+    """Find a sealed folder by its path, a file in it, or its FOLDER.manifest.json.
+
+    The file may be in a subfolder of the sealed folder, but no deeper.
+    """
     sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
     folders = [matched_path]
     if matched_path.is_file():

@@ -129,7 +129,10 @@ def subsets(
 
 
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
-    """Yield the ledger, then the row count of each subset; a count of 0 is explained."""
+    """Yield the ledger, then each subset's row count.
+
+    An empty subset names those columns of its rule that have no value in any row.
+    """
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
     yield f"{artifact.folder}  {identity.ledger}"

@@ -45,8 +45,10 @@ def format_validation_errors(
 ) -> list[InputError]:
     """Convert pydantic's validation errors to one error per key.
 
-    A missing key is not reported if a misspelt key resembles it. `locate` gets the path of a key, without pydantic's
-    names of types in unions. It returns the place of the key, or of the section if the key is missing.
+    A missing key is not reported if a misspelt key resembles it.
+
+    `locate` returns where a key is in the recipe file; for a missing key, where its section is. The path that it gets
+    has no union tags, which pydantic adds to the paths of its errors.
     """
     # A default that depends on an invalid key is no error of its own.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]

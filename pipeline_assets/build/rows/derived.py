@@ -23,7 +23,7 @@ _Entry = TypeVar("_Entry", Decision, recipe.ContaminatedLine)
 def _find_entry(entries: Iterable[_Entry], part: Part) -> _Entry | None:
     """Return the entry about an upstream document; None if missing.
 
-    The place must match, too, because another source or an earlier corpus may have the same id.
+    Source, shard and row must match as well as the id, because ids may repeat between sources and corpora.
     """
     place = part.id, part.source, part.shard, part.shard_row
     return next((entry for entry in entries if (entry.doc_id, entry.source, entry.shard, entry.row) == place), None)

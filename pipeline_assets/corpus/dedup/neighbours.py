@@ -83,8 +83,8 @@ def propose_neighbours(
 ) -> Receipt:
     """Pair each document of a block with earlier documents whose sketches are near.
 
-    Sketches are near if at most `recipe.max_distance` bits differ. In each table of `seen_runs`, each earlier block and
-    its own block, a document is paired with at most its first `max_compared` + 1 near documents: one more than
+    Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most `max_compared` + 1
+    near documents of each table of `seen_runs`, of each earlier block and of its own block. This is one more than
     `verify_pairs` compares, to count capped documents. Documents in the bitmap file `copies_file` are skipped; None
     means that no document is a copy.
 

@@ -98,7 +98,8 @@ class _Line(NamedTuple):
 def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `position` of a document.
 
-    At most one sentence ends in a run of marks, closing quotation marks, brackets and whitespace.
+    A mark such as `!` begins a run, which goes on over further marks, closing quotation marks, closing brackets and
+    whitespace. At most one sentence ends in a run.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state = position, position, _BEFORE_MARK

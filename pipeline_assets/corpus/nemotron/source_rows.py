@@ -88,7 +88,10 @@ def empty_sample_error(max_rows: int, where: object) -> InputError:
 
 
 def read_shard(shard: RowShard) -> Iterator[SourceRow | Reject]:
-    """Yield a shard's rows in order, up to its limits; an unreadable row is a reject."""
+    """Yield a shard's rows in order, up to its limits.
+
+    An unreadable row is yielded as a reject, and counts as a row.
+    """
     if shard.row_limits is None:
         for piece in shard.pieces:
             yield from read_piece(piece)

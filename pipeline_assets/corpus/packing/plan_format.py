@@ -51,7 +51,8 @@ class NumberedDraws:
     """All draws of a packed set, numbered by source, epoch and document.
 
     Attributes:
-        taken: Documents of each source's partial epoch, numbered in the source; ascending in each source.
+        taken: Documents that each source draws in its partial epoch, one source after the other. Documents are
+            numbered within their source, and ascend within it.
         cut: (draw number, tokens) of the cut draw; None if no draw is cut.
     """
 
