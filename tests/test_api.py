@@ -146,6 +146,8 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         open_folder(tmp_path / "none")
     with pytest.raises(UsageError):
         run("none", tmp_path)
+    with pytest.raises(UsageError, match=r"train: expected a data root, got an artifact; set data to another folder$"):
+        run("healing_text_v1", train.folder)
     for workers in (-1, 1.5, "2"):
         expected = "an integer >= 0" if workers == -1 else "an integer"
         with pytest.raises(UsageError, match=f"^workers: must be {expected}, got {workers!r}; correct it$"):

@@ -150,6 +150,7 @@ def test_a_hub_dataset_is_a_store_and_buckets_are_read(corpusmill: Corpusmill, d
             "{here}/x: the folder is not inside the data root {here}/new; choose one inside, or omit --data",
         ),
         ("push {set} s3://other/x", 2, "s3://other/x: bucket or container not found; create it, or correct the URL"),
+        ("push {set} file://{set}", 2, "{set}: the folder is in the sealed artifact {set}; choose another folder"),
         ("push {set} file://{here}/me@x", 2, "{here}/me@x: folder not found; create it, or correct the URL"),
         ("push {set} file://{here}/none", 2, "{here}/none: folder not found; create it, or correct the URL"),
         (

@@ -66,7 +66,7 @@ COMMANDS = {
         "stage-a decontaminate": "Drop or cut documents that contain items of evaluation sets.",
         "stage-a pack": "Pack weighted sources into token rows of one length.",
         "stage-a report": "Report on sources, their deduplication and decontamination.",
-        "dedup explain": "Show how likely pairs of each similarity are found; recommend bands.",
+        "dedup explain": "Show how likely duplicates are found; recommend bands or a distance.",
     },
     "commands.nemotron": {
         "nemotron inventory": "Describe the rows of each split: files, columns, types, metadata.",

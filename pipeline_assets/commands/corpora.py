@@ -168,7 +168,7 @@ def explain(
     proposer: Proposer = "minhash",
     as_json: AsJson = False,
 ) -> None:
-    """Show how likely pairs of each similarity are found; recommend bands.
+    """Show how likely duplicates are found; recommend bands or a distance.
 
     Example: corpusmill dedup explain --threshold 0.8 --permutations 128
     """

@@ -131,7 +131,10 @@ class PackedSet:
         lines, place = self._read_frame_lines(number), row - self.meta.index_frames[number].row
         if place >= len(lines):
             raise InputError(f"the index has no line for row {row:,}", self.folder / INDEX_FILE, _FIX)
-        return _segments_decoder.decode(lines[place])
+        try:
+            return _segments_decoder.decode(lines[place])
+        except msgspec.DecodeError as error:
+            raise InputError(f"the line of row {row:,} is damaged: {error}", self.folder / INDEX_FILE, _FIX) from None
 
     def rows_with_document(self, doc_id: str) -> Iterator[int]:
         """Yield the numbers of all rows with a segment of a document, ascending."""

@@ -23,6 +23,7 @@ from pipeline_assets.spine.errors import DeniedError, InputError, TransientError
 from pipeline_assets.spine.files import read_blocks, require_folder
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.install_hints import not_installed_error
+from pipeline_assets.spine.sealed_folder import find_artifact_above
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -103,8 +104,11 @@ class ObjectStore:
     def prepare_writes(self) -> None:
         """Raise UsageError unless the store refuses a put whose condition is false.
 
-        If a store ignored conditions, several simultaneous pushes of one pointer would all seem to succeed.
+        If a store ignored conditions, several simultaneous pushes of one pointer would all seem to succeed. A folder in
+        a sealed artifact is refused as well.
         """
+        if self.folder is not None and (artifact := find_artifact_above(self.folder / _PROBE_KEY)) is not None:
+            raise UsageError(f"the folder is in the sealed artifact {artifact}", self.folder, "choose another folder")
         wrong = Pointer(b"", {"e_tag": '"0"', "version": "123456789"})
         try:
             self.replace(_PROBE_KEY, b"", None)

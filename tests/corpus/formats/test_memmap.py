@@ -170,6 +170,13 @@ def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
         packed.segments(3)
 
 
+def test_a_damaged_line_of_the_index_names_its_row(folder: Path) -> None:
+    (folder / INDEX_FILE).write_bytes(zstandard.compress(b"[{]\n" * 4))
+
+    with pytest.raises(InputError, match="the line of row 1 is damaged: JSON is malformed"):
+        open_packed(folder).segments(1)
+
+
 @pytest.mark.parametrize("name", [META_FILE, INPUT_IDS_FILE, INDEX_FILE])
 def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
     (folder / name).unlink()
