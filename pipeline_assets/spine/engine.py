@@ -143,6 +143,8 @@ def run_unfinished_shards(
     the files of a task with the same `task_digest`. Raise ChangedFileError if a shard reads a file that changed.
     """
     receipts = {shard.name: staging.read_receipt(stage, shard.name) for shard in shards}
+    if len(receipts) < len(shards):
+        raise ValueError(f"{stage}: shards must have unique names, got {[shard.name for shard in shards]}")
     finished = {name: receipt for name, receipt in receipts.items() if receipt is not None and _reads_match(receipt)}
     kept, digests = settings.kept_work, dict[str, str]()
     if kept is not None and work is not None:

@@ -79,6 +79,12 @@ def test_a_run_that_ends_early_leaves_no_worker_to_the_next_one(building: Stagin
     assert len(list(runner("write", MANY, building))) == len(MANY)
 
 
+@pytest.mark.parametrize("settings", [INLINE, TWO], ids=["inline", "two workers"])
+def test_two_shards_of_one_name_are_refused(settings: RunSettings, building: StagingDir) -> None:
+    with pytest.raises(ValueError, match=r"^write: shards must have unique names, got"):
+        list(run_stage("write", write_words, [*ENGLISH, ENGLISH[0]], building, settings))
+
+
 def test_an_idle_worker_that_was_killed_is_replaced(building: StagingDir) -> None:
     runner = stage_runner(write_words, ONE)
     list(runner("write", ENGLISH, building))

@@ -62,7 +62,8 @@ class StepProcess:
             UsageError: Python or a package is not the pinned version, or a package is not installed.
             InputError: The step cannot be loaded, is not deterministic, returns a value of a wrong type, or changes
                 the id or another fixed field.
-            RetryableError: More than `_MAX_KILLS` documents of the shard killed the process twice or timed out.
+            RetryableError: The process ended while it loaded the step; or more than `_MAX_KILLS` documents of the shard
+                killed the process twice or timed out.
         """
         started = time.perf_counter()
         message = bytes([self._documents < _FIRST_REPEATED or self._documents % _REPEAT_INTERVAL == 0]) + line
@@ -121,10 +122,14 @@ class StepProcess:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=2, env=environment, pass_fds=pipes
             )
-        self._connection.send_bytes(step.code.encode())
-        if not _wait_for_message(self._connection, _MAX_LOAD_S):
-            raise InputError(f"loading takes more than {_MAX_LOAD_S} seconds", step.file, "make its imports faster")
-        answer = _answer_decoder.decode(self._connection.recv_bytes())
+        try:
+            self._connection.send_bytes(step.code.encode())
+            if not _wait_for_message(self._connection, _MAX_LOAD_S):
+                raise InputError(f"loading takes more than {_MAX_LOAD_S} seconds", step.file, "make its imports faster")
+            answer = _answer_decoder.decode(self._connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            what = "the step's process ended while it loaded the file"
+            raise RetryableError(what, step.file, "correct it, or raise `memory_mib`") from None
         if answer.outcome == "refused":
             raise self._answer_error(answer)
         return self._connection

@@ -183,6 +183,14 @@ def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
     assert detail in (None, reject.detail)
 
 
+def test_a_step_whose_import_ends_its_process_stops_the_build(stepped: Stepped) -> None:
+    code = "import os\n\nos._exit(1)\n\ndef keep(d):\n    return d\n"
+
+    assert refusal(lambda: stepped(code, "one", "two")) == (
+        "my_filter.py: the step's process ended while it loaded the file; correct it, or raise `memory_mib`"
+    )
+
+
 def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(stepped: Stepped) -> None:
     code = "import os\n\ndef keep(d):\n    os._exit(1)\n"
 
