@@ -20,6 +20,7 @@ from pipeline_assets.code_location import build_definitions
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.artifact import open_artifact, verify
 from pipeline_assets.spine.key_types import UNPINNED
+from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 
 pytest.importorskip("py3langid", reason="needs the extra `languages`")
@@ -106,10 +107,20 @@ def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, in
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
     weeks.add_row(WEB, "en/part-0.jsonl")
-    assert weeks.run(MONDAYS[1], keep_versions=1).success
+    assert weeks.run(MONDAYS[1]).success
 
     assert weeks.versions() == ["small_20261102", "small_20261109"]
     old, new = (SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml") for name in weeks.versions())
+    locked_folder, reported = old.target("stage2/inventory").folder, list[str]()
+    with locked(tmp_path / locked_folder, 1):
+        assert weeks.run(MONDAYS[1], keep_versions=1).success
+        delete_old_artifacts("small", tmp_path, SYSTEMS, 1, reported.append)
+    # What the locked artifact needs is kept, too.
+    assert {line.partition(":")[2] for line in reported} == {" it is in use, or belongs to another user"}
+    assert f"kept {locked_folder}" in {line.partition(":")[0] for line in reported}
+    reported.clear()
+    delete_old_artifacts("small", tmp_path, SYSTEMS, 0, reported.append)
+    assert f"removed {locked_folder}: versions whose artifacts are kept: 1" in reported
     assert not any((tmp_path / target.folder).exists() for target in old.targets())
     for target in new.targets():
         list(verify(open_artifact(tmp_path / target.folder), SYSTEMS.label_names))

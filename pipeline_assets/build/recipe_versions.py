@@ -160,15 +160,20 @@ def delete_old_artifacts(
     """Remove the artifacts of a recipe's versions, except the newest `keep_count`.
 
     Recipe files are kept, and so are artifacts that another recipe or artifact needs. `keep_count` below 1 counts as 1.
-    `report` gets a line for each removed folder, and for each error that prevents removals.
+    `report` gets a line for each removed or locked folder, and for each error that prevents removals.
     """
-    old = old_version_names(recipe_name, root, max(keep_count, 1))
+    keep_count = max(keep_count, 1)
+    old = old_version_names(recipe_name, root, keep_count)
     recipes = [recipe for recipe in systems.load_recipes(root)[0] if recipe.name in old]
     folders = {root / target.folder for recipe in recipes for target in recipe.targets()}
     survey = Survey(root, systems, ignored_recipes=old)
     garbage = [entry for entry in survey.garbage if entry.artifact_folder in folders]
     survey.remove(garbage)
     for entry in garbage:
-        report(f"removed {entry.folder.relative_to(root)}: the newest {keep_count} versions are kept")
+        folder = entry.folder.relative_to(root)
+        if entry.folder.exists():
+            report(f"kept {folder}: it is in use, or belongs to another user")
+        else:
+            report(f"removed {folder}: versions whose artifacts are kept: {keep_count}")
     for error in survey.errors if old else ():
         report(f"WARNING {error}; until then the artifacts of old versions are kept")
