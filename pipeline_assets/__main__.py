@@ -1,4 +1,4 @@
-"""`python -m pipeline_assets` is `corpusmill`."""
+"""`python -m pipeline_assets` runs the command `corpusmill`."""
 
 from pipeline_assets.cli import main
 

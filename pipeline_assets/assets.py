@@ -91,10 +91,10 @@ def build_asset(
     partitions: dg.PartitionsDefinition | None,
     find_target: Callable[[str | None, Run], tuple[Target, Run]],
 ) -> dg.AssetsDefinition:
-    """Return a kind's asset, with a step that builds one artifact or only checks it.
+    """Return the Dagster asset of a kind; its step builds or checks artifacts.
 
-    A run of checks without a partition checks all sealed `targets`. `find_target` gets a partition and run settings; it
-    returns the target of the partition, and the settings for its build.
+    If a run selects only checks and no partition, it checks all sealed `targets`. `find_target` gets a partition and
+    run settings; it returns the partition's target and the settings for the build of this target.
     """
     system, name, *versions, artifact = key.path
     reads_hub = any(external.path[0] == _HUB_POOL for external in external_assets(targets, root))
@@ -168,7 +168,7 @@ def _asset_deps(
 def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) -> dg.PartitionMapping | None:
     """Return the mapping for pairs of upstream and downstream partitions.
 
-    Return None if Dagster's default is right: one of the assets has no partitions, or all pairs have equal names.
+    Return None if Dagster's default suffices: an asset has no partitions, or both names of every pair are equal.
     """
     mapped: dict[str, list[str]] = {}
     for upstream, downstream in partition_pairs:

@@ -57,7 +57,7 @@ def run_dagster(start_process: Callable[..., Any]) -> None:
 
 
 def hub_request_hook() -> Callable[["httpx2.Request"], object]:
-    """Return the hook by which `huggingface_hub` adds a request id and logs requests."""
+    """Return the hook of `huggingface_hub` that adds a request id and logs requests."""
     from huggingface_hub.utils._http import hf_request_event_hook
 
     return hf_request_event_hook
@@ -71,17 +71,17 @@ def hub_client_factory() -> Callable[[], "httpx2.Client"]:
 
 
 def replace_network_backend(client: "httpx2.Client", backend: "httpcore2.NetworkBackend") -> None:
-    """Replace the network backend of a client and its proxies; httpx has no option."""
+    """Replace the network backend of a client and its proxies; no option does this."""
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:  # None: an address for which no proxy is used
             vars(transport)["_pool"]._network_backend = backend
 
 
 def load_only_machine_code() -> None:
-    """Let numba load cached kernels without the modules that only a compilation needs.
+    """Make numba load cached kernels without modules that only compilation needs.
 
-    Before it loads a kernel, numba imports its rules for all types, and extensions of other libraries. Loaded code
-    needs only numba's runtime, which counts references to arrays.
+    By default, numba first imports its typing rules and the extensions of other libraries. Cached code needs only
+    numba's runtime, which counts references to arrays.
     """
     from numba.core import caching, entrypoints
     from numba.core.runtime.nrt import rtsys

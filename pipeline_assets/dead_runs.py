@@ -1,4 +1,4 @@
-"""Ending of the runs whose processes died with their code server.
+"""Command that ends the runs whose processes died with their code server.
 
 Each start of a code server calls `python -m pipeline_assets.dead_runs PORT TIME` with its port and the time of the
 start, in seconds since 1970. Without this call, dead runs would keep their places in the queue and block

@@ -1,4 +1,4 @@
-"""`dagster dev` with the guarded webserver, until its stdin ends."""
+"""`dagster dev` with `pipeline_assets.webserver`, until its stdin ends."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _WEBSERVER_MODULE, _GUARDED_WEBSERVER_MODULE = "dagster_webserver", "pipeline_as
 
 
 def develop() -> None:
-    """Run the `dagster` command with the guarded webserver, until stdin ends."""
+    """Run the `dagster` command with `pipeline_assets.webserver`, until stdin ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_stop_at_end_of_stdin, daemon=True).start()
 

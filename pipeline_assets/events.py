@@ -199,7 +199,7 @@ def check_event_fields(results: Mapping[str | None, CheckResult]) -> dict[str, A
 def check_evaluations(
     key: dg.AssetKey, kind: Kind, results: Mapping[str | None, Sequence[CheckResult]]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Yield a Dagster evaluation for each of a kind's checks with results."""
+    """Yield a Dagster evaluation for each check of `kind` that has results."""
     for check in kind.checks:
         by_partition = {
             partition: result

@@ -30,7 +30,7 @@ _INTERVAL_S, _DAY_S = 60, 86_400
 
 
 class FreshnessChecks:
-    """Freshness checks of all assets of a recipe that a schedule runs."""
+    """Freshness checks of the assets of a scheduled recipe."""
 
     def __init__(self, section: ScheduleSection, recipe: Recipe, root: Path) -> None:
         self._section, self._root, self._recipe = section, root, recipe
@@ -55,7 +55,7 @@ class FreshnessChecks:
     def results(
         self, instance: dg.DagsterInstance, now: datetime
     ) -> Iterator[tuple[dg.AssetCheckSpec, dict[str | None, CheckResult]]]:
-        """Yield the check of each asset with its results at the time `now`, by partition."""
+        """Yield each asset's check with the results at the time `now`, by partition."""
         cron, timezone = self._section.cron, self._section.timezone
         last = latest_completed_tick(cron, now, timezone)
         deadline = latest_completed_tick(cron, datetime.fromtimestamp(last.timestamp() - 1, UTC), timezone)
@@ -79,7 +79,7 @@ class FreshnessChecks:
         return CheckResult(check_name, False, False, f"overdue since {window[0]:%Y-%m-%d %H:%M %Z}: {state} ({reason})")
 
     def _activity_times_s(self, instance: dg.DagsterInstance) -> list[float]:
-        """Return when the recipe last ran successfully and was last edited, if known."""
+        """Return the times of the recipe's last successful run and last edit, if known."""
         successes = dg.RunsFilter(job_name=dagster_name(self._recipe.name), statuses=[dg.DagsterRunStatus.SUCCESS])
         times_s = [record.end_time or 0.0 for record in instance.get_run_records(successes, limit=1)]
         with contextlib.suppress(InputError):  # removed or broken since definitions were loaded

@@ -68,7 +68,7 @@ def recipe_job(recipe: Recipe, root: Path) -> dg.JobDefinition:
 def invalid_recipe_job(recipe_name: str, error: InputError, root: Path) -> dg.JobDefinition:
     """Return the job of an invalid or missing recipe, which fails with the error.
 
-    Without this job, schedules of the recipe would be omitted, and no failed run would show that nothing is built.
+    Without this job, the recipe's schedules would be omitted, and the UI would not show the error.
     """
 
     def fail(context: dg.OpExecutionContext, store: Store, run: Run) -> Iterator[Event]:
@@ -91,7 +91,7 @@ def build_all(context: dg.OpExecutionContext, store: Store, run: Run, recipe: Re
 def repin(
     context: dg.OpExecutionContext, store: Store, run: Run, recipe_name: str, timezone: str, period: Period
 ) -> Iterator[Event]:
-    """Build a recipe's version for the run's date, or its newest if no head moved.
+    """Build a recipe's version for the run's date, or the newest if no input changed.
 
     Yield events that the UI lacks. Raise failures as `build_all` does. Errors of reading heads are raised after the
     build. If nothing failed, delete the artifacts of all but the newest `store.keep_versions` versions; None keeps all.
@@ -230,6 +230,6 @@ def _describe_change(target: Target, find_previous_folder: FolderByRole | None, 
 
 
 def scheduled_time(context: dg.OpExecutionContext, timezone: str) -> datetime:
-    """Return the time in `timezone` when a scheduled run was due, or else the present."""
+    """Return when a scheduled run was due, or else the current time, in `timezone`."""
     due = context.run.tags.get(SCHEDULED_TIME_TAG)  # UTC, whatever the schedule's zone
     return (datetime.fromisoformat(due) if due else datetime.now(UTC)).astimezone(ZoneInfo(timezone))

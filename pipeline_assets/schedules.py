@@ -5,8 +5,8 @@ The file is in `manifests/` or in the data root. A schedule is off until it is s
 | action | effect |
 |---|---|
 | `run` | builds missing artifacts; with `replace: true` also stale ones, otherwise fails if one is stale |
-| `repin` | if a head on the hub or a local file changed, writes the recipe of that day or week; builds the newest |
-| `verify` | reads a sample of each artifact of the recipe and its versions that is not stale, another sample each day |
+| `repin` | writes a recipe for the day or week if a head on the hub or a local file changed; builds the newest one |
+| `verify` | each day, reads a new sample of each artifact of the recipe and its versions; skips stale artifacts |
 
 If CORPUSMILL_WEBHOOK is set, each failed run is reported to that address.
 """
@@ -108,8 +108,8 @@ class ScheduledJob(NamedTuple):
 def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]:
     """Return schedules of a data root and the project, and errors of invalid ones.
 
-    A schedule of the data root overrides the project's schedule of the same name. Of an invalid file, all schedules
-    that are valid and whose names are unique are returned.
+    A schedule of the data root overrides the project's schedule of the same name. If a file is invalid, its valid
+    schedules with unique names are still returned.
     """
     sections: dict[str, ScheduleSection] = {}
     errors: list[InputError] = []
@@ -141,8 +141,8 @@ def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:
     """Build the schedules of a data root; log and return their errors.
 
-    Invalid schedules are skipped. A schedule with a missing recipe is built, but its runs fail. `jobs` has the job that
-    builds each recipe, by the recipe's name.
+    Invalid schedules are skipped. A schedule with a missing recipe is built, but its runs fail. `jobs` maps a recipe's
+    name to the job that builds the recipe.
     """
     sections, errors = read_schedules(root)
     schedules: list[ScheduledJob] = []
@@ -206,7 +206,7 @@ def _job_name(section: ScheduleSection) -> str:
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 def alert(context: dg.RunFailureSensorContext) -> None:
-    """Post a line on a failed run to the webhook, if set, as JSON: `{"text": …}`."""
+    """Post a line about a failed run to the webhook, if set, as JSON `{"text": …}`."""
     address = webhook_address()
     if address is None:
         return

@@ -2,8 +2,8 @@
 
 Such artifacts were built by a command or on another machine. A new Dagster instance gets the current version of each
 artifact, with its check results. An up-to-date artifact whose last run failed is reported again, so that the UI does
-not show it as failed. A removed or damaged artifact of a recipe is shown as stale. Removed artifacts of dated recipe
-versions are not.
+not show it as failed. A removed or damaged artifact of a recipe is shown as stale, except removed artifacts of dated
+recipe versions.
 """
 
 import contextlib
@@ -116,7 +116,7 @@ def _requested_targets(recipes: Sequence[Recipe], root: Path) -> _RequestedTarge
 
 
 def _list_sealed_assets(requested: _RequestedTargets, root: Path, recipe_names: Collection[str]) -> list[_SealedAsset]:
-    """List sealed artifacts, upstream first, then missing ones.
+    """List sealed artifacts, upstream first, then missing artifacts.
 
     An artifact is listed once for each recipe that requests it, or once if no recipe does. Missing artifacts of
     dated recipe versions are omitted, because retention removes them.
@@ -238,7 +238,7 @@ def _latest_failed_runs(instance: dg.DagsterInstance, limit: int) -> Sequence[dg
 def _looks_failed(sealed_asset: _SealedAsset, failed_at: float, root: Path, instance: dg.DagsterInstance) -> bool:
     """Check whether the UI shows an up-to-date artifact as failed.
 
-    The UI does so if the artifact's last materialization is older than its failed run.
+    The UI does so if the artifact's last materialization is older than the failed run.
     """
     partitions = None if sealed_asset.view.partition is None else [sealed_asset.view.partition]
     chosen = dg.AssetRecordsFilter(sealed_asset.view.key, asset_partitions=partitions)

@@ -141,7 +141,7 @@ def _lock_home(root: Path, home: Path, address: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
-    """Serve the demo's hub and yield its environment variables; none without a demo."""
+    """Serve the demo's hub; yield its environment variables, or {} without a demo."""
     from pipeline_assets.demo.loopback_hub import HUB_FOLDER, LoopbackHub
 
     if not (root / HUB_FOLDER).is_dir():
@@ -155,7 +155,7 @@ def _serve_demo_hub(root: Path) -> Iterator[dict[str, str]]:
 def serve_reports(root: Path, port: int) -> Iterator[dict[str, str]]:
     """Serve reports of a data root; yield the environment variable with their address.
 
-    If the port is in use, a free one replaces it.
+    If the port is in use, another free port is used.
     """
     from pipeline_assets.demo.loopback_http import is_loopback_host
     from resources.artifact_metadata import REPORTS_VARIABLE

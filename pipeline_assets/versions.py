@@ -41,7 +41,7 @@ class DatedVersion(NamedTuple):
 
 
 def parse_version(recipe_name: str, recipe_names: Collection[str]) -> DatedVersion | None:
-    """Parse a version's name `NAME_YYYYMMDD`; None unless a recipe `NAME` exists."""
+    """Parse a version's name `NAME_YYYYMMDD`; None if no recipe `NAME` exists."""
     name, _, date = recipe_name.rpartition("_")
     return DatedVersion(name, date) if _DATE_PATTERN.fullmatch(date) and name in recipe_names else None
 
@@ -102,10 +102,10 @@ def version_partition_mapping(
 ) -> dg.PartitionMapping | None:
     """Return the partition mapping between two assets of one recipe's versions.
 
-    `source_pairs` has the sources of the upstream and the downstream artifact of each dependency; a source is None for
-    an artifact of all sources. If only some artifacts have a source, partitions of equal versions match.
-    `source_mapping` maps sources; None maps each to itself. Return None, for Dagster's default mapping, if no artifact
-    has a source.
+    `source_pairs` has a pair for each dependency: the sources of the upstream and of the downstream artifact, or None
+    for an artifact of all sources. If every artifact has a source, `source_mapping` maps the sources; None maps each
+    source to itself. If only some artifacts have a source, partitions of equal versions match. If no artifact has a
+    source, return None, which means Dagster's default mapping.
     """
     have_sources = {(upstream is not None, downstream is not None) for upstream, downstream in source_pairs}
     with warnings.catch_warnings():

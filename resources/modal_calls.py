@@ -91,8 +91,8 @@ class ModalLauncher:
         """Score all jobs on Modal, and yield their receipts in job order.
 
         At most `settings.places` jobs run at a time, each in a thread that starts a call and commits its receipt. All
-        calls are canceled if the caller stops early or is interrupted, or if a call rejects its input (InputError).
-        They keep running for the next build if the process is killed, after an unexpected exception, and after a
+        calls are canceled if the caller stops early or is interrupted, or if a call rejects its input (InputError). The
+        calls keep running for the next build if the process is killed, or ends with an unexpected exception or a
         RetryableError, for example because a job failed three times.
         """
         self._stopped.clear()

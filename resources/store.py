@@ -56,7 +56,7 @@ def data_root() -> Path:
 
 
 class Store(dg.ConfigurableResource):
-    """Store of artifacts, with run settings of builds; they never change a byte."""
+    """Store of artifacts, with run settings, which do not affect the built bytes."""
 
     replace: bool = Field(default=False, description="Replace stale and damaged artifacts")
     workers: int | None = Field(

@@ -1,4 +1,4 @@
-"""Builds of targets, which seal an artifact or only its manifest."""
+"""Functions that build a target and seal its artifact, or only a manifest."""
 
 import dataclasses
 import functools
@@ -28,13 +28,13 @@ def build_target(
 ) -> Artifact:
     """Build and seal a target, or only open it if it is sealed and matches its recipe.
 
-    `write_files` writes files into the staging directory and describes them. Nothing is sealed if an input file that
-    it read does not have its expected hash.
+    `write_files` writes files into the staging directory and describes them. If it reads an input file whose hash is
+    not the expected one, nothing is sealed.
 
     Raises:
-        UsageError: The folder has an artifact of a different kind; or a stale one, and `replace` is not set.
-        InputError: The folder has a damaged artifact, and `replace` is not set; an input failed a check; an input or
-            the removal list changed during the build; or another process is building.
+        UsageError: The folder has an artifact of a different kind, or a stale artifact and `replace` is not set.
+        InputError: The folder has a damaged artifact and `replace` is not set; an input failed a check; an input or the
+            removal list changed during the build; or another process is building.
     """
     recover(root / target.folder)
     if target.matches_recipe(root):
@@ -80,8 +80,8 @@ def seal_manifest(
 ) -> Artifact:
     """Seal an artifact without files: its manifest lists members or external files.
 
-    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. A sealed manifest
-    that is an input of other artifacts is replaced by different content only if `replace` is set.
+    `describe` may hash all inputs, so it is not called if the sealed artifact matches its recipe. If other artifacts
+    depend on the sealed manifest, different content replaces it only if `replace` is set.
     """
     if target.matches_recipe(root):
         return open_artifact(root / target.folder)
@@ -108,7 +108,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
     """Raise an error if the folder has an artifact that must not be replaced.
 
     Raises:
-        UsageError: The artifact is of a different kind; or it does not match the target, and `replace` is not set.
+        UsageError: The artifact is of a different kind, or does not match the target and `replace` is not set.
         InputError: The artifact is damaged, and `replace` is not set.
     """
     state, reason = target.state(root)
@@ -128,7 +128,7 @@ def raise_if_occupied(target: Target, root: Path, replace: bool) -> None:
 def _replacement_entry(sealed: Manifest | None, root: Path) -> dict[str, str]:
     """Return a provenance entry with the digest of the replaced artifact.
 
-    Empty if no artifact is replaced, or if the removal list is empty: only searches for forgotten rows use the entry.
+    Return an empty dict if no artifact is replaced or the removal list is empty: only `forget` uses the entry.
     """
     return {"replaces": sealed.digest} if sealed is not None and read_removals(root).entries else {}
 

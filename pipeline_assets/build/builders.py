@@ -34,7 +34,7 @@ class Job:
         return [open_artifact(self.run.root / upstream.folder) for upstream in self.target.upstream]
 
     def upstream_by_name(self, *kinds: Kind) -> dict[str, Artifact]:
-        """Open inputs of `kinds` (default: all); their keys are partitions, or else names."""
+        """Open inputs of `kinds` (default: all), keyed by partition or, without one, name."""
         names = {kind.name for kind in kinds}
         opened = zip(self.target.upstream, self.upstream, strict=True)
         chosen = [(target, artifact) for target, artifact in opened if not names or target.kind.name in names]
@@ -42,7 +42,7 @@ class Job:
 
 
 def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
-    """Return a `build` that links files of an equal earlier artifact, or builds them."""
+    """Return a `Kind.build` that builds files, or links files of an equal artifact."""
 
     def build(target: Target, run: Run) -> Artifact:
         labelled = run.for_artifact(target.partition, target.is_intermediate)
@@ -67,7 +67,7 @@ def file_builder(build_files: Callable[[Job], BuildResult]) -> Build:
 
 
 def input_builder(describe_inputs: Callable[[Target, Run], BuildResult]) -> Build:
-    """Return a `build` that seals only a manifest, which lists inputs."""
+    """Return a `Kind.build` that seals only a manifest with a list of inputs."""
 
     def build(target: Target, run: Run) -> Artifact:
         def list_inputs() -> BuildResult:

@@ -25,7 +25,7 @@ def artifact_check(function: Callable[[Artifact], Verdict], *, is_blocking: bool
 
 
 def context_check(function: CheckFunction, *, is_blocking: bool = True) -> Check:
-    """Convert a function to a check; its question is the docstring's first paragraph."""
+    """Make a check whose question is the first paragraph of the function's docstring."""
     return Check(function.__name__, (function.__doc__ or "").split("\n\n")[0].strip(), function, is_blocking)
 
 
@@ -71,9 +71,9 @@ LEDGER_CHECK = artifact_check(ledger_adds_up)
 def run_checks(target: Target, root: Path) -> list[CheckResult]:
     """Run the checks of a sealed artifact, and store their results next to it.
 
-    If the first check fails, the others are skipped. If the artifact cannot be opened, only that failure is returned.
-    No results are stored if the artifact cannot be opened, a check that only warns cannot read a file, or a verdict is
-    not final; all checks then run again later. Otherwise all results are stored in one write.
+    If the first check fails, the others are skipped. If the artifact cannot be opened, return only this failure and
+    store nothing. Also store nothing if a check that only warns cannot read a file, or if a verdict is not final: all
+    checks then run again later. Results are stored in one write.
     """
     try:
         artifact = open_artifact(root / target.folder)

@@ -1,4 +1,4 @@
-"""Rows to forget, found in the artifacts of a data root with their duplicates."""
+"""Search of a data root for rows to forget and for their duplicates."""
 
 import contextlib
 import re
@@ -45,7 +45,7 @@ class RowToForget:
 
 
 def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
-    """Yield (file, keys) for each row of `PairRows` or `FileRows`; nothing for others."""
+    """Yield (file, keys) per row of `PairRows` or `FileRows`; other stores yield none."""
     if isinstance(store, PairRows):
         yield from ((SAMPLE_FILE, RowKeys(pair.uid, (pair.src_text, pair.tgt_text))) for pair in store.pairs)
     elif isinstance(store, FileRows):
@@ -58,8 +58,8 @@ def _read_rows(store: RowStore) -> Iterator[tuple[str, RowKeys]]:
 def _matching_hashes(removals: Removals, store: RowStore, row_keys: RowKeys) -> set[str]:
     """Return the hashes of the removal list's entries that match a row.
 
-    An id `ID#2` also matches as `ID`, because builds apply the list before they number repeated ids. Only the ids of
-    conversations, and ids that are hashes of texts, are numbered.
+    Builds number repeated ids after they apply the list, so a row with the id `ID#2` also matches an entry for `ID`.
+    Only ids of conversations, and ids that are hashes of texts, are numbered.
     """
     hashes, numbered = removals.matching_hashes(row_keys), NUMBERED_ID.fullmatch(row_keys.id)
     if numbered and (isinstance(store, ConversationRows) or len(numbered[1]) == _HASH_DIGITS):
@@ -72,10 +72,10 @@ def find_rows_to_forget(
 ) -> tuple[list[RowToForget], list[SelectorValue]]:
     """Return the rows that match `requests` or `patterns`, and the unmatched requests.
 
-    `patterns` match URLs; `*` stands for any text. An unmatched request is a pair (selector, text); for a pattern, the
-    selector is `url`. `RowToForget.values` has the URL if a pattern matched the row. If an id such as `x#2` was
-    requested, `values` has the texts, since another build may give that id to another row. Requests on the removal list
-    `removals` do not count as unmatched.
+    `patterns` match URLs; `*` stands for any text. An unmatched request or pattern is returned as (selector, text); the
+    selector of a pattern is `url`. Requests that are on the removal list `removals` are not returned.
+    `RowToForget.values` contains the URL of a row that a pattern matched. If an id such as `x#2` was requested, it
+    contains the texts of the row, since another build may give this id to another row.
     """
     keys = {(name, value): keyed_hash(b"", name, normalize_value(name, value)) for name, value in requests}
     requested = Removals(entries={key: name for (name, _), key in keys.items()})
@@ -103,8 +103,8 @@ def find_recorded_duplicates(
     """List (duplicate's id, row's id, similarity) of recorded duplicates of `rows`.
 
     Exact and near duplicates that are not among `rows` are listed, sorted by id. If a row copies the words of another
-    document, the duplicates of that document are listed, with its id instead of the row's. A duplicate in an earlier
-    corpus may have a row's own id. It is listed only if no other row has this id, and `requests` lacks the id.
+    document, duplicates of this document are listed, with the document's id instead of the row's id. A duplicate in an
+    earlier corpus may have the id of a row. It is listed only if no other row has this id and `requests` lacks the id.
     """
     found, copies = Counter(row.id for row in rows), dict[tuple[str, str], float]()
     for folder, manifest in lineage.manifests.items() if found else ():
@@ -145,10 +145,10 @@ def _read_duplicates(artifact: Artifact) -> Iterator[tuple[str, str, float]]:
 def compare_with_removal_list(stores: RowStores) -> dict[Path, RemovalComparison]:
     """Compare artifacts with new entries of the removal list, and store the results.
 
-    Wait while another process compares, because each would overwrite the results of the other.
+    Wait while another process compares: concurrent processes would overwrite each other's results.
 
-    Return, by folder, the comparisons of artifacts that contain listed rows, or are downstream of such artifacts.
-    Downstream comparisons are stored, because the lineage does not lead to them once inputs are rebuilt.
+    Return comparisons by folder, for artifacts that contain listed rows or are downstream of such artifacts. Downstream
+    comparisons are stored, because the lineage does not lead to downstream artifacts once inputs are rebuilt.
     """
     folder = (stores.lineage.root / LIST_FILE).parent
     with lock_folder(folder) if folder.is_dir() else contextlib.nullcontext():  # without a folder, no entries

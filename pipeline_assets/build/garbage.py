@@ -69,7 +69,7 @@ _MIN_CACHE_AGE_S = 86_400  # a build finds files in the cache before it locks it
 class Garbage:
     """Folder that nothing needs: an artifact, its leftovers or kept work, or a cache.
 
-    `artifact_folder` is the folder of the artifact that `folder` is or belongs to. It may not exist; None for a cache.
+    `artifact_folder` is the path of the artifact that owns `folder`; this path may not exist. None for a cache.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class Survey:
     Attributes:
         garbage: In this order: leftovers, kept work of missing artifacts, artifacts (downstream ones first), folders of
             cached hub files, and folders of copied objects.
-        unfinished: Leftovers to keep, because a build uses or can resume them, a seal was cut off, or they are too new.
+        unfinished: Leftovers to keep: a build uses or can resume them, their seal was interrupted, or they are too new.
         named: Artifact folders to keep without a recipe: a user named, pulled or copied them, or no check ever ran.
         errors: Errors about recipes, manifests, folders and links; if there are any, no artifact is garbage.
     """
@@ -177,8 +177,8 @@ class Survey:
     def _classify_leftover(self, leftover: Path, artifact_folder: Path, is_resumable: bool) -> dict[Path, Manifest]:
         """Add a leftover to `garbage`, to `unfinished`, or to the hidden artifacts.
 
-        For a hidden artifact, which a removal renamed to this leftover, return its manifest and those of artifacts
-        inside it, by their folders before the renaming. For any other leftover, return an empty dict.
+        If a removal renamed an artifact to this leftover, return the manifests of the artifact and of artifacts inside
+        it, keyed by their folders before the renaming. Otherwise return an empty dict.
         """
         found = {artifact_folder / Path(path).relative_to(leftover): item for path, item in scan_folders(str(leftover))}
         manifests = {path: item for path, item in found.items() if isinstance(item, Manifest)}
@@ -223,7 +223,7 @@ class Survey:
         return needed
 
     def _downstream_first(self, folders: Set[Path]) -> list[Path]:
-        """Sort folders of artifacts, those of downstream artifacts first."""
+        """Sort artifact folders so that downstream artifacts come before their inputs."""
         owners = {manifest.digest: folder for folder in folders for manifest in self._artifacts[folder]}
         users: dict[Path, set[Path]] = {folder: set() for folder in sorted(folders)}
         for folder in users:
@@ -277,7 +277,7 @@ def remove_hidden(artifact_folder: Path, hidden_folder: Path) -> None:
 def _find_leftovers(root: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]], list[InputError]]:
     """Return leftovers, kept work, and errors about links below the data root.
 
-    Each leftover, and each folder of kept work, comes with the folder of its artifact.
+    Each leftover or folder of kept work is a pair: its own path, and the folder of its artifact.
     """
     leftovers, kept, links = list[tuple[Path, Path]](), list[tuple[Path, Path]](), list[InputError]()
     for area in (*AREAS, "rebuilds"):
@@ -305,7 +305,7 @@ def _unreadable_folders(root: Path) -> Iterator[InputError]:
 
 
 def _group_members(sealed: Mapping[Path, Manifest]) -> dict[Path, list[Manifest]]:
-    """Group manifests by the outermost artifact's folder, outermost manifest first."""
+    """Group manifests by folder of the outermost artifact, whose manifest is first."""
     groups: dict[Path, list[Manifest]] = {}
     for folder, manifest in sealed.items():
         outermost = [path for path in (folder, *folder.parents) if path in sealed][-1]

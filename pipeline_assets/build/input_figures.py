@@ -7,7 +7,7 @@ InputEntries = Iterable[Mapping[str, Any]]
 
 
 def input_figures(inputs: InputEntries) -> dict[str, int]:
-    """Return `bytes_read` and `rows` of a build's input files; artifacts do not count.
+    """Return `bytes_read` and `rows` of a build's input files; ignore input artifacts.
 
     If any entry lists row groups, only row groups are summed. Otherwise, `bytes_read` is the sum of file sizes, and
     `rows` is missing. Without files, the dict is empty.

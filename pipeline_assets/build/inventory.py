@@ -34,14 +34,14 @@ Condition = Literal["current", "failed", "stale", "damaged", "missing", "buildin
 
 @dataclass(frozen=True)
 class PartialBuild:
-    """Running or interrupted build of an artifact, and the folders that it left.
+    """Running or interrupted build of an artifact, with its unfinished folders.
 
     Attributes:
         folders: Staging directories; if none exist, folders that a seal replaced. The oldest is first.
         finished_shards: Number of finished shards by stage, in the newest folder; sorted by stage name.
-        last_write: Time of the last write of the plan, a receipt or an entry of the newest folder.
+        last_write: Time of the last change of the newest folder, its plan or its receipts.
         is_sealing: Whether all shards are built and the seal has begun.
-        is_pull: Whether the build is a pull from a store, which a run does not continue.
+        is_pull: Whether the build is a pull from a store. A run does not continue a pull.
         builder: Running builder; None if no process holds the lock.
     """
 
@@ -67,8 +67,8 @@ class ArtifactStatus:
     """State of the artifact of one target, for `status` and the UI.
 
     Attributes:
-        condition: `building` if a process builds the artifact; `interrupted` if a build left folders, and the sealed
-            artifact does not match its recipe; otherwise equal to `sealed_state`.
+        condition: `building` if a process builds the artifact; `interrupted` if folders of an ended build remain and
+            the sealed artifact does not match its recipe; otherwise equal to `sealed_state`.
         sealed_state: State of the sealed artifact, even while it is being rebuilt.
         reason: Why `sealed_state` is failed, stale, damaged or missing; None if it is current.
         manifest: Manifest of the sealed artifact; None if it is missing or unreadable.
@@ -105,7 +105,7 @@ class Orphan:
 def artifact_statuses(root: Path, targets: Sequence[Target]) -> list[ArtifactStatus]:
     """Return the state of each target of a recipe; `targets` are upstream first.
 
-    An artifact that is current by itself counts as stale if an input is stale, damaged or failed.
+    An artifact whose own state is current counts as stale if an input is stale, damaged or failed.
     """
     states: dict[str, State] = {}
     statuses = []
@@ -136,7 +136,7 @@ def find_orphans(lineage: Lineage, targets: Sequence[Target]) -> list[Orphan]:
 
 
 def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], has_leftover: bool) -> ArtifactStatus:
-    """Return the status of a target; `upstream` has the states of its inputs by role."""
+    """Return a target's status; `upstream` maps the roles of inputs to their states."""
     folder = root / target.folder
     unfinished = _find_partial_build(folder) if has_leftover else None
     sealed, explanation = target.state(root)
@@ -165,7 +165,7 @@ def _artifact_status(root: Path, target: Target, upstream: Mapping[str, State], 
 def _find_partial_build(folder: Path) -> PartialBuild | None:
     """Return the running or interrupted build of an artifact; None if neither exists.
 
-    The folders are listed again after the lock was tried, because a build may have ended in between.
+    The folders are listed before and after the lock is examined, because a build may end in between.
     """
     if not _partial_folders(folder):
         return None

@@ -68,7 +68,7 @@ class Recipe(RecipeSection):
                 yield f"`{name}` is empty and has no effect; to request it with all defaults, write `{name}: {{}}`"
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError before a build if a local file that it needs is unusable.
+        """Raise InputError if a local file that a build needs is unusable.
 
         Files of artifacts that are up to date are not checked.
         """
@@ -124,10 +124,10 @@ def upstream_first(targets: Iterable[Target]) -> tuple[Target, ...]:
 
 
 def mark_intermediate(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the targets, with `is_intermediate` set for inputs of other corpora.
+    """Return the targets, with inputs of other corpora marked by `is_intermediate`.
 
-    `targets` are upstream first. Outputs that the recipe names are never marked. A corpus that keeps all documents
-    shares the files of its input. So its input is marked only if the corpus is. Other corpora mark their inputs.
+    `targets` are upstream first. An output that the recipe names is never marked. A corpus that keeps all documents has
+    the files of its input, which is marked only if the corpus is marked. Inputs of other corpora are marked.
     """
     intermediate = set[Path]()
     for target in reversed(targets):

@@ -54,7 +54,7 @@ def is_used_in(recipe: Recipe, root: Path) -> bool:
 
 
 def recipe_names_by_folder(recipes: Iterable[Recipe], root: Path) -> dict[str, str]:
-    """Map each artifact folder, with and without the data root, to its recipe's name."""
+    """Map artifact folders, each with and without `root` before it, to recipe names."""
     names: dict[str, str] = {}
     for recipe in recipes:
         for target in recipe.targets():

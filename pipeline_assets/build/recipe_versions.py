@@ -36,7 +36,7 @@ class RecipeVersion:
     """Recipe file that `find_or_write_version` found or wrote for a period.
 
     Attributes:
-        path: Recipe file of the period's version, else of the newest version, else the base recipe.
+        path: Recipe file of the period's version; if missing, of the newest version; without versions, the base recipe.
         previous_path: File of the previous version, or of the base recipe if `path` is the first version; None if the
             period has no version.
         head_changes: Lines `DATASET: OLD → NEW` for datasets whose commits changed, and a line for each local source
@@ -61,8 +61,8 @@ def find_or_write_version(
 ) -> RecipeVersion:
     """Return the version of a recipe for the period that contains `moment`.
 
-    If the period has no version, one is written if a dataset's head moved or files of a local source changed. None is
-    written if a version has a later date. Without a version, `RecipeVersion.path` is the newest existing recipe file.
+    If the period has no version, write one if a dataset's head moved or files of a local source changed, unless a later
+    version exists. If none is written, `RecipeVersion.path` is the newest existing recipe file.
 
     Raises:
         TransientError: The hub did not answer.

@@ -32,9 +32,9 @@ def write_new_recipe(
     """Write a recipe of `recipe_class` into a data root; return recipe and path.
 
     Raises:
-        UsageError: A value is invalid. Without `replace`, also if the data root has a different or edited recipe of
+        UsageError: A value is invalid; or `replace` is not set, and the data root has a different or edited recipe of
             this name, or other artifacts in the recipe's folders.
-        InputError: A local file that the build reads later is unusable. Without `replace`, also if an artifact in the
+        InputError: A local file that the build reads later is unusable; or `replace` is not set, and an artifact in the
             recipe's folders is damaged.
     """
     path = root / "recipes" / f"{content['name']}.yaml"
@@ -85,8 +85,8 @@ def _add_edit_mark(content: str, command: str) -> str:
 def _raise_if_edited(path: Path, recipe: Recipe, root: Path, command: str, replace: bool) -> None:
     """Raise UsageError if overwriting a recipe file would lose edits or artifacts.
 
-    Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the new `recipe` lacks one that
-    the old recipe built, or would replace a listing that others need. With `replace`, nothing is checked.
+    Edits are lost if the file differs from what `command` wrote. Artifacts are lost if the new `recipe` lacks one of
+    the old recipe, or would replace a listing that other artifacts need. With `replace`, nothing is checked.
     """
     if replace:
         return

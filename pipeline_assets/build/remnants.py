@@ -90,7 +90,7 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
 
 
 def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether a build dropped listed rows, or replaced an artifact with some."""
+    """Check whether a build dropped listed rows, or replaced an artifact in `digests`."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
 
@@ -105,8 +105,8 @@ def _hidden_folders(root: Path) -> Iterator[Path]:
 def _source_files(stores: RowStores, folders: Collection[Path]) -> Iterator[tuple[Manifest, Mapping[str, Any]]]:
     """Yield (manifest, entry) for each source file of the artifacts in `folders`.
 
-    The manifest, of the artifact or of a direct upstream artifact, has the entry among its inputs. Artifacts of kinds
-    that do not apply the removal list are skipped.
+    The manifest belongs to the artifact or to a direct upstream artifact, and lists the file as an input. Artifacts of
+    kinds that do not apply the removal list are skipped.
     """
     lineage = stores.lineage
     for manifest in (lineage.manifests[folder] for folder in folders):

@@ -14,7 +14,7 @@ def has_listed_rows(root: Path, manifest: Manifest) -> bool:
 
 
 def count_compared_entries(removals: Removals, manifest: Manifest, comparison: RemovalComparison) -> int:
-    """Return how many entries of the list, from its start, were applied or compared."""
+    """Return the number of leading list entries that were applied or compared."""
     return max(map(removals.count_before, (manifest.provenance.get(REMOVALS_KEY), comparison.position)))
 
 

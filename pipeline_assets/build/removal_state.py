@@ -52,9 +52,9 @@ def read_comparisons(root: Path) -> dict[str, RemovalComparison]:
 
 
 def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return artifact names by the position up to which builds applied the list.
+    """Map each position up to which a build applied the list to an artifact's name.
 
-    Of several artifacts with one position, only one is named. Artifacts pulled from a store are skipped.
+    If artifacts have the same position, only one of them is named. Artifacts pulled from a store are skipped.
     """
     built_here = (
         sealed for sealed in manifests if REMOVALS_KEY in sealed.provenance and PULLED_KEY not in sealed.provenance
@@ -65,7 +65,7 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
     """Read a data root's removal list; InputError if it is damaged or lost entries.
 
-    The list must have the positions of all comparisons, and those in `names_by_position` (see `applied_positions`).
+    The list must contain the positions of all comparisons and of `names_by_position` (see `applied_positions`).
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them

@@ -95,8 +95,8 @@ class Run:
         wait_s: Seconds to wait while another process builds the same artifact; 0 raises BuilderBusyError immediately.
         publishes: Whether publications are uploaded to the hub; False in a rebuild.
         remote_launcher: Factory of launchers that score shards on other machines; None scores on this machine.
-        previous_folder: Function that finds the folder of an earlier recipe's artifact, which is linked if it matches;
-            None links none.
+        previous_folder: Function that finds an earlier recipe's artifact, whose files are linked if it matches; None
+            links no files.
         removals: Removal list of a build; None reads the list of the data root.
         keep_work: Whether to keep finished tasks next to each artifact, for reuse by its next version; None keeps
             them only for dated versions of a recipe.

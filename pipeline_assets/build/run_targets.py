@@ -38,9 +38,9 @@ def run_targets(targets: Sequence[Target], run: Run, *, keep_going: bool = False
     either, but its checks run again. A target that depends on a failed one yields no outcome.
 
     Raises:
-        InputError: A build or a blocking check failed. With `keep_going`, most failures are yielded instead, and the
-            other targets are built. Always raised are a RetryableError other than DeniedError, and a first failure
-            after which no target remains to be built.
+        InputError: A build or a blocking check failed. With `keep_going`, a failure is yielded instead, and the other
+            targets are built; but it is raised if it is a RetryableError other than DeniedError, or if it is the first
+            failure and no target remains to be built.
     """
     root = run.root.absolute()  # so that paths in messages are valid in any working directory
     run = replace(run, root=root)

@@ -40,7 +40,7 @@ def _repeated_id_lines(target: Target, manifest: Manifest) -> Iterator[str]:
 
 
 def _unread_file_lines(target: Target, manifest: Manifest, root: Path) -> Iterator[str]:
-    """Yield a line for each of the first 20 unread local files; if more, the total."""
+    """Yield a line per unread local file, at most 20; for more files, also the total."""
     recipe = manifest.identity.recipe
     if recipe.get("kind") != "local" or not manifest.identity.counts.get("ledger", {}).get("rejected"):
         return

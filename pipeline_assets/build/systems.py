@@ -21,7 +21,7 @@ EXPORT_PREFIX = "export/"  # beginning of the names of kinds that are exports
 
 
 def unknown_kind(name: str, stage: StageVersion) -> Kind:
-    """Return a kind for a manifest of unknown kind; its build raises LookupError."""
+    """Return a placeholder for an unknown kind; its build raises LookupError."""
 
     def build(target: Target, run: Run) -> Artifact:
         raise LookupError(f"this program has no kind {name}")
@@ -62,7 +62,7 @@ class Systems:
     def label_names(self, kind: str) -> tuple[str, ...]:
         """Return the names of a kind's files that no digest covers.
 
-        These are the labels of a kind in `kinds`, and the card of an export. Any other kind has no such files.
+        A kind in `kinds` defines them as `labels`; an export has its card. Any other kind has no such files.
         """
         return self.kinds[kind].labels if kind in self.kinds else (CARD_FILE,) if kind.startswith(EXPORT_PREFIX) else ()
 

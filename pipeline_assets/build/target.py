@@ -238,7 +238,7 @@ class Target:
         return spec | ({REMOVALS_KEY: listed} if listed else {})
 
     def staleness_reason(self, root: Path, manifest: Manifest) -> str | None:
-        """Return why a manifest does not match; None if it does, or if `is_external`."""
+        """Return why the sealed manifest is stale; None if it matches, or `is_external`."""
         identity = manifest.identity
         if self.is_external:
             return None
@@ -271,7 +271,7 @@ class Target:
         return f"also derived from {', '.join(sealed_with)}" if sealed_with else None
 
     def state(self, root: Path) -> tuple[State, str]:
-        """Return the artifact's state, and its digest if current, or else the reason."""
+        """Return the state, and the digest if the state is `current`, else the reason."""
         try:
             if read_manifest(root / self.folder) is None:
                 is_removed = self.export_as is not None and (root / MANIFEST_COPIES_FOLDER / self.export_as).exists()

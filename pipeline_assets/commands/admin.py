@@ -281,7 +281,7 @@ def _source_name(text: str) -> str:
 
 
 def _data_root_exclusion(folder: Path, data_root: Path) -> tuple[str, ...]:
-    """Return the pattern that excludes a data root below the folder, else ()."""
+    """Return a pattern that excludes the data root; () if it is not inside `folder`."""
     root, top = data_root.resolve(), folder.resolve()
     return (glob.escape(str(root.relative_to(top))),) if top in root.parents else ()
 

@@ -156,10 +156,10 @@ def build_recipe(
     `path` is the recipe's file. `partition` selects the artifacts that have this partition or no partition; `kinds`
     selects artifacts by the names of their kinds.
 
-    Without `format_lines`, one line per artifact is printed at the end. Otherwise, the lines that `format_lines`
-    returns are printed as soon as an artifact is up to date; `as_json` and `join` have no effect, and errors name
-    options instead of recipe keys. If `strict`, warnings end the command with status 1. If `join`, other processes may
-    build some artifacts, see `join_targets`. Raise UsageError if no artifact has the partition.
+    If `format_lines` is None, one line per artifact is printed at the end. If it is set, its lines are printed as soon
+    as an artifact is up to date; `as_json` and `join` then have no effect, and errors name options instead of recipe
+    keys. If `strict`, warnings end the command with status 1. If `join`, other processes may build some artifacts, see
+    `join_targets`. Raise UsageError if no artifact has the partition.
     """
     terminal.print_lines([*misspelled_settings(os.environ), *recipe.warnings()], err=True)
     targets, data = recipe.targets(), run.root

@@ -84,8 +84,8 @@ class FolderOptions(BuildFlags):
     def build(self, target: Target, format_lines: ArtifactFormatter = artifact_lines) -> None:
         """Build the inputs of a target, then the target; print lines on each artifact.
 
-        Warn of inputs outside of the data root, because lineage ends there. Also warn of an output folder in the
-        inputs' data root, but where commands do not look for artifacts.
+        Warn of inputs outside of the data root, because lineage ends there. Also warn if the output folder is in the
+        inputs' data root, but not where commands look for artifacts.
         """
         fix = "set --out-dir to a folder below stage_a/ of its data root"
         for upstream in target.upstream:
@@ -228,8 +228,8 @@ def pack(
 def _read_section(content: RecipeContent, file: Path, name: str, is_optional: bool = False) -> RecipeContent:
     """Return section `name` of a recipe, or of a file that has only this section.
 
-    Return {} if a recipe lacks an optional section. Raise UsageError if the section is missing otherwise, or if a file
-    that is not a recipe has other keys too.
+    Return {} if a recipe lacks an optional section. Raise UsageError for any other missing section, and for a file that
+    is not a recipe but has further keys.
     """
     section = content.get(name)
     if section is None and is_optional and "system" in content:
@@ -317,8 +317,8 @@ def decontaminated_target(corpora: Sequence[Target], folder: Path, section: Deco
 def input_corpora(inputs: Sequence[str], *joint_kinds: Kind) -> tuple[Target, ...]:
     """Return the sealed sources in the order of `inputs`, or the single joint corpus.
 
-    A joint corpus has several sources; its kind is one of `joint_kinds`. Raise UsageError if two sources have
-    one name, an input derives from another, or a joint corpus is not the only input.
+    A joint corpus has several sources; its kind is one of `joint_kinds`. Raise UsageError if two sources have the same
+    name, an input derives from another, or a joint corpus is not the only input.
     """
     corpora = tuple(sealed_target(folder, *_SOURCE_KINDS, *joint_kinds) for folder in sealed_folders(inputs))
     folders = {corpus.folder for corpus in corpora}

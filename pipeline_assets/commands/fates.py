@@ -71,7 +71,7 @@ def why(
 
 
 def _match_lines(rows: "Sequence[FoundRow]") -> Iterator[str]:
-    """Yield a line per distinct row, under a heading line with its corpus's folder."""
+    """Yield a line per distinct row, below a line with the folder of the corpus."""
     seen, folder = set[tuple[str, ...]](), None
     for row in rows:
         shown = row.doc_id, row.place, row.excerpt
@@ -183,7 +183,7 @@ def _group_lines(lineage: Lineage, group: "DocumentGroup", doc_id: str, show_all
 
 
 def _read_member(lineage: Lineage, member: "GroupMember") -> tuple[str, str | None, str]:
-    """Return a line on a document's place, its text, and a line with an excerpt.
+    """Return a document's heading line, its text, and a line with an excerpt.
 
     If an input of the corpus is missing, the text may be None; the excerpt is then a message about the input.
     """

@@ -39,7 +39,7 @@ _KINDS_READ_WITH_UPSTREAM = ("stage_a/filtered", "nemotron/nll_scores")
 
 
 def local_folder(name: str, option: str) -> Path | None:
-    """Return a folder's absolute path; None if missing, UsageError for a file or ''."""
+    """Return a folder's path, or None if it is missing; raise UsageError for a file."""
     path = Path(name).absolute()
     if not name:
         raise UsageError("must not be empty", option, "pass a folder, or owner/name")
@@ -49,9 +49,9 @@ def local_folder(name: str, option: str) -> Path | None:
 
 
 def open_interactive_hub(root: Path, variables: Mapping[str, str]) -> HubFiles:
-    """Return access to the hub with two tries of 10 seconds, as a person waits.
+    """Return access to the hub with short waits, because a user waits for the result.
 
-    If the variable for the number of tries is set, tries and time-outs are those of a build.
+    A request gets two tries of 10 seconds. If the variable for the number of tries is set, a build's limits apply.
     """
     hub = open_hub(root, variables)
     return hub if variables.get(HUB_TRIES.variable) else replace(hub, tries=2, timeout_s=10.0)
@@ -69,7 +69,7 @@ def folder_or_commit(
 ) -> RecipeContent:
     """Return {"path": folder} for a folder, or {"revision": commit} for a hub repo.
 
-    A `revision` of None stands for `main`. `option` and `revision_option` are options to name in errors.
+    A `revision` of None stands for `main`. Errors name the options `option` and `revision_option`.
     """
     path = local_folder(name, option)
     if path is not None:
@@ -100,8 +100,8 @@ def hub_source_section(
 ) -> dict[str, Any]:
     """Return a section of `sources` that reads a config of a hub dataset.
 
-    Licence and files come from the dataset's card; if the card has no configs, the files are found by their names.
-    Columns for id, date and licence are set if the first file has them under their usual names. `amount`, `rules` and
+    Licence and files come from the dataset's card; if the card has no configs, the files are found by their names. The
+    columns for id, date and licence are set if the first file has columns with the usual names. `amount`, `rules` and
     `seed` are copied to the section. Raise UsageError if the config, the split or the text column does not exist.
     """
     from pipeline_assets.corpus.readers.hub_parquet import read_footer
@@ -157,8 +157,8 @@ def hub_source_section(
 def recipe_patterns(card_patterns: Sequence[str], files: Sequence[str], listed_paths: Sequence[str]) -> list[str]:
     """Return recipe patterns that select exactly `files` from `listed_paths`.
 
-    `card_patterns` are the patterns of a dataset card. They are converted to fnmatch patterns, whose `*` also matches
-    `/`. If these select other files, return the escaped name of each file.
+    The patterns of a dataset card are converted to fnmatch patterns, whose `*` also matches `/`. If the converted
+    patterns select more or fewer files than `files`, return the escaped name of each file instead.
     """
     converted = [pattern.replace("**/", "*").replace("**", "*") for pattern in card_patterns]
     matches = [path for path in listed_paths if any(fnmatch.fnmatchcase(path, pattern) for pattern in converted)]
@@ -179,9 +179,9 @@ def slugify(text: str) -> str:
 
 
 def sealed_folders(patterns: Sequence[str]) -> list[Path]:
-    """List folders of sealed artifacts in the order of the patterns, then of paths.
+    """List the sealed folders that match patterns: pattern by pattern, sorted by path.
 
-    Raise UsageError if a pattern matches no artifact, or only folders that earlier patterns match.
+    A folder is listed once. Raise UsageError if a pattern matches no sealed folder, or only folders already listed.
     """
     folders: dict[Path, Path] = {}
     for pattern in patterns:
@@ -197,9 +197,9 @@ def sealed_folders(patterns: Sequence[str]) -> list[Path]:
 
 
 def _find_sealed_folder(matched_path: Path) -> Path | None:
-    """Find a sealed folder by its path, a file in it, or its FOLDER.manifest.json.
+    """Return the sealed folder to which a path belongs, or None.
 
-    The file may be in a subfolder of the sealed folder, but no deeper.
+    The path may be the folder, its sibling FOLDER.manifest.json, or a file in the folder or one level deeper.
     """
     sibling = matched_path.with_name(matched_path.name.removesuffix(f".{MANIFEST_FILE}"))
     folders = [matched_path]
@@ -217,7 +217,7 @@ def warn_of_listed_rows(folder: Path, root: Path) -> None:
 
 
 def warn_of_unsearchable(stores: "RowStores") -> None:
-    """Warn of artifacts to which rows cannot be followed, because an input is missing."""
+    """Warn of artifacts whose rows cannot be searched, because an input is missing."""
     if found := stores.find_unsearchable():
         folder, missing = next(iter(found.items()))
         subject = f"{folder} and {len(found) - 1:,} more" if len(found) > 1 else f"{folder}"
@@ -226,7 +226,7 @@ def warn_of_unsearchable(stores: "RowStores") -> None:
 
 
 def sealed_target(folder: Path, *kinds: Kind) -> Target:
-    """Return a folder's artifact as an external target; UsageError for the wrong kind."""
+    """Return a folder's artifact as a target; raise UsageError if its kind is wrong."""
     artifact = open_artifact(folder)
     manifest = artifact.manifest
     kind = next((kind for kind in kinds if kind.name == manifest.kind), None)
@@ -268,7 +268,7 @@ def manifests_below(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def sealed_targets(folder: Path, *kinds: Kind) -> dict[str, Target]:
-    """Return artifacts of `kinds` below a folder by role; UsageError if two share one."""
+    """Return artifacts below a folder by role; raise UsageError if a role repeats."""
     targets: dict[str, Target] = {}
     names = {kind.name for kind in kinds}
     for sealed, manifest in manifests_below(folder):

@@ -136,10 +136,10 @@ def _affects_one_dataset(error: InputError) -> bool:
 
 
 def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
-    """Return recipe keys of a dataset's head: `revision`, and `splits` if readable.
+    """Return recipe keys for a dataset's latest commit: `revision` and `splits`.
 
-    An error that affects only this dataset is printed; other errors are raised. The revision is UNPINNED if the head
-    itself cannot be read.
+    If an error affects only this dataset, print it and omit `splits`; raise other errors. `revision` is UNPINNED if the
+    latest commit cannot be found.
     """
     revision = UNPINNED
     try:
@@ -155,7 +155,7 @@ def _head_keys(section: Mapping[str, Any], hub: HubFiles) -> dict[str, Any]:
 
 
 def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
-    """Build a report on datasets with up-to-date pools; print the names of the others.
+    """Build a report on datasets with up-to-date pools; print the missing datasets.
 
     Do nothing if no pools are up to date.
     """
@@ -172,9 +172,9 @@ def _build_partial_report(recipe: nemotron.NemotronRecipe, run: Run) -> None:
 
 
 def find_row_targets(folder: Path) -> tuple[list[Target], list[Target]]:
-    """Return deduplicated splits below a folder, and splits that are only normalised.
+    """Return the deduplicated splits below a folder, and the merely normalised ones.
 
-    A folder in hub layout stands for the rows that it was built from. Raise UsageError if no rows are sealed.
+    For a folder in hub layout, return the splits from which it was built. Raise UsageError if no rows are sealed.
     """
     targets = sealed_targets(folder, nemotron.DEDUPLICATED, nemotron.NORMALIZED_SHARDS, nemotron.HF_LAYOUT)
     for layout in [target for target in targets.values() if target.kind.name == nemotron.HF_LAYOUT.name]:

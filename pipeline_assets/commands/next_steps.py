@@ -14,7 +14,7 @@ _TORCH_HINT = "needs torch: docs/your_data.md#a-training-loop"
 def next_steps(targets: Sequence[Target], root: Path) -> Iterator[str]:
     """Yield the lines after a build: the last report, a loader, and three commands.
 
-    The loader is a line of Python for the last packed set. If no artifact has rows, only the report is named.
+    The loader is a line of Python for the last packed set. If no artifact has rows, yield only the report.
     """
     from pipeline_assets.corpus.dropped_rows import dropped_rows
 

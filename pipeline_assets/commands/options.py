@@ -34,8 +34,8 @@ RecipeContent = dict[str, Any]
 class SectionOptions:
     """Annotation of a command's parameter that receives the content of a section.
 
-    The section's keys become options. If an option has no default and is not passed, a list is []. Any other key gets
-    the section's default; without one, it is None.
+    The section's keys become options. If an option is not passed, its own default applies. Without one, a list is [],
+    and any other key gets the section's default, else None.
     """
 
     section: type[pydantic.BaseModel]
@@ -53,8 +53,8 @@ def make_command(function: Callable[..., bool | None]) -> TyperCommand:
     """Build a command from a function, whose parameters become options.
 
     A parameter annotated with `SectionOptions` becomes an option per key; a dataclass becomes an option per field.
-    Options for run settings are added. The function's docstring ends the help. Exit status is 1 if the function returns
-    False. Errors name options instead of recipe keys. Retryable and unexpected errors end with the command that
+    Options for run settings are added. The help ends with the function's docstring. Exit status is 1 if the function
+    returns False. Errors name options instead of recipe keys. Retryable and unexpected errors end with the command that
     continues the build.
     """
     hints = get_type_hints(function, include_extras=True)
@@ -181,7 +181,7 @@ def _option_default(field: FieldInfo, option: Option) -> object:
 
 
 def _option_fields(section: type[pydantic.BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo, Option]]:
-    """Yield (dotted key, field, option) for the fields with options, nested ones too."""
+    """Yield (dotted key, field, option) of each field with an option, at any depth."""
     for name, field in section.model_fields.items():
         option = next((mark for mark in field.metadata if isinstance(mark, Option)), None)
         if option is not None:

@@ -9,7 +9,7 @@ from pipeline_assets.spine.errors import InputError
 
 
 def open_closed_streams() -> None:
-    """Replace streams that the shell closed, as with `>&-`, with the null device."""
+    """Open the null device in place of streams that the shell closed (`>&-`)."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if sys.stderr is None:
@@ -18,9 +18,9 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def writing_output() -> Iterator[None]:
-    """Convert an OSError of a write to stdout into an InputError.
+    """Raise InputError if standard output cannot be written.
 
-    BrokenPipeError, and errors with a `filename`, which come from other files, are raised unchanged.
+    A BrokenPipeError is raised unchanged. So is an OSError with a `filename`, because it concerns another file.
     """
     try:
         yield
@@ -33,5 +33,5 @@ def writing_output() -> Iterator[None]:
 
 
 def discard_output() -> None:
-    """Discard buffered standard output, because Python flushes it again at exit."""
+    """Discard buffered standard output, which Python would write again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

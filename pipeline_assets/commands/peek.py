@@ -80,7 +80,7 @@ def _row_lines(store: "RowStore", row: "Row") -> Iterator[terminal.Line]:
 
 
 def _conversation_lines(text: str, messages: Sequence[tuple[ParsedMessage, bool]]) -> Iterator[terminal.Line]:
-    """Yield a conversation's messages as lines, marked if the loss counts the message.
+    """Yield the lines of a conversation; mark the messages that count in the loss.
 
     Lines are tuples, because the terminal colours a plain string if its first word is a state, such as `failed`.
     """

@@ -174,7 +174,7 @@ def _figure_outcomes(artifact_plan: ArtifactPlan) -> Sequence[FigureOutcome]:
 
 
 def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
-    """Format planned totals, grouped by their basis, which follows in brackets."""
+    """Format planned totals in groups; each group's basis follows it in brackets."""
     by_basis: dict[str, list[str]] = {}
     for name in _UNITS_BY_FIGURE:
         figures = [entry.figures[name] for entry in unbuilt if name in entry.figures]
@@ -185,9 +185,9 @@ def _format_planned_figures(unbuilt: Sequence[ArtifactPlan]) -> str:
 
 
 def _format_real_figures(figures: Sequence[FigureOutcome]) -> str:
-    """Format real totals, each with the deviation of the planned from the real total.
+    """Format real totals, each with the deviation of the planned total in brackets.
 
-    Figures without a planned value, or with a real value of 0 or None, are not added.
+    The totals omit figures that have no planned value, or whose real value is 0 or None.
     """
     totals = []
     for name in _UNITS_BY_FIGURE:

@@ -79,8 +79,8 @@ def publish(
 def _find_publishable(folder: Path) -> Path:
     """Return the folder if it is sealed, else the only final artifact below it.
 
-    An artifact is final if no other publishable artifact below the folder has it as a direct input. Raise UsageError if
-    there are several final artifacts or none.
+    An artifact is final if it is not a direct input of another publishable artifact below the folder. Raise UsageError
+    if there are several final artifacts or none.
     """
     from pipeline_assets.corpus.publishing.publication import ROW_KINDS
 

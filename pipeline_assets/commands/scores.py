@@ -131,7 +131,7 @@ def subsets(
 def _subset_lines(artifact: Artifact) -> Iterator[str]:
     """Yield the ledger, then each subset's row count.
 
-    An empty subset names those columns of its rule that have no value in any row.
+    The line of an empty subset also names the columns in its rule for which no row has a value.
     """
     identity = artifact.manifest.identity
     rules = SubsetsRecipe.from_content(identity.recipe).rules
@@ -223,8 +223,8 @@ def _sealed_pools_section(pools: Target, root: Path) -> dict[str, Any]:
 def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | None = None) -> dict[str, Any]:
     """Return the recipe section of external pools, with file patterns for each split.
 
-    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are left out. Raise
-    UsageError if no file remains or two splits get one name, and InputError if a local file is not a valid pool.
+    `subdir` is a folder or the name of a pool; only its files are used. Tables next to token files are skipped. Raise
+    UsageError if no file remains or two splits get the same name, and InputError if a local file is not a valid pool.
     """
     section = folder_or_commit(hub, pool, "--pool", revision, "--pool-revision")
     path = Path(section["path"]) if "path" in section else None

@@ -228,7 +228,7 @@ def process(
 
 
 def _checked_tokenizer_hash(recipe: Stage2Recipe, file: Path) -> str:
-    """Return a tokenizer file's sha256; UsageError if the recipe pins a different one."""
+    """Return a tokenizer file's sha256; raise UsageError if the recipe pins another."""
     if not file.is_file():
         raise UsageError("file not found", file, "pass a SentencePiece .model")
     actual = file_sha256(file)
@@ -247,7 +247,7 @@ def _read_recipe(recipe_name: str, root: Path) -> tuple[Stage2Recipe, Path]:
 def _pin_recipe_copy(recipe_name: str, run: Run) -> tuple[Stage2Recipe, Path]:
     """Copy a recipe to the data root and pin its datasets; return recipe and path.
 
-    Unpinned datasets are pinned to their heads, except those to which the hub denies access.
+    Each unpinned dataset is pinned to its latest commit, except datasets to which the hub denies access.
     """
     recipe, source = _read_recipe(recipe_name, run.root)
     path = copy_recipe(source, recipe.name, run.root, run.replace)

@@ -102,7 +102,7 @@ def hf_stream(
 
 
 def _resolve_short_name(name: str, option: str) -> tuple[str, str]:
-    """Return the dataset that a name or short name stands for, and its default config."""
+    """Resolve a dataset's name or short name; return the full name and default config."""
     if name not in _DATASET_BY_SHORT_NAME and name.count("/") != 1:
         fix = f"pass owner/name, {' or '.join(_DATASET_BY_SHORT_NAME)}"
         raise UsageError(f"must be a dataset, got {name!r}", option, fix)

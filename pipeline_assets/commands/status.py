@@ -21,7 +21,7 @@ _INDENT = "  "
 
 @dataclass(frozen=True)
 class RecipeStatus:
-    """Recipe with the states of its artifacts, or with the error of reading its file."""
+    """Recipe with the states of its artifacts, or an error if it cannot be read."""
 
     name: str
     path: Path
@@ -48,7 +48,7 @@ class RecipeStatus:
 
     @property
     def is_listed(self) -> bool:
-        """True unless the recipe is shipped, readable and without artifacts in `root`."""
+        """Whether the recipe is unreadable, or it or one of its artifacts is in `root`."""
         if self.path.parent == self.root / "recipes" or self.error is not None:
             return True
         return any(entry.sealed_state != "missing" or entry.partial_build for entry in self.artifacts)

@@ -63,7 +63,7 @@ Line: TypeAlias = str | tuple[str | tuple[str, str], ...]
 def data_root(folder: Path | None, explicit_root: Path | None) -> Path:
     """Return `explicit_root`, else the data root of `folder`, else CORPUSMILL_DATA.
 
-    If all three are missing, raise UsageError if there is a `folder`, otherwise return `data`.
+    If all three are missing, return `data`; but if a `folder` was passed, raise UsageError instead.
     """
     from pipeline_assets.spine.data_root import find_data_root
     from pipeline_assets.spine.sealed_folder import require_manifest
@@ -82,7 +82,7 @@ def require_root(root: Path) -> Path:
 
 
 def print_lines(lines: Iterable[Line], err: bool = False) -> None:
-    """Print lines as they are produced, with a colour for a state that starts a line."""
+    """Print lines as they are produced; colour the first word if it is a state."""
     for line in lines:
         echo(colour_state(line) if isinstance(line, str) else line, err=err)
 
@@ -201,7 +201,7 @@ def resume_hint(command: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _repeat_ignored_stops() -> Iterator[None]:
-    """Send Ctrl-C again if Python ignored it, as in a destructor."""
+    """Send Ctrl-C again if Python ignored it, for example in a destructor."""
     former = sys.unraisablehook
 
     def repeat(ignored: "sys.UnraisableHookArgs") -> None:
@@ -219,7 +219,7 @@ def _repeat_ignored_stops() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupt_on_stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on each of `_STOP_SIGNALS` that has its default action.
+    """Raise KeyboardInterrupt for `_STOP_SIGNALS`, except signals with other handlers.
 
     Python 3.11 replaces an exception in a `__set_name__` method with a RuntimeError. A signal that arrives during such
     a method is therefore sent again after a moment.
@@ -250,7 +250,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def explain_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
-    """Replace recipe keys in InputErrors of the block with command-line options.
+    """Name options instead of recipe keys in InputErrors that a `with` block raises.
 
     If an error's place is a key without an option, the place becomes `file` and the key.
     """

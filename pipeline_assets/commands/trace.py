@@ -120,7 +120,7 @@ def _traced_lines(traced: "TracedRow") -> Iterator[str]:
 
 
 def format_licence(source: "TextSource") -> str:
-    """Format the licence tag of a source row with its evidence."""
+    """Format the licence tag of a source row, with the evidence for the tag."""
     return f"{source.license_tag} ({source.license_evidence})"
 
 
@@ -209,7 +209,7 @@ def _followed_lines(followed: "FollowedRow") -> Iterator[str]:
 
 
 def followed_json(followed: "FollowedRow") -> dict[str, Any]:
-    """Convert the fates of a row, in its artifact and downstream, to JSON values."""
+    """Convert a row's fate in its artifact, and its fates downstream, to JSON values."""
     groups: dict[str, Any] = {}
     for store, fate in followed.downstream:
         groups.setdefault(store.display_names.group, []).append(_fate_json(fate))

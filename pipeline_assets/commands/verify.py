@@ -124,7 +124,7 @@ def _describe_hashed_bytes(tasks: Sequence[HashTask], verification: "Verificatio
 
 
 def _describe_content_hashes(verification: "Verification") -> str:
-    """Describe the comparison of compressed files' content hashes, or its omission."""
+    """Report how many content hashes of compressed files match or are unchecked."""
     if verification.content_errors:
         correct = verification.content_errors.count(None)
         return f"; content hashes of compressed files match: {correct:,} of {len(verification.content_errors):,}"

@@ -35,7 +35,7 @@ Batches = Sequence[NDArray[np.int64]]
 class RankLoader(Generic[B]):
     """Iterable over the batches of one rank.
 
-    An iteration yields one epoch. After `break` or `load_state_dict`, it yields the rest of the current epoch.
+    An iteration yields one epoch. After `break` or `load_state_dict`, the next iteration yields the rest of the epoch.
 
     Args:
         plan_epoch: Function from an epoch's number to the row numbers of each batch of this rank.
@@ -90,11 +90,11 @@ class RankLoader(Generic[B]):
         self._epoch, self._step = self._epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last yielded batch, which any rank can load."""
+        """Return the position after the last yielded batch; every rank can load it."""
         return {"epoch": self._epoch, "step": self._step, "of": self._plan_inputs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume at a saved position; ValueError if this loader has no such position."""
+        """Resume at a saved position; raise ValueError if it does not fit this loader."""
         if self._plan_inputs != (other := state.get("of")):
             what = f"the state belongs to {other}, the loader to {self._plan_inputs}"
             raise ValueError(f"{what}: load a state that this loader saved")
@@ -106,7 +106,7 @@ class RankLoader(Generic[B]):
 
 @dataclass(frozen=True)
 class _WholeBatches(Dataset[Any]):
-    """Dataset whose item for an array of row numbers is the batch of these rows."""
+    """Dataset that returns a whole batch for an array of row numbers."""
 
     dataset: "TokenRows | PairDataset"
 
@@ -142,7 +142,7 @@ class TokenRows(Dataset[tuple[torch.Tensor, ...]]):
 
 
 def _to_tensors(arrays: tuple[NDArray[Any], ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Build a batch from a worker's arrays, as `RowReader.read` returns them."""
+    """Build a batch of tensors from row numbers and the result of `RowReader.read`."""
     tokens, *runs = arrays
     documents = [torch.from_numpy(np.repeat(*runs).reshape(tokens.shape))] if runs else []
     return torch.from_numpy(tokens.astype(np.int64)), *documents, rows
@@ -161,20 +161,20 @@ def loader(
     drop_last: bool = False,
     padding: bool = False,
 ) -> RankLoader[tuple[torch.Tensor, ...]]:
-    """Create a loader of one rank's batches of a packed set or of a mixture.
+    """Create a loader of one rank's batches from a packed set or a mixture.
 
     A batch has the parts of a `TokenRows` item, each stacked over `batch` rows. Seed and epoch determine the order of a
-    packed set; a mixture has an order of its own. All ranks have the same number of batches, and at each step their
-    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. Last rows that cannot
-    be dealt evenly to the ranks are skipped, and logged by rank 0.
+    packed set; the order of a mixture is fixed. All ranks have the same number of batches, and at each step their
+    batches have the same number of rows. Without `padding`, no row is in two batches of an epoch. The last rows are
+    skipped if they cannot be divided evenly among the ranks; rank 0 logs skipped rows.
 
     `rank` is in 0..`ranks` - 1. In the first epoch, `step` batches are skipped. `workers` processes read ahead.
-    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped; instead, first rows of the
-    order are repeated.
+    `drop_last` also skips a last batch that is not full. With `padding`, no row is skipped; instead, the first rows are
+    repeated at the end of the epoch.
 
     Raises:
         ValueError: An argument is out of range, the rows are too few, or `drop_last` and `padding` are both set.
-        InputError: An argument has a wrong type (`UsageError`), or the folder contains no packed set, or a damaged one.
+        InputError: An argument has a wrong type (`UsageError`), or the packed set in the folder is missing or damaged.
     """
     if seed < 0 or epoch < 0:
         raise ValueError(f"seed and epoch must be 0 or more, got {seed} and {epoch}")
@@ -233,7 +233,7 @@ class PairDataset(Dataset[EncodedPair]):
     Args:
         folder: Folder of the token cache.
         split: Split of the sample; None for all splits.
-        side: Side whose ids an item has: `src`, `tgt`, or `pair` for both, src </s> tgt </s>.
+        side: Token ids of an item: `src` or `tgt` for one side, `pair` for both sides in a row, src </s> tgt </s>.
         experiment_id: Expected experiment id of the cache; None for any.
         manifest: Path of the expected manifest.jsonl; None for any.
 

@@ -67,9 +67,9 @@ def compiled(function: F) -> F:
 def compiled_inner(function: F) -> F:
     """Compile a function that only compiled functions call.
 
-    The machine code is cached as part of its callers. Omitting the wrapper for calls from Python saves a quarter of the
-    compile time of a kernel of many small functions. Omitting the counts of references to arrays halves the kernel's
-    run time. So the function must not return an array, and numba refuses to compile a function that creates one.
+    The machine code is cached as part of its callers. Without a wrapper for calls from Python, a kernel with many small
+    functions compiles in 75 % of the time. Without reference counts of arrays, the kernel runs twice as fast. So the
+    function must not return an array, and numba refuses to compile a function that creates one.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS)(function))
 
@@ -77,7 +77,7 @@ def compiled_inner(function: F) -> F:
 def always_inline(function: F) -> F:
     """Compile a function like `compiled_inner`, and inline it into its callers.
 
-    In a hot loop, a call that passes an array (seven numbers) takes longer than the body of a small function.
+    In a hot loop, passing an array (as seven numbers) takes longer than the body of a small function.
     """
     return cast(F, numba.njit(**_INNER_OPTIONS, forceinline=True)(function))
 

@@ -35,7 +35,7 @@ class ShardWriter:
     """Writer of one shard: documents, ids and rejects.
 
     Attributes:
-        counts: `documents` and `bytes` of text written, `rejected/<reason>`, and the caller's own counts.
+        counts: Written `documents`, their text `bytes`, rejects as `rejected/<reason>`, and counts of the caller.
     """
 
     def __init__(self, folder: StagingView, name: str, zstd_level: int) -> None:
@@ -76,7 +76,7 @@ class ShardWriter:
         self._documents.write_lines(_encoder.encode_lines(documents), len(documents))
 
     def receipt(self) -> Receipt:
-        """Return the receipt, after the `with` block, of documents, ids and rejects."""
+        """Return the receipt of all files; call this only after the `with` block."""
         documents, ids, rejects = self._names
         files = [self._documents.output(documents), self._ids.output(ids), self._rejects.output(rejects)]
         return Receipt(files, self.counts, {SIZES_NOTE: self._sizes.to_json()})
@@ -135,8 +135,8 @@ def gather_rejects(
 ) -> OutputFile:
     """Write the rejects of all shards to one file, in shard order.
 
-    `converted` has receipts of the conversion, `finalized` those of `finalize_shards`. In each shard, the rejects of
-    the conversion come first.
+    `converted` has the receipts of `ShardWriter`, `finalized` the receipts of `finalize_shards`. For each shard, the
+    rejects of `converted` come first.
     """
     receipts = itertools.chain.from_iterable(zip(converted, finalized, strict=True))
     return concatenate_lines(staging, _reject_files(receipts), REJECTS_FILE, zstd_level)
@@ -158,8 +158,8 @@ def finalize_shard(
     """Write a shard that has repeated ids to `shards/NAME.jsonl.zst`, with unique ids.
 
     A row that repeats an id from the source is rejected. A repeated id that was derived from the text gets the suffix
-    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the conversion, with the new
-    rejects moved from `documents` to `rejected/REASON`.
+    `#2`, `#3` and so on. Poison rows are rejected, too. The receipt has the counts of the conversion, except that new
+    rejects count as `rejected/REASON`, not as `documents`.
     """
     name, rejects_name = f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}", f"{REJECTS_FOLDER}/{shard.name}.repeats{SUFFIX}"
     counts, first_row = Counter(shard.counts), 0

@@ -88,8 +88,8 @@ def write_corpus_report(
     """Write `report.json` and `ATTRIBUTION`.
 
     `report.html` is written later, because it quotes the manifest. `deduplicated`, `decontaminated` and `packed` are
-    artifacts of all sources together; None omits their sections. Without a tokenizer, no tokens are counted. Raise
-    InputError if two sources share a doc_id.
+    artifacts of all sources together; None omits an artifact's section. Without a tokenizer, no tokens are counted.
+    Raise InputError if two sources share a doc_id.
     """
     profile = _profile_sources(staging, sources, tokenizer, settings)
     ledgers = [ledger for artifacts in sources for ledger in _ledger_entries(artifacts)]
@@ -209,7 +209,7 @@ def ledger_entry(source: str, step: str, ledger: Ledger, examples: Mapping[str, 
 
 
 def _summarize_scores(filtered: Artifact) -> dict[str, Any]:
-    """Summarize a source's scores: kept share, documents by bin and by minimum score."""
+    """Summarize a source's scores: its kept share, and document counts by score."""
     identity = filtered.manifest.identity
     [(column, bins)], section = identity.counts["scored"].items(), identity.recipe["filters"]["score"]
     scored, dropped = sum(bins), identity.ledger.dropped.get(f"score:{column}", 0)

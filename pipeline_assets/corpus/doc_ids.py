@@ -30,7 +30,7 @@ _MIN_READ_IDS = 1 << 7  # per read of a run, 3 kB: with fewer, opening files tak
 
 
 class IdsWriter(DurableFile):
-    """Writer of a shard's file of document ids, durable after the `with` block."""
+    """Writer of a shard's file of ids, which is durable after the `with` block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -69,7 +69,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
         paths: Files of `IdsWriter`, one per shard, in manifest order.
 
     Yields:
-        Structured arrays of shape (repeats,), sorted by hash, with the fields `shard` (index in `paths`), `row` (its
+        Structured arrays of shape (repeats,), sorted by hash, with the fields `shard` (index in `paths`), `row` (row
         number in the shard) and `times`: 2 for the second document with an id, 3 for the third.
     """
     last, last_times = None, 0
@@ -91,7 +91,7 @@ def find_repeats(paths: Sequence[Path]) -> Iterator[NDArray[np.void]]:
 
 
 def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | None]:
-    """Write a file of repeats per shard; return its path, None if no id is repeated."""
+    """Write each shard's repeats to a file; return the paths (None without repeats)."""
     written: list[Path | None] = [None] * len(paths)
     for block in find_repeats(paths):
         block = block[np.argsort(block["shard"], kind="stable")]
@@ -109,7 +109,7 @@ def write_repeats(paths: Sequence[Path], folder: StagingView) -> list[Path | Non
 def read_occurrences(path: Path | None, rows: int) -> Iterator[int]:
     """Yield 0 for each row with a new id, 2 for the second row with an id, and so on.
 
-    Rows of earlier shards count. `path` is the shard's file of `write_repeats`, None if the shard has no repeats.
+    Rows of earlier shards are counted, too. `path` is the shard's file of `write_repeats`, or None without repeats.
     """
     if path is None:
         yield from itertools.repeat(0, rows)
@@ -188,7 +188,7 @@ def _merge_range(runs: Sequence[_Run], starts: _Positions, stops: _Positions, ma
 
 
 def _find_id(ids: NDArray[np.void], sought: np.void) -> tuple[int, int]:
-    """Return start and stop of the sought hash in `ids`, which are sorted."""
+    """Find the ids equal to `sought` in sorted `ids`; return their start and stop."""
     start, stop = (int(np.searchsorted(ids["high"], sought["high"], side)) for side in ("left", "right"))
     lows = ids["low"][start:stop]
     first, last = (start + int(np.searchsorted(lows, sought["low"], side)) for side in ("left", "right"))

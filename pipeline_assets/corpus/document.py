@@ -20,15 +20,15 @@ _extra_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """Origin of a document, and the other columns of its source row.
+    """Origin of a document, and columns of its source row.
 
     Attributes:
         source_file: File of a source folder or a hub dataset.
         source_row: Number of the row in that file, or the byte at which the row begins: see `readers/lines.py`.
         license_evidence: Evidence for `license_tag`.
-        title, url, language: Columns of these names, if their value is text, not empty and not a date; else "".
-        extra: JSON object of all other columns, unchanged, including a `title`, `url` or `language` of a different
-            form.
+        title, url, language: Values of the columns with these names; "" for a value that is not text or is a date.
+        extra: JSON object of all other columns, unchanged. It includes a `title`, `url` or `language` whose field is
+            empty.
     """
 
     source_file: str
@@ -56,7 +56,7 @@ class Meta(msgspec.Struct, frozen=True):
     def columns(self) -> dict[str, Any]:
         """Return the source's columns and `source_file`, `source_row`, `license_evidence`.
 
-        A source column with one of these three names is replaced; its value is only in `extra`.
+        If a source column has one of these three names, its value is only in `extra`.
         """
         named = {name: value for name in _FIELD_COLUMNS if (value := getattr(self, name))}
         return _extra_decoder.decode(self.extra) | named | {name: getattr(self, name) for name in _ORIGIN_FIELDS}
@@ -95,8 +95,8 @@ class Document(msgspec.Struct, frozen=True):
 def to_iso_time(date: str | float | datetime.date | None) -> str:
     """Format a date as ISO 8601 in UTC with milliseconds: `2013-05-18T05:48:54.000`.
 
-    A time without a zone is read as UTC, and a date without a time as midnight. Numbers, and text in any other form,
-    are kept as text; None becomes "".
+    A time without a zone is read as UTC, and a date without a time as midnight. A number, or text in another form, is
+    returned as text; None becomes "".
     """
     if isinstance(date, str) and _DATE_OR_TIME.fullmatch(date):
         with contextlib.suppress(ValueError):
@@ -114,6 +114,6 @@ def to_iso_time(date: str | float | datetime.date | None) -> str:
 def derive_doc_id(dataset: str, config: str, split: str, text: str) -> str:
     """Derive a document id: hex sha256 of dataset, config, split, text, joined by NUL.
 
-    The revision is not part of the id, so that a text keeps its id, and so its split, in other revisions.
+    The revision is not part of the id, so that a text has the same id, and thus the same split, in every revision.
     """
     return hashlib.sha256("\0".join((dataset, config, split, text)).encode("utf-8")).hexdigest()

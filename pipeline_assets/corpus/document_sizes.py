@@ -24,7 +24,7 @@ class DocumentSizes:
     """Histogram of a shard's document sizes in UTF-8 bytes, with the largest document.
 
     Attributes:
-        bins: Number of documents by size in bytes, rounded down to its `_LEADING_BITS` leading bits.
+        bins: Number of documents by size in bytes; sizes are rounded down to `_LEADING_BITS` leading bits.
         largest: Size in bytes, doc_id, source file and source row of the largest document.
     """
 
@@ -48,7 +48,7 @@ def describe_outsized_document(shard_notes: Iterable[Mapping[str, Any]]) -> dict
     """Describe the largest document for provenance if it is outsized, else return {}.
 
     An outsized document is larger than `OUTSIZED_MIN_BYTES`, and at least `OUTSIZED_MEDIAN_FACTOR` times as large as
-    the median. `shard_notes` has `DocumentSizes.to_json` of each shard, {} for shards of an earlier version.
+    the median. `shard_notes` has `DocumentSizes.to_json` of each shard, or {} if an earlier version built it.
     """
     bins, largest = Counter[int](), DocumentSizes().largest
     for notes in shard_notes:

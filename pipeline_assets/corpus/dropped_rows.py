@@ -14,12 +14,12 @@ from pipeline_assets.spine.rejects import Reject
 
 
 class DroppedRow(msgspec.Struct, frozen=True):
-    """Input row without output.
+    """Input row that an artifact dropped or rejected.
 
     Attributes:
-        detail: Measurement, kept duplicate or evaluation item of a dropped document; otherwise detail of a `Reject`.
-        file, row: Position in the input: for a conversion in a source file, else in a shard of the upstream corpus. For
-            a reject of a deduplication, `file` is `SOURCE/SHARD`.
+        detail: Measurement, kept duplicate or evaluation item if a document was dropped; else `Reject.detail`.
+        file, row: Position of the row: in a source file if a conversion dropped the row, else in a shard of the
+            upstream corpus. For a reject of a deduplication, `file` is `SOURCE/SHARD`.
         doc_id: Id of a dropped document; empty for a reject, and for a row that a conversion dropped.
         source: Source of a dropped document in a corpus of several sources; otherwise empty.
     """

@@ -1,7 +1,7 @@
-"""Evidence in a report: funnel of rows, drawn dropped rows and near duplicates.
+"""Evidence for a report: row counts, samples of dropped rows and near duplicates.
 
-Rows are drawn by seeded hashes of their positions. To read little, they are drawn from the first rows of a few shards,
-unless a reason is rare.
+Rows are drawn by seeded hashes of their positions. So that few rows are read, the first rows of a few shards are drawn
+first, and other rows only for a rare reason.
 """
 
 import bisect
@@ -65,7 +65,7 @@ def _seeded_hash(text: str) -> bytes:
 def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Example]]:
     """Draw up to three of an artifact's dropped and rejected rows for each reason.
 
-    `normalized` is the normalized corpus of a source; `artifact` is this corpus, or the filtered corpus.
+    `normalized` is the normalized corpus of a source; `artifact` is this corpus or its filtered corpus.
     """
     drawn = draw_by_reason(((row.reason, row.file, row.row, row) for row in dropped_rows(artifact)), _MAX_EXAMPLES)
     is_filtered, is_hub = artifact is not normalized, normalized.manifest.identity.recipe.get("kind") == "hub"
@@ -85,9 +85,9 @@ def draw_examples(artifact: Artifact, normalized: Artifact) -> dict[str, list[Ex
 
 
 def draw_near_duplicates(deduplicated: Artifact, sources: Mapping[str, Artifact]) -> list[dict[str, Any]]:
-    """Draw up to five near duplicates, and compare their passages with kept documents.
+    """Draw up to five near duplicates, and compare each with its kept document.
 
-    `sources` maps sources to their corpora before deduplication. Duplicates of documents of earlier corpora are
+    `sources` maps each source to its corpus before deduplication. A duplicate of a document in an earlier corpus is
     omitted, because signature stores have no text.
     """
     near = (entry for entry in find_decisions(deduplicated, decision=["near_duplicate"]) if not entry.seen_in)

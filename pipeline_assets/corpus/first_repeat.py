@@ -1,4 +1,4 @@
-"""First document of a corpus that repeats an id, for errors that name it."""
+"""First document of a corpus that repeats an id, for error messages."""
 
 from collections.abc import Sequence
 from pathlib import Path

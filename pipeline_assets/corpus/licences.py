@@ -70,7 +70,7 @@ class LicenceTable:
         return tag in self._by_tag
 
     def match_tag(self, spelling: str) -> str | None:
-        """Return the tag of a licence in any spelling (`CC BY-SA 4.0`); None if not found."""
+        """Return the tag for a licence spelling, such as `CC BY-SA 4.0`; None if unknown."""
         return self._by_spelling.get(_normalize(spelling))
 
     def require_tag(self, spelling: str, where: object) -> str:

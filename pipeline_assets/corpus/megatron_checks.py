@@ -1,4 +1,4 @@
-"""Checks of Megatron splits and datasets, which read the files."""
+"""Checks that read the files of Megatron splits and datasets."""
 
 import hashlib
 import math
@@ -32,7 +32,7 @@ def index_reads_back(split: Artifact) -> Verdict:
 
 
 def ids_in_range(split: Artifact) -> Verdict:
-    """Check that documents end with `<|endoftext|>`, and other ids are plain tokens."""
+    """Check that each document consists of plain tokens and a final `<|endoftext|>`."""
     dataset = _open_dataset(split)
     ends = (dataset.pointers // 4 + dataset.lengths - 1).astype(np.int64)
     closed = int((dataset.tokens[ends] == END_OF_TEXT).sum()) if len(ends) else 0
@@ -50,8 +50,8 @@ def token_budget_met(split: Artifact) -> Verdict:
     """Check that at most 1 % of the split's token budget is missing.
 
     A split ends before the first document that would exceed the split's budget. A failure is only a warning if the
-    corpus has enough tokens and the split's longest document has at least as many tokens as are missing. Then the
-    budget is small for such documents.
+    corpus has enough tokens and the split's longest document has at least as many tokens as are missing. In that case,
+    the budget is small for documents of this length.
     """
     decisions, tokens = split.manifest.identity.decisions, split.manifest.identity.counts["tokens"]
     budget = decisions["token_budget"]
@@ -73,9 +73,9 @@ def token_budget_met(split: Artifact) -> Verdict:
 
 
 def valid_fraction_is_plausible(dataset: Artifact) -> Verdict:
-    """Check that the fraction of valid documents is close to the recipe's.
+    """Check that the `valid` split's share of documents is close to `valid_fraction`.
 
-    Their number may differ from the expected number by at most 4.5 standard deviations of the binomial distribution.
+    The difference may be at most 4.5 standard deviations of the binomial distribution.
     """
     ledger = _open_split(dataset, "valid").manifest.identity.ledger
     fraction = float(Fraction(dataset.manifest.identity.recipe["valid_fraction"]))
@@ -95,7 +95,7 @@ def no_document_in_both_splits(dataset: Artifact) -> Verdict:
 
 
 def no_valid_text_in_train(dataset: Artifact) -> Verdict:
-    """Check that no valid document has exactly the text of a train document.
+    """Check that no document of `valid` has exactly the text of a `train` document.
 
     Such documents are possible, because the source dataset repeats pages in several dumps.
     """
@@ -129,7 +129,7 @@ def _document_tokens(split: Artifact) -> list[memoryview]:
 def _count_valid_in_train(
     dataset: Artifact, read_values: Callable[[Artifact], Sequence[bytes | memoryview]]
 ) -> tuple[int, int]:
-    """Count the valid documents whose value is also in train, and all valid documents."""
+    """Return two counts: `valid` documents with a value from `train`, and all `valid`."""
     train, valid = (_hash_values(read_values(_open_split(dataset, split))) for split in SPLITS)
     return int(np.isin(valid, train).sum()), len(valid)
 

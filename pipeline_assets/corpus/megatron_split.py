@@ -48,7 +48,7 @@ class MegatronRecipe(RecipeSection):
     """Recipe of the token files of both splits.
 
     Attributes:
-        token_budget: Tokens of both splits together; valid gets `valid_fraction` of them.
+        token_budget: Number of tokens in both splits together; the valid split gets `valid_fraction` of them.
         valid_fraction: Share of the budget and of the documents that the valid split gets. A hash of the doc_id
             decides to which split a document belongs.
     """
@@ -133,8 +133,8 @@ class _JoinedShards(NamedTuple):
     Attributes:
         receipts: Receipts of the shards up to the budget.
         files: All files except the rejects.
-        lengths: Tokens per document, shape (documents,).
-        first_over_budget: First document that exceeds the budget: its doc_id, shard, row and tokens; empty if none.
+        lengths: Number of tokens of each document, shape (documents,).
+        first_over_budget: Doc_id, shard, row and tokens of the first document that exceeds the budget; may be empty.
     """
 
     receipts: list[Receipt]

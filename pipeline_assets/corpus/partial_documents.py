@@ -20,7 +20,7 @@ def decode_columns(meta: bytes | msgspec.Raw, where: object) -> dict[str, Any]:
 
 
 class RawDocument(Document, frozen=True, gc=False):
-    """Document whose meta stays encoded, so that the same bytes are written again."""
+    """Document whose `meta` is not decoded, so that writing it keeps the bytes."""
 
     meta: msgspec.Raw  # type: ignore[assignment]
 
@@ -29,14 +29,14 @@ RAW_DECODER = msgspec.json.Decoder(RawDocument)
 
 
 def encode_with_text(document: RawDocument, text: str) -> bytes:
-    """Encode a document with a new text, as a JSON line without a line feed."""
+    """Replace a document's text; return the document as JSON without a line feed."""
     return msgspec.json.encode(msgspec.structs.replace(document, text=text))
 
 
 def add_columns(document: RawDocument, columns: Mapping[str, float]) -> RawDocument:
     """Return a document with columns added to `meta.extra`.
 
-    All other columns keep their bytes.
+    The bytes of all other columns are unchanged.
     """
     meta, added = _meta_decoder.decode(document.meta), msgspec.json.encode(columns).decode()
     extra = added if meta.extra == "{}" else f"{meta.extra[:-1]},{added[1:]}"
@@ -45,7 +45,7 @@ def add_columns(document: RawDocument, columns: Mapping[str, float]) -> RawDocum
 
 
 class DocumentText(msgspec.Struct, frozen=True, gc=False):
-    """Fields of a document that tokenizing needs; decoding skips the others."""
+    """Document fields that tokenizing needs; decoding skips the other fields."""
 
     doc_id: str
     text: str

@@ -38,7 +38,7 @@ K = TypeVar("K", "DocumentGroup", str)
 
 
 class _Row(msgspec.Struct, frozen=True, gc=False):
-    """Fields of a Document that its profile depends on."""
+    """Document fields that the profile of a corpus depends on."""
 
     text: str
     doc_id: str
@@ -70,8 +70,8 @@ class DocumentGroup:
 class ProfileCounts:
     """Counts of a group of documents; tokens exclude end-of-document tokens.
 
-    `lengths` counts documents by tokens: bin k has 2**k <= tokens < 2**(k + 1); bin 0 includes 0 tokens. Before
-    `estimate_tokens`, `lengths` adds up the weights of sampled documents, and `tokens` is None.
+    `lengths` counts documents by their number of tokens: bin k is for 2**k <= tokens < 2**(k + 1), bin 0 also for 0
+    tokens. Before `estimate_tokens`, each bin is a sum of weights of sampled documents, and `tokens` is None.
     """
 
     documents: int = 0
@@ -93,7 +93,7 @@ class ProfileCounts:
 
     @property
     def is_exact(self) -> bool:
-        """True if the tokens of every document were counted."""
+        """Whether the tokens of every document were counted."""
         return self.sample.weights == WEIGHT_ONE * self.documents
 
 
@@ -147,12 +147,12 @@ def estimate_tokens(profile: Profile) -> dict[DocumentGroup, ProfileCounts]:
 
 
 def merge_profiles(profiles: Iterable[Profile]) -> dict[DocumentGroup, ProfileCounts]:
-    """Add up profiles; sort groups by tokens and bytes, descending, then by name."""
+    """Add up profiles; sort groups by descending tokens, then bytes, then by name."""
     return _sum_by_key(item for profile in profiles for item in profile.items())
 
 
 def sum_profile_by(profile: Profile, field: str) -> dict[str, ProfileCounts]:
-    """Add up counts by `source`, `domain` or `license_tag`; sort as `merge_profiles`."""
+    """Add up counts by a field of `DocumentGroup`; sort as in `merge_profiles`."""
     return _sum_by_key((str(getattr(group, field)), counts) for group, counts in profile.items())
 
 
@@ -173,7 +173,7 @@ def profile_to_json(profile: Profile) -> list[dict[str, Any]]:
 
 
 def profile_from_json(entries: Sequence[Mapping[str, Any]]) -> dict[DocumentGroup, ProfileCounts]:
-    """Read a profile from the list of `profile_to_json`."""
+    """Read a profile from a list that `profile_to_json` returned."""
     return {convert(entry, DocumentGroup): convert(entry, ProfileCounts) for entry in entries}
 
 

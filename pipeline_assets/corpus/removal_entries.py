@@ -35,7 +35,7 @@ REMOVAL_LIST_FORMAT = MetadataFormat("removal list", 1 << 30, RESTORE_FIX, list[
 
 
 def entry_dates(root: Path) -> dict[str, str]:
-    """Return the date of each entry by its hash."""
+    """Return the date of each entry, by the entry's hash."""
     return {entry.hash: entry.added for entry in REMOVAL_LIST_FORMAT.read(root / LIST_FILE)}
 
 

@@ -15,7 +15,7 @@ _SECRET_FORMAT: MetadataFormat[str] = MetadataFormat("key of the removal list", 
 
 
 def read_secret(list_path: Path, entry_keys: set[str]) -> tuple[bytes, str]:
-    """Return the secret of a removal list, and its hash, the `key` of new entries.
+    """Return a removal list's secret, and the secret's hash: the `key` of new entries.
 
     `entry_keys` are the keys of existing entries. Raise InputError if the secret is missing or damaged, or does not
     belong to these entries.

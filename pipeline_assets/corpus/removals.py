@@ -69,7 +69,7 @@ class Removals:
         return self.positions.index(position) if position in self.positions else 0
 
     def sublist(self, start: int, stop: int | None = None) -> Self:
-        """Return the entries [start, stop) as a list; without `stop`, to the end."""
+        """Return a removal list of the entries [start, stop); without `stop`, to the end."""
         stop = len(self.entries) if stop is None else stop
         chosen = dict([*self.entries.items()][start:stop])
         return replace(self, entries=chosen, positions=self.positions[start : stop + 1])

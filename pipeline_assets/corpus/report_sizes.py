@@ -35,7 +35,7 @@ def profile_size(counts: ProfileCounts, with_lengths: bool = False) -> dict[str,
 def packed_token_counts(
     packed: Artifact | None, corpora: Sequence[Artifact], tokenizer: HarmonyRecipe | None
 ) -> dict[str, int]:
-    """Return each source's tokens in a packed set, without end-of-document tokens.
+    """Count each source's tokens in a packed set, without end-of-document tokens.
 
     The result is empty unless the set encoded all documents of `corpora` with this tokenizer.
     """

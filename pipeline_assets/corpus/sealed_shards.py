@@ -14,7 +14,7 @@ from pipeline_assets.spine.staging import OutputFile, StagingView
 
 
 def shard_rows(corpus: Artifact) -> dict[str, int]:
-    """Return the number of documents by shard path, in manifest order."""
+    """Map the path of each shard to its number of documents, in manifest order."""
     files = corpus.manifest.identity.files
     return {file.path: file.rows for file in files if file.path.startswith(f"{SHARDS_FOLDER}/")}
 
@@ -29,9 +29,9 @@ def document_shards(corpus: Artifact) -> list[DocumentShard]:
 
 
 def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
-    """Link a sealed shard into a staging directory, as the output shard of equal name.
+    """Link a sealed shard into a staging directory as an output shard of equal name.
 
-    If the link is refused, for example across file systems, the file is copied. Raise InputError for a wrong hash.
+    If linking fails, for example across file systems, copy the file. Raise InputError if the sealed sha256 differs.
     """
     assert shard.sealed is not None
     linked = replace(shard.sealed, path=f"{SHARDS_FOLDER}/{shard.name}{SUFFIX}")
@@ -45,7 +45,7 @@ def link_shard(shard: DocumentShard, folder: StagingView) -> OutputFile:
 def link_if_equal(output_shard: OutputFile, input_shard: DocumentShard, folder: StagingView) -> OutputFile:
     """Replace an output shard with a link to its input shard if no document differs.
 
-    Return the link, or else the output shard.
+    Return the resulting file: the link or the unchanged output shard.
     """
     is_equal = input_shard.sealed is not None and input_shard.sealed.content_sha256 == output_shard.content_sha256
     return link_shard(input_shard, folder) if is_equal else output_shard

@@ -1,4 +1,4 @@
-"""Samples of documents, by which the tokens of a source are estimated.
+"""Samples of documents, from which the number of tokens of a source is estimated.
 
 Documents are sampled by the hash of their doc_id, so neither workers nor the order of shards matter; a small source is
 sampled whole. Documents up to the mean length are sampled at the rate f, and longer ones in proportion to their length.
@@ -49,8 +49,8 @@ class SampleSums(NamedTuple):
     """Sums over sampled documents, which can be added field by field.
 
     `documents` and `utf8_bytes` count a document once; `weights` and the weighted fields multiply it by its weight w.
-    The last three fields estimate the variance: bytes², bytes * tokens and tokens², each times w * (w - f), with the
-    sampling rate f.
+    The last three fields estimate the variance: bytes², bytes * tokens and tokens², each times w * (w - f), where f is
+    the sampling rate.
     """
 
     documents: int = 0
@@ -63,7 +63,7 @@ class SampleSums(NamedTuple):
     tokens_squares: int = 0
 
     def relative_error(self) -> float:
-        """Return half the width of the tokens' 95 % interval, divided by the estimate.
+        """Return the half-width of the token count's 95 % interval, relative to the count.
 
         Draws are independent; see Särndal, Swensson and Wretman, Model Assisted Survey Sampling, 1992, chapter 5.6.
         """

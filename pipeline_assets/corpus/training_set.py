@@ -114,7 +114,7 @@ def split_budget(token_budget: int, valid_fraction: str, split: Split) -> int:
 
 
 def count_fitting(lengths: NDArray[np.int32], budget: int) -> int:
-    """Count the first documents that together have at most `budget` tokens.
+    """Count the first documents whose total length is at most `budget` tokens.
 
     `lengths` has the tokens per document, shape (documents,), and may be empty.
     """

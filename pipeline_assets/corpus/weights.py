@@ -19,7 +19,7 @@ _WEIGHT = re.compile(r"[0-9]{1,99}(\.[0-9]{1,99})?|[0-9]{1,999}/[1-9][0-9]{0,999
 def apportion(weights: Sequence[Fraction], total: int) -> list[int]:
     """Divide a total in proportion to weights that sum to 1, by largest remainder.
 
-    Each share is rounded down. Then the shares with the largest remainders get one more; on ties, the first of them.
+    Each share is rounded down. Then 1 is added to the shares with the largest remainders; on ties, to the first ones.
     """
     shares = [int(weight * total) for weight in weights]
     remainders = [weight * total - share for weight, share in zip(weights, shares, strict=True)]
@@ -32,7 +32,7 @@ def to_shares(weights: Mapping[str, str]) -> Mapping[str, str]:
     """Return weights as shares that sum to 1, as decimals if possible.
 
     Weights that sum to 1 are returned unchanged. Other weights are ratios, such as 7 and 3. Raise ValueError for a
-    weight that is not a number above 0, or if all ratios are below 1, which are probably shares with a wrong sum.
+    weight that is not a number above 0, or if all ratios are below 1: they are probably shares with a wrong sum.
     """
     for source, weight in weights.items():
         if not _is_positive(weight):
@@ -62,8 +62,8 @@ def _format_weight(weight: Fraction) -> str:
 def add_missing_weight(recipe: Any, key_path: tuple[str, ...], sources: Collection[str]) -> Any:
     """Set the missing weight of a single source, so that all weights sum to 1.
 
-    `recipe` is the content of a recipe file, which need not be valid; the weights are at `key_path`. The recipe is
-    returned unchanged unless exactly one source lacks a weight, and the other weights are valid and sum to less than 1.
+    `recipe` is the content of a recipe file, which need not be valid; the weights are at `key_path`. Return the recipe;
+    it is changed only if exactly one source lacks a weight, and the other weights are valid and sum to less than 1.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     if len(missing) != 1 or not (remaining := _remaining_weight(weights)):
@@ -80,7 +80,7 @@ def _missing_sources(recipe: Any, key_path: tuple[str, ...], sources: Collection
 
 
 def _remaining_weight(weights: Mapping[str, Any]) -> str | None:
-    """Return 1 minus the sum of weights; None if not above 0, or a weight is invalid."""
+    """Return 1 minus the sum of weights; None if that is <= 0 or a weight is invalid."""
     try:
         texts = [*map(decimal_text, weights.values())]
     except ValueError:
@@ -94,8 +94,8 @@ def check_recipe_weights(
 ) -> Iterator[RecipeProblem]:
     """Yield an error for each unknown or missing source in a recipe's weights.
 
-    The weights are at `key_path`. With `require_all`, every source needs a weight if any has one. Only one source may
-    lack its weight, if the other weights sum to less than 1.
+    The weights are at `key_path`. With `require_all`, a recipe with weights needs one for every source. A single
+    missing weight is allowed if the other weights sum to less than 1.
     """
     weights, missing = section_at(recipe, *key_path), _missing_sources(recipe, key_path, sources)
     for name in weights:

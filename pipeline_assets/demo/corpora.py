@@ -147,10 +147,10 @@ def gzip_member(content: bytes) -> bytes:
 
 
 def _healing_files() -> Files:
-    """Yield two files of each of four dumps, with planted copies of pages, and a card.
+    """Yield two files for each of four dumps, with planted page copies, and a card.
 
-    A copy is in the dump that follows its page's dump; the first dump follows the last. Of the seven copies, three have
-    a new id, and two have the page's id, one without the last paragraph. Two are bad rows with new ids: one has a NUL
+    A copy is in the dump after its page's dump; the first dump comes after the last. Of the seven copies, three have a
+    new id. Two have the page's id; one of these lacks the last paragraph. Two are bad rows with new ids: one has a NUL
     in its text, and one has no text.
     """
     pages = texts.pages("edu", 1200)
@@ -189,8 +189,8 @@ def _stage2_files() -> Files:
     """Yield files of five datasets of pages and two of Python modules.
 
     Each dataset of pages also has a page of one English sentence and three pages in other languages. C4 also has four
-    pages that quote one other page each (three of FineWeb, one of C4), and a near duplicate of the quoted page of C4.
-    codeparrot has two modules that are not under the MIT licence, and one module twice; starcoderdata contains this
+    pages that each quote another page (three quote FineWeb, one C4), and a near duplicate of the quoted C4 page.
+    codeparrot has two modules that are not under the MIT licence. It has one module twice; starcoderdata has this
     module too.
     """
     sites = ("web", "articles", "crawl", "sample", "mixed")
@@ -223,9 +223,9 @@ def _stage2_files() -> Files:
 def _stage_a_files() -> Files:
     """Yield files of a hub dataset, four local sources and an evaluation set.
 
-    The dataset has planted pages of one paragraph and a repeated id; Wikipedia has empty articles and stubs. The notes
-    have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some papers are mostly
-    boilerplate of the publisher. The quiz repeats sentences of an article and a paper.
+    The dataset has some pages of only one paragraph, and one page twice. Wikipedia has empty articles and stubs. The
+    notes have exact and reworded copies of articles, bad rows, and two notes with a refused licence. Some papers are
+    mostly boilerplate of the publisher. The quiz repeats sentences of an article and a paper.
     """
     handbook = texts.pages("handbook", 120)
     handbook[::30] = [replace(page, text=page.text.partition("\n")[0]) for page in handbook[::30]]

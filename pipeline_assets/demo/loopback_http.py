@@ -24,7 +24,7 @@ UPLOAD_LIMIT_BYTES = 1 << 33
 
 @dataclass(frozen=True)
 class HubRequest:
-    """An HTTP request to the hub or its storage; a HEAD request has the method GET."""
+    """HTTP request to the hub or its storage; for HEAD requests, `method` is GET."""
 
     method: str
     raw_path: str

@@ -37,9 +37,9 @@ class LoopbackHub:
     """A hub of the repos in `folder/datasets/<owner>/<name>` and `folder/models/…`.
 
     Each request reads the folder, without following links. A revision is `main` or the id of a commit, which is a hash
-    of its files. Commits that clients replaced remain until a squash. If a repo has a file `.gated`, reading its files
-    requires a token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by
-    default a random one, may write, and only if `writable`. Port 0 picks a free port.
+    of its files. Earlier commits are kept until a squash. If a repo has a file `.gated`, reading its files requires a
+    token; if it has `.private`, the repo is hidden without a token. Any token may read; only `token`, by default a
+    random one, may write, and only if `writable`. Port 0 picks a free port.
     """
 
     page_size = 1000  # maximum items per response on a repo's tree

@@ -33,10 +33,10 @@ _Change = tuple[str, bytes | str | None]
 
 
 class HubWriter:
-    """Writer of changes by clients with the right token to a hub's folder.
+    """Writer to a hub's folder, for requests of clients with the right token.
 
-    `read_repo` takes the hub's folder, a repo's path in it and the repo's name, and returns the repo. Methods raise
-    HubError for requests that they refuse.
+    `read_repo` takes the hub's folder, a repo's path in that folder and the repo's name; it returns the repo. Methods
+    raise HubError for requests that they refuse.
     """
 
     def __init__(self, folder: Path, read_repo: Callable[[Path, str, str], Repo], token: str) -> None:
@@ -145,13 +145,13 @@ class HubWriter:
         return Response(200)
 
     def squash(self, request: HubRequest, repo: Repo) -> Response:
-        """Remove the earlier commits of a repo; the current files keep their commit id."""
+        """Remove the earlier commits of a repo; the latest commit keeps its id."""
         self._check_writer(request)
         self._remove_history(*repo.name.split("/"))
         return json_response({"commitId": repo.commit})
 
     def list_large_files(self, request: HubRequest, repo: Repo) -> Response:
-        """List uploads for a repo that are still stored; the response has their sizes."""
+        """Return the sha256 and size of each stored upload for a repo."""
         self._check_writer(request)
         with self._repo_folder(repo, _PUSHED_FOLDER) as pushed:
             sizes = {oid: self._stored_size(oid) for oid in sorted(os.listdir(pushed))}
@@ -159,7 +159,7 @@ class HubWriter:
         return json_response([{"filename": entry["oid"], "pushedAt": EPOCH, **entry} for entry in entries])
 
     def delete_large_files(self, request: HubRequest) -> Response:
-        """Delete uploads that a request names; files of commits are copies, and remain."""
+        """Delete uploads that a request names; committed files are copies, and are kept."""
         self._check_writer(request)
         with open_folder(self._folder, OBJECTS_FOLDER) as objects:
             for oid in map(_check_sha256, json.loads(request.body)["deletions"]["sha"]):
@@ -217,7 +217,7 @@ class HubWriter:
             shutil.rmtree(name, ignore_errors=True, dir_fd=commits)
 
     def _parse_change(self, line: Mapping[str, Any], repo: Repo) -> _Change:
-        """Return a path and its new bytes, sha256 of a stored file, or None to delete."""
+        """Return (path, content): bytes, sha256 of a stored file, or None to delete."""
         value = line["value"]
         path = _check_path(value["path"])
         match line["key"]:

@@ -102,7 +102,7 @@ def _total_bytes(path: Path) -> int:
 
 
 def _claim_folder(root: Path) -> None:
-    """Mark an empty folder with a smoke run's card; UsageError for other files."""
+    """Mark a folder with a smoke run's card; UsageError if it has files but no card."""
     if root.exists() and not root.is_dir():
         raise UsageError("expected a folder, got a file", root, "choose a folder with --out-dir")
     parent = nearest_existing(root)

@@ -1,4 +1,4 @@
-"""Run-time check of the argument types of functions of the Python API."""
+"""Run-time check of argument types in the Python API."""
 
 import functools
 import inspect
@@ -21,8 +21,8 @@ R = TypeVar("R")
 def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap a function, so that it raises UsageError for an argument of a wrong type.
 
-    An annotation must be a class, a union of classes, or a `Literal`. A bool is not accepted as an `int`, nor an empty
-    text as a path. Parameters with a `Literal` or without an annotation are not checked.
+    An annotation must be a class, a union of classes, or a `Literal`. A bool is not a valid `int`, and an empty text is
+    not a valid path. Parameters with a `Literal` or without an annotation are not checked.
     """
     signature = inspect.signature(function)
 

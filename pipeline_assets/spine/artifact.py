@@ -1,7 +1,7 @@
 """Sealed artifacts: folders whose last-written file is `manifest.json`.
 
-The results of an artifact's checks are next to its folder, in `.NAME.checks.json`, with the digest that was checked. If
-the artifact's digest differs, or the results cannot be read, the checks run again.
+The file `.NAME.checks.json` next to an artifact's folder stores the results of its checks, and the checked digest. If
+the artifact now has another digest, or the results cannot be read, the checks run again.
 """
 
 import functools
@@ -50,7 +50,7 @@ class Artifact:
     def path(self, name: str) -> Path:
         """Return the path of a file that the manifest lists; InputError if unlisted.
 
-        In a block of `verify_reads`, the file is compared with its sealed hash.
+        Inside a `verify_reads` block, the file must have its sealed hash.
         """
         stored = next((file for file in self.manifest.storage if file.path == name), None)
         if stored is None:
@@ -109,7 +109,7 @@ def copy_manifest(artifact: Artifact, destination: Path) -> None:
 def open_artifact(folder: Path, digest: str | None = None) -> Artifact:
     """Open a sealed artifact after checking the sizes of its files.
 
-    `digest` is the digest that the caller expects, because another artifact may be in the folder; None accepts any.
+    `digest` is the expected digest, because the folder may contain another artifact; None accepts any digest.
 
     Raises:
         InputError: Nothing is sealed, the manifest is damaged, or a file is missing or has the wrong size or type.
@@ -140,8 +140,8 @@ class Damage:
 def verify(artifact: Artifact, label_names: LabelNames = lambda kind: ()) -> Iterator[StoredFile | Damage]:
     """Read every file of an artifact and its members; yield each file or its damage.
 
-    Paths are relative to the artifact's folder. A missing or replaced member is damage, and so is a file that the
-    manifest does not name. A file that the digest does not cover is damage unless `label_names(kind)` has its name.
+    Paths are relative to the artifact's folder. A missing or replaced member is damage. So is a file that the manifest
+    does not name, or that is neither covered by the digest nor in `label_names(kind)`.
     """
     folder = artifact.folder
     for item in scan_folder(folder, artifact.manifest, label_names):
@@ -250,7 +250,7 @@ class Verdict:
     Attributes:
         applies: False if the artifact has nothing that this check could examine.
         is_minor: Whether a failure is only a warning, even if the check is blocking.
-        is_final: False if something to compare with is not built yet, so that the check must run again later.
+        is_final: False if an artifact to compare with is not built yet; the check must then run again later.
     """
 
     passed: bool
@@ -308,7 +308,7 @@ def write_check_results(folder: Path, digest: str, results: Sequence[CheckResult
 
 
 def read_check_results(folder: Path, digest: str) -> tuple[CheckResult, ...] | None:
-    """Read check results; None if missing, unreadable or of another digest."""
+    """Read the check results for a digest; None if missing or unreadable."""
     record = _CHECK_RECORD_FORMAT.read_valid(check_record_path(folder))
     return record.results if record is not None and (record.schema, record.digest) == (CHECKS_SCHEMA, digest) else None
 

@@ -18,7 +18,7 @@ _STEP_PREFIX: ContextVar[tuple[str, ...]] = ContextVar("step", default=())
 
 
 class Bar:
-    """Progress bar, shown on the terminal with all others until `end_bars` is called."""
+    """Progress bar; the terminal shows all bars until `end_bars` is called."""
 
     display: "ClassVar[rich.progress.Progress | None]" = None
 
@@ -43,7 +43,7 @@ class Bar:
 
     @property
     def is_shown(self) -> bool:
-        """True until `end_bars` is called, perhaps by other work in this process."""
+        """Whether the bar is shown; other code may have ended it by `end_bars`."""
         return self._bars is Bar.display
 
     def draw(self, done: int, total: int, text: str) -> None:

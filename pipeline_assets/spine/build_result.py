@@ -1,4 +1,4 @@
-"""Result of a build, from which its artifact is sealed."""
+"""Result of a build, from which the artifact is sealed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from pipeline_assets.spine.staging import OutputFile, StagingDir
 
 @dataclass(frozen=True)
 class BuildResult:
-    """Files and facts of a finished build, which its manifest will contain.
+    """Files and facts of a finished build, for the artifact's manifest.
 
     Attributes:
         files: Output files with their content hashes, in manifest order.
-        external_inputs: Input files that are in no artifact, from a hub or a local folder.
+        external_inputs: Input files from a hub or a local folder, not from an artifact.
         labels: Stored files that the digest does not cover, since they contain a time or a path.
         provenance: Facts about the build that do not affect the content.
-        write_page: Function that writes a page about the content and its manifest, as one more label; None for no page.
+        write_page: Function that writes a page about the artifact, which becomes a label; None for no page.
     """
 
     files: Sequence[OutputFile]

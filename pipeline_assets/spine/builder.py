@@ -36,7 +36,7 @@ class Builder(msgspec.Struct, frozen=True, rename={"since_s": "since"}):
 
 
 class BuilderBusyError(TransientError):
-    """Error if another process has a lock, such as an artifact's builder."""
+    """Error because another process, such as an artifact's builder, has the lock."""
 
 
 def is_dead(owner: Builder) -> bool:

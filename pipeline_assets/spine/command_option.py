@@ -9,9 +9,8 @@ class Option:
 
     Attributes:
         help: Text in `--help`.
-        name: Name without `--`; if None, the key with hyphens for underscores.
-        default: Default value. None leaves the default to the command. `...` stands for the key's own default, if it
-            has one.
+        name: Name without `--`; None for the key's name with hyphens instead of underscores.
+        default: Default value. `...` means the default of the recipe key; None means that the command sets the default.
         other_names: Further names, with `--`.
     """
 

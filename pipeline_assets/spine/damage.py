@@ -1,4 +1,4 @@
-"""Errors about damaged files that this project wrote, each one line with a fix."""
+"""One-line errors, with a fix, about damage in files that this project wrote."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ _RETRY_HINT = "run the same command again"  # it checks the files of an unfinish
 def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
     """Convert errors of the block, which parses a file, to InputErrors.
 
-    The block must only read and parse `path`, because most of its errors count as damage: their message is `not a valid
-    NOUN`. An InputError, a MemoryError, and an OSError that names a file are raised unchanged.
+    The block must only read and parse `path`, because most errors count as damage, with the message `not a valid NOUN`.
+    An InputError, a MemoryError, and an OSError that names a file are raised unchanged.
     """
     try:
         yield
@@ -30,5 +30,5 @@ def errors_as_damage(path: Path, noun: str) -> Iterator[None]:
 
 
 def damaged_file_error(what: str, path: Path) -> InputError:
-    """Return the error for a damaged file: RetryableError if its build is unfinished."""
+    """Return the error for a damaged file; a RetryableError during the file's build."""
     return RetryableError(what, path, _RETRY_HINT) if ".building." in str(path) else InputError(what, path, REBUILD)

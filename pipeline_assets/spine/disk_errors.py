@@ -51,7 +51,7 @@ class NoSpaceError(RetryableError):
 def convert_os_errors(root: Path) -> Iterator[None]:
     """Convert each OSError of a `with` block, except a broken pipe, to an InputError.
 
-    The fix of a NoSpaceError names the data root `root`, unless the file is outside of the root.
+    The fix of a NoSpaceError names the data root `root` if the file is in the root.
     """
     try:
         yield

@@ -116,7 +116,7 @@ class DurableFile:
     def append(self, source: Path, byte_count: int, sha256: str) -> None:
         """Append the first `byte_count` bytes of a file.
 
-        The whole file is read; raise RetryableError if its hash is not `sha256`.
+        The whole file is read and hashed; raise RetryableError if the hash is not `sha256`.
         """
         # One read serves both hashes and the copy. A copy by the kernel plus a read for the hash takes a fifth longer.
         call_failpoint("append", self._temporary)
@@ -132,7 +132,7 @@ class DurableFile:
             raise RetryableError(BYTES_DIFFER, source, "run the same command again")
 
     def finish(self) -> None:
-        """Write what a subclass has buffered; called before the final sync."""
+        """Write the buffer of a subclass; called before the final sync."""
 
     def _read_back(self) -> None:
         """Raise RetryableError if the file does not have the bytes that were written."""
@@ -202,7 +202,7 @@ def fsync_folder(folder: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably, unless they exist.
 
-    If the parent is shared with a group, so is the new folder; else the umask sets the permissions.
+    In a parent that is shared with a group, the new folder is shared, too. Otherwise, the umask sets its mode.
     """
     if folder.is_dir():
         return
@@ -231,7 +231,7 @@ def link(source: Path, target: Path) -> None:
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Set the nine permission bits of a file or folder, whatever the umask."""
+    """Set the nine permission bits of a file or folder, regardless of the umask."""
     now = stat.S_IMODE(os.stat(path).st_mode)
     if now & 0o777 != mode:
         call_failpoint("chmod", path)

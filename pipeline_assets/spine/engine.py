@@ -1,6 +1,6 @@
 """Engine that runs a stage over shards, in this process or in workers.
 
-Workers are processes of this machine, or of Ray. They change neither the bytes written nor the order of receipts.
+Workers are processes of this machine, or of Ray. They affect neither the written bytes nor the order of receipts.
 """
 
 import contextlib
@@ -37,20 +37,19 @@ class RunSettings:
     """Settings for speed, memory and storage that change no byte of content.
 
     Attributes:
-        workers: Number of worker processes, on all machines together; 0 runs shards in this process, where a row that
-            crashes it ends the build.
+        workers: Total number of worker processes; 0 runs shards in this process, where a poison row ends the build.
         start_method: How workers start, see `StartMethod`.
-        max_growth_bytes: Memory growth after which a fresh fork, which shares memory again, replaces a worker. Spawned
-            workers have no limit.
+        max_growth_bytes: Growth of a forked worker's memory after which a fresh fork, which shares memory again,
+            replaces the worker.
         min_parallel_bytes: Compressed bytes below which a stage starts no workers, see `limit_workers`.
         progress_name: Name of the artifact in progress lines; empty if only one artifact is built.
         zstd_level: Compression level of text files.
         intermediate_zstd_level: Compression level of intermediate artifacts; None for `zstd_level`.
         engine: Engine of the workers: processes of this machine, or Ray.
-        worker_bytes: Memory of one worker, which Ray reserves; deduplication spills more than this to disk.
+        worker_bytes: Memory of one worker: Ray reserves it, and deduplication spills larger data to disk.
         faiss_gpu: Index of the GPU that faiss uses; None for the CPU.
         vocabulary: File of the o200k tokenizer, whose sha256 recipes pin; None for the shipped file.
-        kept_work: Tasks to reuse from the artifact's earlier version, and to keep for its next one; None does neither.
+        kept_work: Tasks to reuse from the earlier version and to keep for the next version; None disables both.
     """
 
     workers: int = 0
@@ -73,11 +72,11 @@ class RunSettings:
 
 
 def limit_workers(staging: StagingDir, settings: RunSettings, shard_sizes: Collection[int]) -> RunSettings:
-    """Return settings without workers if starting workers takes longer than they save.
+    """Return settings without workers if the shards are too small to need workers.
 
-    Workers are kept if the shards, without the largest, have `min_parallel_bytes` in total. To isolate rows that crash
-    a process, workers are also kept if the largest shard far exceeds `min_parallel_bytes`, or if an earlier build left
-    partial work. `shard_sizes` are compressed bytes; divide bytes of text by `COMPRESSION_RATIO`.
+    Workers are kept if all shards but the largest have at least `min_parallel_bytes` in total. To isolate rows that
+    crash a process, workers are also kept if the largest shard far exceeds `min_parallel_bytes`, or an earlier build
+    failed. `shard_sizes` are compressed bytes: divide bytes of plain text by `COMPRESSION_RATIO`.
     """
     largest, limit = max(shard_sizes, default=0), settings.min_parallel_bytes
     is_small = sum(shard_sizes) - largest < limit and largest < _LARGE_SHARD_MULTIPLE * limit
@@ -98,19 +97,19 @@ def run_stage(
 ) -> Generator[Receipt]:
     """Run a stage over shards, and yield their receipts in the order of `shards`.
 
-    Receipts of finished shards are reused. Receipts of unfinished shards are committed under `stage`.
+    Receipts of finished shards are reused. Unfinished shards are run, and their receipts are committed under `stage`.
 
-    `warm_up` loads the data that all shards share. Spawned workers do not call `warm_up`, but load the data with their
-    first shard.
+    `warm_up` loads the data that all shards share. Spawned workers do not call `warm_up`; they load the data when they
+    run their first shard.
     """
     return stage_runner(work, settings, warm_up)(stage, shards, staging)
 
 
 def stage_runner(work: Work[S], settings: RunSettings, warm_up: WarmUp = no_warm_up) -> StageRunner[S]:
-    """Return a function that runs stages in the same workers, which load data once.
+    """Return a function that runs several stages in the same workers.
 
-    `work` distinguishes the stages by the types of their shards. Workers other than Ray's stop when the last reference
-    to the function is dropped.
+    The workers load shared data once. `work` recognizes a stage by the type of its shards. Local workers stop when the
+    last reference to the function is dropped.
     """
     runner: StageRunner[S] = functools.partial(_run_in_process, work, functools.cache(warm_up))
     if settings.workers > 0 and settings.engine == "ray":

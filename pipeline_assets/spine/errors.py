@@ -36,7 +36,7 @@ class InputError(Exception):
     `name_keys` can replace them with command-line options.
 
     Attributes:
-        what: The problem, with both values if two disagree.
+        what: The problem; for a mismatch, with both values.
         where: The file, row, recipe key or address, as text; empty if the error has no place.
         fix: The next step, as an instruction.
         key: Recipe key to correct; empty if the error is not about a key.
@@ -62,8 +62,8 @@ class InputError(Exception):
     def name_keys(self, recipe_file: object = None, find_option: OptionFinder | None = None) -> None:
         """Replace recipe keys in the message with options, or name the recipe file.
 
-        `find_option` returns the option for a key, or None. `recipe_file` is put before a place that is a key without
-        an option. Only the first call has an effect.
+        `find_option` returns the option for a key, or None. If the error's place is a key without an option,
+        `recipe_file` is put before the key. Only the first call has an effect.
         """
         if not self._has_named_keys:
             option = find_option(self.key) if find_option is not None and self.key else None

@@ -37,7 +37,7 @@ def read_blocks(file: BinaryIO, byte_count: int | None = None) -> Iterator[memor
 
 
 def require_folder(folder: Path, fix: str) -> None:
-    """Raise UsageError, with this fix, if a path is missing or not a folder."""
+    """Raise UsageError, with `fix`, if a path is missing or not a folder."""
     if not folder.is_dir():
         what = "expected a folder, got a file" if folder.exists() else "folder not found"
         raise UsageError(what, folder, fix)

@@ -1,10 +1,10 @@
 """Fork server: a process that loads shared data once and forks workers on request.
 
 A command has at most one server at a time. The server starts with the first worker of the first stage, and serves all
-stages. A new server replaces one that died, or whose environment, working directory or module path is no longer that of
-the command. The server runs no thread, so it can fork where its parent cannot. The server itself is a fork of the
-parent, or a new interpreter if the parent has threads that a fork would lose. The standard library's fork server is not
-used: it outlives the command, preloads modules but no data, and does not report how its workers ended.
+stages. A new server replaces a dead server, or a server whose environment, working directory or module path differs
+from the command's. The server runs no thread, so it can fork where its parent cannot. The server itself is a fork of
+the parent, or a new interpreter if the parent has threads that a fork would lose. The standard library's fork server is
+not used: it outlives the command, preloads modules but no data, and does not report how its workers ended.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ _ALLOCATOR_THREAD = "jemalloc_bg_thd\n"
 
 @dataclass(frozen=True)
 class _LoadRequest:
-    """Request to load the data of a stage; later requests have only `stage_number`."""
+    """Request to load the data of a stage; later requests send only `stage_number`."""
 
     stage_number: int
     work: Work[Any]
@@ -128,8 +128,8 @@ os.register_at_fork(after_in_child=_forget_server_in_child)
 def forking_starter(work: Work[Any], warm_up: WarmUp, max_growth_bytes: int) -> worker.Starter:
     """Return a function that forks a worker of a stage from the server.
 
-    A server that died is restarted once. If it dies again, the function raises RetryableError. It also raises any error
-    of the warm-up.
+    The function replaces a dead server once. If the new server dies, too, the function raises RetryableError. Errors of
+    the warm-up are also raised.
     """
     return functools.partial(_start_forked, _LoadRequest(next(_stage_numbers), work, warm_up, max_growth_bytes))
 
@@ -168,7 +168,7 @@ def _stop_server() -> str:
 
 
 def _inherited_state() -> tuple[object, ...]:
-    """Return what a fork inherits: environment, working directory and module path."""
+    """Return the state that forks inherit: environment, working folder, import path."""
     return dict(os.environ), os.getcwd(), tuple(sys.path)
 
 

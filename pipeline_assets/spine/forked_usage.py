@@ -12,7 +12,7 @@ def add(worker_maxrss: int, worker_cpu_s: float) -> None:
 def reset_cpu() -> None:
     """Reset the CPU seconds of forked workers, after the fork server has ended.
 
-    From then on, `getrusage` in this process includes these seconds, so they would count twice.
+    `getrusage` in this process then includes these seconds, so they would count twice.
     """
     global cpu_s
     cpu_s = 0.0

@@ -1,7 +1,7 @@
 """Workers of any engine whose `submit` returns a `concurrent.futures.Future`.
 
-A process of the engine unpickles the work of a stage and loads its data once, with the first job. Jobs and receipts
-are a few KB; everything else is in files below the data root, which all processes see under one path.
+Each process of the engine unpickles the work of a stage and loads the stage's data once, before the first job. Jobs and
+receipts are a few KB; everything else is in files below the data root, which has the same path in all processes.
 """
 
 import functools

@@ -23,10 +23,10 @@ def is_json_log() -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter of records as JSON objects on one line.
+    """Formatter that writes each log record as a JSON object on one line.
 
     Each object has the keys `time` (UTC), `level`, `message` and `artifact`: the folder that this process is building,
-    or null. The items of the record's `facts` are added, such as `stage` and `counts`.
+    or null. If a record has `facts`, their keys, such as `stage` and `counts`, are added.
     """
 
     artifact: ClassVar[str | None] = None

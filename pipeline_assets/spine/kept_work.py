@@ -1,8 +1,8 @@
 """Finished tasks of a sealed artifact, kept for its next version.
 
-The folder `.name.kept` next to the artifact `name` has `tasks.json`, a list of the tasks with their digests and
-receipts, and the files of these tasks that are not part of the artifact. A task of the next version with the same
-stage, name and digest does not run: it gets hard links to the files of the kept task.
+The folder `.name.kept` next to the artifact `name` has `tasks.json`, which lists the tasks with digests and receipts.
+The folder also has those files of the tasks which are not part of the artifact. If a task of the next version has the
+stage, name and digest of a kept task, it does not run, but gets hard links to the files of the kept task.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,7 +37,7 @@ class KeptWork:
     """Tasks of a build that are kept for the next version.
 
     Attributes:
-        earlier_folder: Folder of the artifact's earlier version, whose kept tasks are reused; or None.
+        earlier_folder: Folder of the artifact's earlier version, whose kept tasks are reused; None reuses no task.
     """
 
     earlier_folder: Path | None = None
@@ -78,7 +78,7 @@ class KeptWork:
     def discard(self, shards: Iterable[str], stages: Collection[str] = ()) -> None:
         """Unmark the tasks of `shards` and of `stages`, so that they are not kept.
 
-        The name of a shard's task is the shard's name, or begins with it and a dot.
+        The tasks of a shard have the names `SHARD` and `SHARD.…`.
         """
         discarded = {*shards}
         for stage, name in [*self._tasks]:

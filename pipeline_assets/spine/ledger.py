@@ -39,7 +39,7 @@ class Ledger(msgspec.Struct, frozen=True, rename={"rows_in": "in"}):
         return cls(counts.get("rows", 0), counts.get("documents", 0), dropped, rejected, counts.get("merged", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Convert to JSON for the counts of a manifest; `merged` is omitted if 0."""
+        """Return the ledger as JSON values for a manifest; `merged` is omitted if 0."""
         content: dict[str, Any] = msgspec.to_builtins(self)
         return content if self.merged else {name: content[name] for name in content if name != "merged"}
 
@@ -93,10 +93,10 @@ def check_rejects(
 ) -> None:
     """Raise InputError if more than `max_fraction` of the rows are rejected.
 
-    `max_fraction` is a decimal string. Before all rows are read, `row_count` is the planned number of rows. Unless
-    `max_fraction` is 0, up to `floor` rejects are accepted, but at most a third of the rows. The message counts
-    `rejects` by reason, and shows the first five. `format_advice` gets the first reject, or None without rejects, and
-    returns the beginning of the error's fix.
+    `max_fraction` is a decimal string. Until all rows are read, `row_count` is the planned number of rows. If
+    `max_fraction` is above 0, at least `floor` rejects are allowed, or a third of the rows if that is less. The message
+    counts `rejects` by reason, and shows the first five. `format_advice` gets the first reject, or None without
+    rejects, and returns the beginning of the error's fix.
     """
     limit = Fraction(max_fraction)
     tolerated = min(Fraction(floor), MAX_FLOOR_SHARE * row_count) if limit else limit

@@ -37,12 +37,12 @@ class Lineage:
 
     @cached_property
     def manifest_errors(self) -> dict[Path, InputError]:
-        """Errors of manifests that cannot be read, by folder."""
+        """Errors about manifests that cannot be read, by folder."""
         return {Path(folder): error for folder, error in self._scan_results if isinstance(error, InputError)}
 
     @cached_property
     def _folders_by_digest(self) -> Mapping[str, list[tuple[str, str]]]:
-        """Folders and names of artifacts by digest."""
+        """Pairs (folder, name) of artifacts by digest."""
         folders: dict[str, list[tuple[str, str]]] = {}
         for folder, manifest in self._scan_results:
             if isinstance(manifest, Manifest):
@@ -55,7 +55,7 @@ class Lineage:
     def folder_for(self, digest: str, preferred_name: str | None = None) -> Path | None:
         """Return the folder of an artifact by its digest; None if missing.
 
-        Of several artifacts with this digest, one whose manifest has the name `preferred_name` is preferred.
+        If several artifacts have this digest, prefer an artifact whose manifest has the name `preferred_name`.
         """
         folders = self._folders_by_digest.get(digest)
         if folders is None:
@@ -89,7 +89,7 @@ class Lineage:
         return downstream
 
     def find_by_digest(self, digest: str) -> Artifact | None:
-        """Return an artifact by digest, files unchecked; None if missing or unreadable."""
+        """Find an artifact by digest (files unchecked); None if missing or unreadable."""
         folder = self.folder_for(digest)
         try:
             manifest = read_manifest(folder) if folder is not None else None
@@ -118,8 +118,8 @@ class Finding:
     """Problem found in a chain.
 
     Attributes:
-        artifact_digest: Digest of the artifact that has the problem, such as a missing input. For an external input
-            file, the digest of the file or of an artifact that read it. Empty if the manifest is unreadable.
+        artifact_digest: Digest of the damaged artifact, or of the artifact whose input is missing. For an external
+            input file, the digest of the file or of an artifact that read it. Empty for an unreadable manifest.
     """
 
     where: Path
@@ -133,13 +133,13 @@ class Chain:
 
     Attributes:
         lineage: Lineage of the data root; None to ignore upstream artifacts and external inputs.
-        artifacts: The requested artifact, then members and inputs, breadth first, each digest once. Their files are not
-            checked yet.
+        artifacts: The requested artifact, then its members and inputs in breadth-first order, each digest once. The
+            files are not checked yet.
         external_inputs: Manifest entries {name, digest, bytes, …} of input files that are not in an artifact; the key
             is the digest of the artifact that read them.
-        broken: Members that are missing, damaged or replaced by another artifact. If an upstream artifact is missing,
-            also unreadable manifests in the data root, one of which may be that artifact's.
-        missing: Upstream artifacts that were not found.
+        broken: Findings about members that are missing, damaged or replaced by another artifact. If an upstream
+            artifact is missing, also about unreadable manifests, which may include the missing one.
+        missing: Findings about upstream artifacts that were not found.
     """
 
     lineage: Lineage | None

@@ -1,8 +1,8 @@
 """Locks: one builder per artifact.
 
 An flock(2) ends with its process, so the lock of a dead owner is free. Each new builder also gets a higher fencing
-number (Kleppmann 2016). A builder can lose its lock, such as if the lock file is deleted. Then a newer builder has a
-higher number, and the older one cannot seal.
+number (Kleppmann 2016). A builder loses its lock if, for example, the lock file is deleted. A newer builder then has a
+higher number, and the older builder cannot seal.
 
 Any user who can open a file, even only for reading, can lock it. So a lock file can be opened only by its owner, or by
 the group that shares the folder: users who can only read a data root cannot block a build.
@@ -48,9 +48,9 @@ class Lock:
     _descriptor: int
 
     def raise_if_lost(self) -> None:
-        """Raise RetryableError if the lock file is missing, replaced or a newer builder's.
+        """Raise RetryableError if the lock file is missing, replaced, or has a new owner.
 
-        In each case another builder may be running.
+        In each of these cases, another builder may be running.
         """
         with contextlib.suppress(FileNotFoundError):
             is_in_place = os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path))
@@ -76,7 +76,7 @@ os.register_at_fork(after_in_child=_close_locks_in_child)
 def locked(target: Path, highest_fence: int = 0) -> Iterator[Lock]:
     """Lock the artifact in `target`, which need not exist, with a new fencing number.
 
-    The new number exceeds the number in the lock file and `highest_fence`, the highest number in other files.
+    The new number is greater than the number in the lock file and than `highest_fence`, the highest number elsewhere.
 
     Raises:
         BuilderBusyError: Another builder has the lock; the message has its process, host and age.
@@ -105,8 +105,8 @@ def lock_path(target: Path) -> Path:
 def _open_locked(path: Path, target: Path) -> int:
     """Lock the lock file and return its descriptor; retry if the file was replaced.
 
-    If another process has the lock, raise BuilderBusyError. Before that, wait a moment if the process has not yet
-    written its id, or if it died and a child still has the lock.
+    If another process has the lock, raise BuilderBusyError. First wait a moment if that process has not yet written its
+    id, or if it is dead and one of its children still has the lock.
     """
     began = time.monotonic()
     while True:

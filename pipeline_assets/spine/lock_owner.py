@@ -13,8 +13,8 @@ from pipeline_assets.spine.lock import NOT_A_FILE_ERRORS, OPEN_FLAGS, lock_path,
 def lock_owner(target: Path) -> Builder | None:
     """Return the process that builds `target`; None if no process has its lock.
 
-    A builder that starts during this call may be refused. Without permission to open the lock file, return an empty
-    `Builder`.
+    This call locks the file for a moment, so a builder that starts in that moment may be refused. Without permission to
+    open the lock file, return an empty `Builder`.
     """
     try:
         descriptor = os.open(lock_path(target), os.O_RDONLY | OPEN_FLAGS)

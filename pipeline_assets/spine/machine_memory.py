@@ -9,9 +9,9 @@ _LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/m
 
 
 def memory_bytes(limit_files: Sequence[Path] = _LIMIT_FILES) -> int:
-    """Return the bytes of memory that all processes may use together.
+    """Return the number of bytes of memory that all processes may use together.
 
-    `limit_files` have the limit of a container; a missing file, or the text `max`, sets none.
+    `limit_files` contain the limit of a container; a missing file, or the text `max`, means no limit.
     """
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in limit_files:

@@ -1,8 +1,8 @@
 """Manifests: the schema that all artifacts share.
 
-`identity` is the content and everything that it depends on; the digest of its canonical JSON names the artifact.
-`storage` lists every file as stored, to detect damage, and `provenance` has facts about the build; the digest covers
-neither. `seal` is the sha256 of the manifest file without the seal, to detect any changed byte.
+`identity` is the content and everything that it depends on. The artifact's digest is the hash of the identity as
+canonical JSON. `storage` lists every file as stored, to detect damage, and `provenance` has facts about the build; the
+digest covers neither. `seal` is the sha256 of the manifest file without the seal, to detect any changed byte.
 """
 
 import functools
@@ -69,7 +69,7 @@ _Path: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[^\0]+\Z", max_length=
 
 @dataclass(frozen=True)
 class StageVersion:
-    """Name of a stage, and its version, which is raised when the output changes."""
+    """Name and version of a stage; the version is raised when the output changes."""
 
     name: str
     version: int
@@ -88,7 +88,7 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """True if the content hash is the hash of the bytes: not for .zst and .parquet."""
+        """Whether the content hash is the hash of the bytes; false for .zst and .parquet."""
         return not self.path.endswith(_ENCODED_SUFFIXES)
 
 
@@ -165,7 +165,7 @@ class Manifest:
     def storage_errors(self, label_names: LabelNames | None = None) -> Iterator[str]:
         """Describe contradictions between `storage` and the files that the digest covers.
 
-        Other stored files need a name that `label_names` returns for the kind; `label_names=None` skips this check.
+        Each other stored file must be a label that `label_names` lists for the kind; None skips this check.
         """
         content = {file.path: file for file in self.identity.files}
         stored = {file.path: file for file in self.storage}

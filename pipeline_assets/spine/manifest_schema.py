@@ -39,7 +39,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Counts that many kinds have: the ledger, and numbers, in total or by name."""
+    """Ledger and common counts, each a total or a mapping from parts to counts."""
 
     documents: _CountOrParts
     tokens: _CountOrParts
@@ -48,7 +48,7 @@ class _Counts(TypedDict, total=False):
 
 
 class _Provenance(TypedDict, total=False):
-    """Fields of a provenance that readers use, all optional."""
+    """Provenance fields that the program reads; all fields are optional."""
 
     builder: Count
     host: str
@@ -67,7 +67,7 @@ class _Provenance(TypedDict, total=False):
 
 
 class KindParts(TypedDict):
-    """Parts of a manifest whose keys depend on the kind, as readers expect them."""
+    """Types that readers expect for the manifest parts whose keys depend on the kind."""
 
     inputs: list[_Input]
     counts: _Counts

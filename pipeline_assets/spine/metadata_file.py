@@ -1,8 +1,7 @@
-"""Metadata files: small files that are read without trust in their content.
+"""Metadata files: small files whose content is not trusted.
 
 Metadata files are manifests, locks, plans, receipts, recipes and so on. `MetadataFormat` reads them without blocking,
-up to a maximum size, and into an expected shape. An edited, damaged or replaced file that does not fit raises a
-one-line error.
+and checks their size and shape. An edited, damaged or replaced file that fails these checks raises a one-line error.
 """
 
 import errno
@@ -60,7 +59,7 @@ class MetadataFormat(Generic[T]):
             return None
 
     def read_raw(self, path: Path | str) -> bytes:
-        """Return the bytes of a file; raise the errors of `read`, except about content."""
+        """Return the bytes of a file; raise the errors of `read` except parse errors."""
         # The path may be a string, since creating a Path takes longer than reading the file.
         flags = _OPEN_FLAGS | (0 if self.allow_symlink else os.O_NOFOLLOW)
         try:

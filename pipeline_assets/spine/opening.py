@@ -49,8 +49,8 @@ def open_staging_dir(target: Path, plan: Mapping[str, Any]) -> Iterator[staging.
 def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool] = lambda: False) -> artifact.Artifact:
     """Seal an artifact by writing only its manifest.
 
-    The content is members in `target`, or external files. `is_sealed` is called under the lock. If it returns True,
-    another builder has just sealed the artifact, which is returned unchanged.
+    The content consists of members in `target`, or of external files. `is_sealed` is called under the lock; True means
+    that another builder has just sealed the artifact, which is then returned unchanged.
     """
     durable.make_folder(target)
     with locked(target, highest_fence(target)) as lock:
@@ -64,7 +64,7 @@ def seal_in_place(target: Path, manifest: Manifest, is_sealed: Callable[[], bool
 
 
 def recover(target: Path) -> None:
-    """Finish or undo an interrupted seal, unless a live builder holds the lock."""
+    """Finish or undo an interrupted seal; do nothing if a live builder has the lock."""
     if _is_seal_interrupted(target):
         with contextlib.suppress(InputError), locked(target, highest_fence(target)):
             _raise_if_not_sealed(target)

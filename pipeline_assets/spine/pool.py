@@ -1,8 +1,8 @@
 """Pool of worker processes, which isolates rows that crash a worker.
 
 If a shard crashes two workers, the pool halves the range of rows until it has found the poison row, which the stage
-rejects. Workers are processes of this machine or of an engine of futures. Idle workers wait for the next run. They stop
-when the last reference to the pool is dropped, or when a run ends early.
+rejects. Workers are processes of this machine, or slots of a `FutureEngine`. Idle workers wait for the next run. All
+workers stop when the last reference to the pool is dropped, or when a run ends early.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Pool(Generic[S]):
         """Run the shards of a stage, and yield their receipts in order.
 
         Workers run only a few shards ahead of the caller, so that little work is lost if the caller stops early. Raise
-        RetryableError if a worker crashes without a poison row, or if a shard has too many poison rows.
+        RetryableError if a worker crashes and no poison row is found, or if a shard has too many poison rows.
         """
         done: dict[int, Receipt] = {}
         positions = {shard.name: position for position, shard in enumerate(shards)}
@@ -83,7 +83,7 @@ class Pool(Generic[S]):
                 self._workers.clear()
 
     def _find_or_start_workers(self, count: int) -> Sequence[PoolWorker[S]]:
-        """Return up to `count` idle workers; start missing ones up to the pool's size."""
+        """Return up to `count` idle workers; start new workers while the pool has room."""
         idle = [worker for worker in self._workers if worker.job is None][:count]
         for _ in range(min(count - len(idle), self._size - len(self._workers))):
             self._workers.append(self._start())
@@ -91,12 +91,12 @@ class Pool(Generic[S]):
         return idle
 
     def _wait_for_answers(self) -> Sequence[PoolWorker[S]]:
-        """Wait until a busy worker has answered or died; return all workers that have."""
+        """Wait until a busy worker answers or dies; return all workers that did either."""
         busy = [worker for worker in self._workers if worker.job is not None]
         return busy[0].wait_for_any(busy) if busy else []
 
     def _retry(self, stage: str, shard: S, staging: StagingView) -> Receipt:
-        """Retry a shard whose worker died: first unchanged, then without its poison rows."""
+        """Retry a shard whose worker died: first with all rows, then without poison rows."""
         poison_rows: frozenset[int] = frozenset()
         while len(poison_rows) <= _MAX_POISON_ROWS:
             receipt = self._run_alone(ShardJob(shard, Window(poison_rows=poison_rows), staging, stage))

@@ -1,4 +1,4 @@
-"""Progress reports: a log line every N seconds with rate and time left, or a bar."""
+"""Progress reports: a bar, or a log line with rate and remaining time."""
 
 import logging
 import sys
@@ -17,7 +17,7 @@ class Progress:
 
     Args:
         unit: Counted unit, such as `shards` or `files`; `bytes` are shown as MB.
-        initial_quiet_s: Seconds without a report at the start; work that ends within them is never reported.
+        initial_quiet_s: Seconds at the start without any report; shorter work is never reported.
     """
 
     def __init__(self, title: str, total: int, unit: str, log_every_s: float, initial_quiet_s: float = 0.0) -> None:

@@ -1,8 +1,8 @@
 """Ray as an engine: jobs of a stage run as Ray tasks, on one node or on many.
 
 Ray starts workers, chooses nodes and replaces dead workers; shards, receipts and resumption are as on one machine. All
-nodes have the same program, and see the data root under one path: each process checks both before it runs a job. Of
-this process's environment, other nodes get only `OPENBLAS_NUM_THREADS`: no token, since only this process uses a hub.
+nodes must have the same program, and the data root at the same path; each process checks both before it runs a job.
+Other nodes inherit only the variable `OPENBLAS_NUM_THREADS`. They need no token, since only this process uses a hub.
 """
 
 import contextlib
@@ -177,8 +177,8 @@ def describe_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
 def connect(workers: int, worker_bytes: int) -> Any:
     """Connect to RAY_ADDRESS, or start Ray on this machine; return the module `ray`.
 
-    Raise UsageError if RAY_ADDRESS is invalid. Raise RetryableError if the connection fails, or if Ray starts on this
-    machine without a CPU and `worker_bytes` of memory for a worker.
+    Raise UsageError if RAY_ADDRESS is invalid. Raise RetryableError if the connection fails, or if Ray, started on this
+    machine, lacks a CPU or `worker_bytes` of memory for a worker.
     """
     global _has_connected
     address = os.environ.get("RAY_ADDRESS") or "local"

@@ -18,7 +18,7 @@ from pipeline_assets.spine.staging import RECEIPTS_FOLDER, WORK_FOLDER, OutputFi
 def verify_work(folder: Path) -> Iterator[None]:
     """Check files in `.work` after the block; RetryableError if one has changed.
 
-    All receipts are then removed, since any shard may have read the changed file. If the block raises InputError,
+    After a change, all receipts are removed, since any shard may have read the file. If the block raises InputError,
     nothing is checked. The RetryableError replaces other errors of the block.
     """
     try:

@@ -47,8 +47,8 @@ def format_validation_errors(
 
     A missing key is not reported if a misspelt key resembles it.
 
-    `locate` returns where a key is in the recipe file; for a missing key, where its section is. The path that it gets
-    has no union tags, which pydantic adds to the paths of its errors.
+    `locate` returns the place of a key in the recipe file, or the place of its section if the key is missing. The paths
+    passed to `locate` lack the union tags that pydantic adds.
     """
     # A default that depends on an invalid key is no error of its own.
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] != _NO_DEFAULT]
@@ -71,9 +71,9 @@ def format_validation_errors(
 
 
 def _join_unions(problems: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Join pydantic's errors about a value, one per type of a union, into one error.
+    """Join the errors that pydantic reports for each type of a union into one error.
 
-    If an item inside the value is invalid, such as an item of a list, only the item's error is kept.
+    If only an item of the value is invalid, such as a list item, only the error about the item is kept.
     """
     joined = dict[tuple[int | str, ...], ErrorDetails]()
     is_member = [_UNION_MEMBERS.get("".join(map(str, problem["loc"][-1:]))) == problem["type"] for problem in problems]

@@ -18,7 +18,7 @@ FOLDER_KEY = "folder"  # validation context: the folder of the recipe file, whos
 
 @dataclass(frozen=True)
 class RecipeProblem:
-    """Problem of a recipe that is not the type of a value, such as a contradiction.
+    """Problem of a recipe, such as a contradiction, that types alone do not reveal.
 
     Attributes:
         location: Path of the key to correct, from the top of the recipe; positions in lists count from 0.
@@ -41,7 +41,7 @@ def validate_section(
 ) -> R:
     """Build a section from values; raise UsageError with all errors, sorted by line.
 
-    `locate` returns the place of a key, or, if the key is missing, of its section. `contradictions` are further
+    `locate` returns the place of a key, or the place of its section if the key is missing. `contradictions` are further
     problems to report. `folder` is the folder of the recipe file, if the values are from a file.
     """
     errors: list[InputError] = []
@@ -59,7 +59,7 @@ def validate_section(
 
 
 def _readable_contradictions(contradictions: Iterable[RecipeProblem], types_are_valid: bool) -> Iterator[RecipeProblem]:
-    """Yield contradictions; if the search fails, raise only if `types_are_valid`."""
+    """Yield contradictions; end at an error that a value of a wrong type may explain."""
     try:
         yield from contradictions
     except (TypeError, AttributeError, LookupError):

@@ -23,7 +23,7 @@ _LIMITS_EXCEEDED = f"more than {_MAX_VALUES:,} values, {_MAX_DEPTH} levels, or {
 def read_yaml(
     path: Path, noun: str = "recipe", empty_fix: str = "write one: manifests/recipes and docs have examples"
 ) -> dict[str, object]:
-    """Read the mapping in a YAML file, called `noun` in errors; UsageError if invalid."""
+    """Read a YAML file as a mapping; UsageError about the `noun` if invalid."""
     try:
         values = parse_yaml(replace(RECIPE_FORMAT, noun=noun).read_raw(path).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -68,7 +68,7 @@ def locate_key(path: Path, location: Sequence[int | str]) -> str:
 
 
 def replace_value(text: str, key: str, value: str) -> str:
-    """Replace the value of an existing top-level key; keep all other text but a BOM."""
+    """Replace the value of an existing top-level key; drop a BOM, keep all other text."""
     text = text.removeprefix("\ufeff")  # libyaml does not count a byte order mark
     node = _parse_tree(text.encode())
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
@@ -77,7 +77,7 @@ def replace_value(text: str, key: str, value: str) -> str:
 
 
 def inline_yaml(value: object) -> str:
-    """Format a value as YAML without line breaks, unless a text contains them."""
+    """Format a value as one line of YAML, or more if a text has line breaks."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
     return text.removesuffix("...\n").strip()
 
@@ -167,7 +167,7 @@ _Loader.add_constructor("tag:yaml.org,2002:int", _construct_integer)
 
 
 def _raise_if_too_deep(text: str) -> None:
-    """Raise ValueError if a text has too many levels, since libyaml recurses for each."""
+    """Raise ValueError for too many nested levels, since libyaml recurses for each."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

@@ -15,7 +15,7 @@ from pipeline_assets.spine.staging import (
 
 
 def is_incomplete(folder: Path) -> bool:
-    """Check whether the creation, seal or removal of a staging directory was cut off."""
+    """Check whether the creation, seal or removal of a staging directory was aborted."""
     return (folder / MANIFEST_FILE).exists() or not (folder / PLAN_FILE).exists()
 
 

@@ -18,7 +18,7 @@ class Reject:
 
     Attributes:
         file: File of the row: a name in the manifest's inputs, or the path of a shard in an input artifact.
-        row: Position in that file, from 0: a byte offset in most source files that consist of lines, else a row number.
+        row: Position in that file, from 0: a byte offset in most line-based source files, a row number in other files.
         reason: Code: `no_text`, `empty_text`, `invalid_utf8`, `duplicate_doc_id`, …
         detail: Offending content, cut to one line.
     """
@@ -64,7 +64,7 @@ def reject_limit_error(
 
 
 def sufficient_limit(share: Fraction) -> str:
-    """Return a round `max_reject_fraction`, as a decimal string, that allows `share`."""
+    """Return a round `max_reject_fraction` of at least `share`, as a decimal string."""
     return next((limit for limit in _SUGGESTED_LIMITS if share <= Fraction(limit)), "1")
 
 

@@ -53,7 +53,7 @@ class Shard(Protocol):
 
     @property
     def rows(self) -> int:
-        """Number of input rows; 0 if poison rows are not to be searched."""
+        """Number of input rows; 0 disables the search for poison rows."""
 
 
 S = TypeVar("S", bound=Shard)
@@ -65,7 +65,7 @@ class Window:
 
     If `stop` is None, the window ends with the shard. The window is the whole shard, unless a row crashes its worker by
     a panic in native code or by using too much memory. Then the pool halves the window until it finds this poison row.
-    The stage skips `poison_rows` unread: the stage rejects them with the reason `killed_worker`, or raises InputError.
+    The stage never reads `poison_rows`: it rejects them with the reason `killed_worker`, or raises InputError.
     """
 
     start: int = 0

@@ -1,9 +1,9 @@
 """Staging directories, in which artifacts are built before they are sealed.
 
-The staging directory of the target `name` is `.name.building.N` next to it; N is the builder's fencing number. It has
-the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished shards) and `.work/`
-(files that the seal removes, or keeps as `.name.kept` for the next version). No artifact's name begins with a dot, so
-an artifact `name.old.3` is never taken for a leftover of `name`.
+The staging directory of the target `name` is `.name.building.N` next to the target; N is the builder's fencing number.
+The directory has the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished
+shards) and `.work/` (files that the seal removes, or keeps as `.name.kept` for the next version). No artifact's name
+begins with a dot, so an artifact `name.old.3` is never taken for a leftover of `name`.
 
 Steps of a seal → what recovery does if a crash follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
@@ -93,7 +93,7 @@ class Receipt:
     def to_bytes(self, receipt_name: str = "") -> bytes:
         """Serialize as two lines: the hex sha256 of `receipt_name` + JSON, then the JSON.
 
-        `receipt_name` is `STAGE/SHARD.json` for a stored receipt, so that it cannot be read as another shard's.
+        `receipt_name` is `STAGE/SHARD.json` for a stored receipt, so that no other shard can use the receipt.
         """
         content = json.dumps({**vars(self), "files": [vars(file) for file in self.files]}, sort_keys=True).encode()
         return hashlib.sha256(receipt_name.encode() + content).hexdigest().encode() + b"\n" + content
@@ -180,7 +180,7 @@ class StagingDir(StagingView):
 
     Attributes:
         target: Folder of the artifact to seal.
-        has_partial_work: Whether an earlier build, which died or failed, left a staging directory.
+        has_partial_work: Whether an earlier build died or failed, and its staging directory was found.
     """
 
     target: Path
@@ -218,7 +218,7 @@ class StagingDir(StagingView):
 
 
 def remove_unnamed(folder: Path, named_files: set[str], kept_entries: Sequence[str]) -> None:
-    """Remove temporary receipts, and all files neither named nor in a kept entry."""
+    """Remove temporary receipts and all files but `named_files` and `kept_entries`."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named_files and name.split("/")[0] not in kept_entries:
@@ -261,7 +261,7 @@ def fencing_number(folder: Path) -> int:
 
 
 def make_read_only(folder: Path, paths: Iterable[Path]) -> None:
-    """Make sealed files readable for all and writable for none, whatever the umask.
+    """Make sealed files readable for all and writable for none, at any umask.
 
     Only the owner, and a group that shares the parent folder, can add or remove files in the folders.
     """

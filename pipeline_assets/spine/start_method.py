@@ -2,8 +2,8 @@
 
 - `forkserver`: one process per command loads the data that shards share, and forks workers, which share its memory. For
   Linux, whose system libraries survive a fork.
-- `spawn`: each worker is a new interpreter. For other systems, and where the system kills a fork server because of the
-  memory that it uses.
+- `spawn`: each worker is a new interpreter. For other systems, and for machines that kill a fork server because of its
+  memory use.
 """
 
 import functools

@@ -49,7 +49,7 @@ def _versions_json() -> str:
 
 
 def _describe(value: object, staging_folder: Path) -> Any:
-    """Return a description of a value for JSON, equal only for equal values."""
+    """Return a JSON-compatible description of a value, equal only for equal values."""
     describe = functools.partial(_describe, staging_folder=staging_folder)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     match value:

@@ -35,7 +35,7 @@ def temporary_path(path: Path) -> Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Check whether `temporary_path` of this or another process could yield a name."""
+    """Check whether a name has the form of a `temporary_path`, of any process."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 

@@ -15,10 +15,10 @@ _MAXRSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # getrusage(2) cou
 
 
 def peak_memory_bytes() -> int:
-    """Return the largest resident set so far of this process or of one ended child.
+    """Return the peak resident memory of this process or of its largest ended child.
 
-    The value includes shared memory and never falls, even when another build begins. A program that `exec` starts, as
-    by `subprocess`, begins with the value of the process that started it.
+    The value includes shared memory and never falls, even when another build begins. A program that is started by
+    `exec`, as in `subprocess`, begins with the value of its parent.
     """
     return _MAXRSS_UNIT_BYTES * max(forked_usage.maxrss, *(resource.getrusage(who).ru_maxrss for who in _OWN_USAGES))
 
@@ -42,12 +42,12 @@ def nearest_existing(path: Path) -> Path:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the bytes of files below a folder, hard links counted once; 0 if missing."""
+    """Return the size of a folder's files, hard links counted once; 0 if missing."""
     return sum({(file.st_dev, file.st_ino): file.st_size for file in _files_below(folder).values()}.values())
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
-    """Return the bytes that removing folders frees; files linked elsewhere free none."""
+    """Return the bytes that removing folders frees, without files linked elsewhere."""
     files = {path: file for folder in folders for path, file in _files_below(folder).items()}.values()
     links = Counter((file.st_dev, file.st_ino, file.st_size, file.st_nlink) for file in files)
     return sum(size for (_, _, size, all_links), found in links.items() if found == all_links)

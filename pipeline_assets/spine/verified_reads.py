@@ -1,7 +1,7 @@
 """Verification of the files that a build reads.
 
-Input files are hashed, so that no flipped bit reaches an output under a valid digest. A file that is read with random
-access is hashed before (`expect_hash`). A file that is read from beginning to end is hashed by the process that reads
+Input files are hashed, so that no flipped bit reaches an output under a valid digest. A file with random access is
+hashed before it is read (`expect_hash`). A file that is read from beginning to end is hashed by the process that reads
 it (`hash_while_reading`), or after the build if it was not read to its end (`verify_reads`).
 """
 
@@ -53,7 +53,7 @@ def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
     A file that was not read completely is hashed at the end of the block. If the block raises another kind of error,
-    the InputError for a changed file replaces this error, which the file may have caused.
+    InputError replaces that error if a file has changed, because the file may have caused it.
     """
     global _log
     former, _log = _log, _ReadLog()

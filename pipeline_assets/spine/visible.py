@@ -23,7 +23,7 @@ def to_one_line(text: str) -> str:
 
 
 def _show_controls(record: logging.LogRecord) -> bool:
-    """Replace control characters in a log record, as a filter that keeps every record."""
+    """Replace control characters in a log record; return True to keep the record."""
     record.msg, record.args = to_one_line(record.getMessage()), None
     return True
 

@@ -54,7 +54,7 @@ class Failure:
 
     @classmethod
     def from_exception(cls, error: Exception) -> "Failure":
-        """Wrap `error`, which is being handled, or its text if it cannot be pickled."""
+        """Wrap the handled exception `error`, or only its text if pickling fails."""
         try:
             pickle.loads(pickle.dumps(error))
         except Exception:
@@ -64,7 +64,7 @@ class Failure:
     def error_for(self, job: "ShardJob | None") -> BaseException:
         """Return the error, with a note about shard and traceback.
 
-        An InputError gets no note, nor does any error without a job.
+        An InputError gets no note. Without `job`, no error gets a note.
         """
         if not isinstance(self.error, InputError) and job is not None:
             self.error.add_note(f"in shard {job.shard.name}, in a worker:\n{self.traceback_text}")
@@ -113,7 +113,7 @@ class Worker(Generic[S]):
     def receive_receipt(self) -> Receipt | None:
         """Wait for the receipt of the job; return None if the worker died.
 
-        Raise the error of a failed stage. Unless it is an InputError, a note with the shard and the traceback is added.
+        Raise the error of a failed stage. All errors but InputErrors get a note with the shard and the traceback.
         """
         job, self.job = self.job, None
         try:
@@ -131,7 +131,7 @@ class Worker(Generic[S]):
         return describe_exit(self.process)
 
     def wait_for_any(self, workers: "Sequence[Worker[S]]") -> "Sequence[Worker[S]]":
-        """Wait until a worker has answered or died; return all workers that have."""
+        """Wait until a worker answers or dies; return all workers that did either."""
         # The pipe of a dead worker is at its end, which also counts as ready.
         busy = {worker.connection: worker for worker in workers}
         return [busy[connection] for connection in wait(list(busy))]  # type: ignore[index]

@@ -20,7 +20,7 @@ def documents_have_licences(corpus: Artifact) -> Verdict:
 
     A corpus without any known licence fails; a corpus with some unknown licences gets a warning. If the recipe sets
     `license_tag: unknown` and names no licence column or file, the check only warns: the recipe of a tokenizer or of
-    token shards decides whether it may use the source.
+    token shards decides whether to use the source.
     """
     recipe, counted = corpus.manifest.identity.recipe, corpus.manifest.identity.counts["licences"]
     by_row = section_at(recipe, "columns").get("license") or recipe.get("license_files")
@@ -68,8 +68,8 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
 def open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
     """Open a target's artifact if it was built from `inputs`; else return None.
 
-    Its manifest must have the target's recipe and stage, and list only upstream artifacts that are among `inputs`, the
-    entries of another manifest. External files are not compared. Raise InputError if the artifact is damaged.
+    The artifact's manifest must have the target's recipe and stage, and upstream artifacts only from `inputs`, the
+    input entries of another manifest. External files are not compared. Raise InputError if the artifact is damaged.
     """
     manifest = read_manifest(root / target.folder)
     if manifest is None or (manifest.identity.recipe, manifest.identity.stage) != (target.recipe, target.stage):

@@ -48,8 +48,8 @@ EVALUATION = Kind(
 def decontaminate(job: Job, *kinds: Kind, may_be_empty: bool = False) -> BuildResult:
     """Drop or cut documents that contain evaluation items.
 
-    The documents are those of upstream corpora of `kinds`, the items those of upstream evaluation sets. Raise
-    InputError if all documents are dropped, unless `may_be_empty`.
+    The documents come from upstream corpora of `kinds`, and the items from upstream evaluation sets. Raise InputError
+    if all documents are dropped and `may_be_empty` is False.
     """
     from pipeline_assets.corpus.decontamination.decontaminate_corpus import decontaminate_corpus
 

@@ -16,7 +16,7 @@ from pipeline_assets.spine.build_result import BuildResult
 
 
 def filter_arguments(filters: FilterRecipe, refused_licences: Sequence[str] = ()) -> dict[str, Any]:
-    """Return keyword arguments of `Kind.target`: filters and the files that they read."""
+    """Return arguments for `Kind.target`: filters, refused licences and filter files."""
     content = {"filters": filters.content(), "refuse_licences": list(refused_licences)}
     return {"content": content, "external_inputs": FilterFiles.from_files(filters.pinned_files())}
 

@@ -42,7 +42,7 @@ from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, templa
 
 
 class NemotronRecipe(Recipe):
-    """Recipe of distilled datasets; a missing section requests none of its artifacts.
+    """Recipe of distilled datasets; the artifacts of a missing section are not built.
 
     Attributes:
         sealed_pools: Pools of other recipes, which are scored in addition to those of `datasets`.
@@ -115,7 +115,7 @@ class NemotronRecipe(Recipe):
         return RAW.target(self.name, content, partition=partition, external_inputs=folder)
 
     def all_splits(self) -> list[tuple[DatasetSection, str]]:
-        """List (dataset's section, split's name) for all splits, in recipe order."""
+        """List (dataset section, split name) for all splits, in recipe order."""
         return [(section, split) for section in self.datasets for split in section.splits]
 
     def revisions(self) -> list[tuple[str, str]]:

@@ -161,7 +161,7 @@ def _list_fetched_files(target: Target, run: Run) -> Listing:
 
 
 def no_text_in_two_splits(sample: Artifact) -> Verdict:
-    """Check that no text, on either side, is empty or in two splits."""
+    """Check that no source or target text is empty, or is in two splits."""
     splits, pairs = dict[str, str](), sampling.read_sample(sample.path(sampling.SAMPLE_FILE)).pairs
     texts = [(canonical_text(text), pair.split) for pair in pairs for text in (pair.src_text, pair.tgt_text)]
     shared = sum(splits.setdefault(text, split) != split for text, split in texts)
@@ -199,7 +199,7 @@ def _encode(job: Job) -> BuildResult:
 
 
 def pairs_are_those_of_the_sample(cache: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that each split has as many pairs as the sample, none above `seq_len`."""
+    """Check that all pairs of the sample are encoded, and none exceeds `seq_len`."""
     counts, seq_len = cache.manifest.identity.counts, target.recipe["encode"]["seq_len"]
     expected = open_artifact(root / target.upstream[0].folder).manifest.identity.counts["pairs"]
     longest = int(open_cache(cache.folder).lengths("pair").max()) - 1  # of the input; the last id is only a target

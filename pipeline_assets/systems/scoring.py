@@ -47,8 +47,8 @@ def score_targets(
 ) -> list[Target]:
     """Return the targets of scores, their report and, if requested, training subsets.
 
-    `rows_by_split` maps each split (`dataset/split`) to the target of the rows to score: its dataset's candidate pools,
-    or its raw files.
+    `rows_by_split` maps each split (`dataset/split`) to the target of the rows to score: candidate pools of the
+    dataset, or raw files of the split.
     """
     model = MODEL.target(recipe_name, section.model.pinned_content(), external_inputs=section.model.folder())
     limit = LossLimit(section.max_unknown_fraction)
@@ -159,7 +159,7 @@ def _pinned_hub_files(target: Target, run: Run) -> HubFileSet | None:
 
 @contextlib.contextmanager
 def _pool_files(pools: Target, split: str, run: Run, folder: StagingView) -> Iterator[dict[str, Path]]:
-    """Yield {name: path} of a split's pool or raw files, which are valid in the block."""
+    """Yield {name: path} of a split's pool files or raw files, for use in the block."""
     if pools.kind.name == _RAW_KIND_NAME:
         with split_pin.split_files(pools, run, folder, None) as files:
             yield {file.name: file.path for file in files}
@@ -194,7 +194,7 @@ NLL_SCORES = Kind(
 
 @contextlib.contextmanager
 def scored_splits(upstream: Sequence[Target], run: Run, folder: StagingView) -> Iterator[list[ScoredSplit]]:
-    """Yield the scores among `upstream` with their pool files, valid in the block."""
+    """Yield the scores among `upstream`, with pool files for use in the block."""
     with contextlib.ExitStack() as opened:
         splits = []
         for target in (target for target in upstream if target.kind.name == NLL_SCORES.name):

@@ -59,7 +59,7 @@ from pipeline_assets.systems.checks import (
 
 
 class Stage2Recipe(Recipe):
-    """Recipe of a mixture; a missing section requests none of its artifacts.
+    """Recipe of a mixture; the artifacts of a missing section are not built.
 
     Attributes:
         tokenizer: Tokenizer that is trained on some of the sources, or an external file.

@@ -67,11 +67,11 @@ class StageARecipe(Recipe):
 
     Attributes:
         refuse_licences: Licence tags whose documents are dropped.
-        tokenizer: Tokenizer that counts tokens for the report, in a sample of a large source; None counts none.
-        shard_text_bytes: Bytes of text after which a shard is closed, at the end of the current piece of input.
+        tokenizer: Tokenizer for the token counts in the report (of a sample, for large sources); None omits them.
+        shard_text_bytes: Bytes of text after which a shard ends, as soon as the current piece of input ends.
         dedup: Deduplication over all filtered sources; None omits it.
         seen: Signature stores of earlier corpora, as folders in the data root; repeats of their documents are dropped.
-        max_removed: Largest share of a source that deduplication may drop; changes no byte.
+        max_removed: Largest share of a source that deduplication may drop; a check that does not affect the output.
         decontamination: Removal of evaluation items after deduplication; None omits it.
     """
 

@@ -31,7 +31,7 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """True if both manifests have equal entries for the file, or neither has one."""
+        """Whether both manifests have equal entries for the file, or both have none."""
         return self.sealed == self.rebuilt
 
 
@@ -73,7 +73,7 @@ class StepOutcome:
         is_sealed_intact: Whether the sealed files were read and match their manifest.
         files: Files that differ in content, or are damaged.
         other_differences: Differences of counts, decisions and inputs, as lines of text.
-        differently_stored_paths: Files with equal content in other stored bytes; they do not count as different.
+        differently_stored_paths: Paths of files with equal content but different stored bytes, which count as equal.
         version_changes: Versions that changed since the seal.
     """
 
@@ -124,7 +124,7 @@ def compare_step(step: RebuildStep, rebuilt_manifest: Manifest, check_sealed_fil
 
 
 def changed_versions(provenance: Mapping[str, Any], current: Mapping[str, str | None]) -> list[VersionChange]:
-    """List the versions in `current` that differ from a provenance, in their order."""
+    """List the versions that differ from a provenance, in the order of `current`."""
     sealed = recorded_versions(provenance)
     return [
         VersionChange(name, sealed.get(name), current[name]) for name in current if sealed.get(name) != current[name]

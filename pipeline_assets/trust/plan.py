@@ -38,7 +38,7 @@ _COMPRESSED_SUFFIXES = (*COMPRESSION_SUFFIXES, ".parquet", ".7z")
 
 @dataclass(frozen=True)
 class CapacityCheck:
-    """Bytes that a build is known to need on the disk of a folder, and the free bytes."""
+    """Free bytes on the disk of a folder, and the minimum that a build needs there."""
 
     folder: Path
     needed: int
@@ -50,9 +50,9 @@ class CapacityCheck:
 
 
 def check_disks(root: Path, cache_folder: Path, written_bytes: int, fetched_bytes: int) -> list[CapacityCheck]:
-    """Compare free bytes with the bytes that a build needs, once for each disk.
+    """Compare the free bytes of each disk with the bytes that a build needs.
 
-    The data root needs `written_bytes`, and the hub cache `fetched_bytes`; on one disk, the sum is compared.
+    The data root needs `written_bytes`, and the hub cache `fetched_bytes`. If both are on one disk, it needs the sum.
     """
     (device, free), (cache_device, cache_free) = _disk_space(root), _disk_space(cache_folder)
     if device == cache_device:
@@ -70,7 +70,7 @@ def _disk_space(path: Path) -> tuple[int, int]:
 class HubSample:
     """Numbers of files, row groups and rows that a build reads from a hub dataset.
 
-    `files` counts the files with row groups to read, `files_listed` all input files.
+    `files` is the number of files with row groups to read; `files_listed` is the number of all input files.
     """
 
     files: int
@@ -95,8 +95,8 @@ class ArtifactPlan:
         sample: Part of a hub dataset that the build reads; None if it reads none, or the artifact is already built.
         listing_bytes: Size in bytes of the JSON that lists the input files in the manifest.
         disk_bytes: Estimate of the artifact's bytes on the disk; None if its kind has no rows, or it is already built.
-        is_kept_if_equal: Whether only missing or damaged inputs make the artifact stale; a build keeps it if these are
-            rebuilt equal.
+        is_kept_if_equal: Whether the artifact is stale only because inputs are missing or damaged. A build keeps the
+            artifact if the rebuilt inputs are equal to the earlier inputs.
     """
 
     status: ArtifactStatus
@@ -108,13 +108,13 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """True for an artifact that a build replaces only with `--replace`."""
+        """Whether a build replaces the artifact only with `--replace`."""
         is_replaced = self.status.sealed_state in ("stale", "damaged") and not self.is_kept_if_equal
         return is_replaced and not self.status.target.members
 
     @property
     def bytes_to_write(self) -> int:
-        """Bytes of the planned tokens that no interrupted build has written yet."""
+        """Size of the planned tokens in bytes, minus the part that is already written."""
         unfinished, tokens = self.status.partial_build, self.figures.get("tokens")
         written = 0 if tokens is None else _TOKEN_BYTES * round(tokens.value)
         return max(0, written - sum(map(folder_bytes, unfinished.folders if unfinished is not None else ())))
@@ -125,11 +125,11 @@ class RecipePlan:
     """Plan of a recipe.
 
     Attributes:
-        artifacts: Plans of its artifacts, upstream first.
-        fetched_bytes: Bytes that planning fetched: listings and footers.
-        missing_bytes: Bytes that the build will fetch.
+        artifacts: Plans of the recipe's artifacts, upstream first.
+        fetched_bytes: Number of bytes of listings and footers that planning fetched.
+        missing_bytes: Number of bytes that the build will fetch.
         disk_checks: Needed and free disk space; empty if everything is built.
-        mixture: Estimate for the first packed set to build; None without one, or if no source has a known size.
+        mixture: Estimate for the first packed set to build; None without such a set, or without a known source size.
         kept_bytes: Estimated bytes of finished tasks that a build keeps for the next version; 0 unless the run's
             `keep_work` is true.
     """
@@ -218,7 +218,7 @@ def _estimate_mixture(
 
 
 def _set_packed_bytes(plan: ArtifactPlan, mixture: MixtureEstimate | None) -> ArtifactPlan:
-    """Return the plan; estimate disk bytes if the recipe states no number of rows."""
+    """Return the plan, with estimated `disk_bytes` if the recipe states no row count."""
     if mixture is None or "tokens" in plan.figures:
         return plan
     row_bytes = _TOKEN_BYTES * plan.status.target.recipe["pack"]["seq_len"]
@@ -239,7 +239,7 @@ def _plan_target(
 ) -> ArtifactPlan:
     """Plan one artifact, after all artifacts upstream of it.
 
-    Add bytes to download to `missing_bytes`, by file name, and stored bytes of text to `bytes_by_folder`.
+    Add the download size of each file to `missing_bytes`, and the size of the stored text to `bytes_by_folder`.
     """
     target = status.target
     for upstream in filter(lambda upstream: upstream.is_external, target.upstream):
@@ -272,7 +272,7 @@ def _stored_bytes(
     bytes_by_folder: Mapping[Path, float],
     files: Sequence[StoredFile] = (),
 ) -> float:
-    """Return the bytes of `files`; without files, an estimate for the artifact.
+    """Return the total size of `files`; without files, estimate the artifact's size.
 
     The estimate is the size of the text that the target reads, compressed at zstd level 3.
     """
@@ -301,7 +301,7 @@ def _disk_bytes(target: Target, stored_bytes: float, size_ratio: float, figures:
 
 
 def limit_warnings(plan: RecipePlan) -> Iterator[str]:
-    """Yield a warning for each hard limit that an artifact to build will exceed.
+    """Yield a warning for each hard limit that an artifact of the plan will exceed.
 
     The numbers are lower bounds: some sources do not state their rows, and the text of compressed files is larger.
     """

@@ -66,8 +66,8 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
     """Pull a pointer's artifact into `folder`, and upstream artifacts into `root`.
 
     Without a root, upstream artifacts are not pulled. Inputs come first, so that an interrupted pull leaves no artifact
-    without its inputs. An artifact is not pulled if the files in its folder have the sealed sizes; with `replace`, they
-    must have the sealed content.
+    without its inputs. An artifact is not pulled if the files in its folder have the sealed sizes and, with `replace`,
+    also the sealed content.
 
     Raises:
         UsageError: A folder has a different or damaged artifact and `replace` is not set; a folder has files that are

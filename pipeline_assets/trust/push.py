@@ -91,7 +91,7 @@ def _path_in_root(folder: Path, root: Path) -> str:
 class PushResult:
     """Result of a push: the pointer, the bytes of its artifacts, and the bytes sent.
 
-    `earlier_digest` is the digest to which the pointer led before; None if the pointer was missing or damaged.
+    `earlier_digest` is the pointer's digest before the push; None if the pointer was missing or damaged.
     """
 
     ref: Ref
@@ -101,7 +101,7 @@ class PushResult:
 
 
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:
-    """Push a sealed artifact and its members, and if `with_upstream` its inputs too.
+    """Push a sealed artifact with its members and, if `with_upstream`, its inputs.
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.

@@ -175,7 +175,7 @@ class ScratchFolder:
         durable.remove(self.folder)
 
     def _remove_ticket(self) -> None:
-        """Remove the ticket first, so that no rebuild continues in a half-removed folder."""
+        """Remove the ticket, so that no rebuild continues in a half-removed folder."""
         durable.remove(self.folder / _TICKET_FILE)
 
 

@@ -86,7 +86,7 @@ class Verification:
     Attributes:
         tasks: Hash tasks, one for each artifact file that has its sealed size.
         findings: All problems: damage, missing inputs, and changed files in local folders.
-        scan_finding_count: Number of findings about manifests and files that the scan put first in `findings`.
+        scan_finding_count: Number of findings about manifests and files of artifacts; the first ones in `findings`.
         label_names: Function that returns the names of a kind's labels: files that no digest covers.
         hub_check, source_check: Checks of inputs in the hub cache and in local folders; None without a data root.
         content_errors: For each file whose content hash was recomputed: its error, or None if the hash matches.
@@ -168,7 +168,7 @@ class Verification:
 
     @property
     def intact_bytes(self) -> int:
-        """Bytes of the artifacts' intact files."""
+        """Total size of the artifacts' intact files, in bytes."""
         return sum(task.bytes for task in self.intact_tasks)
 
     @property

@@ -31,7 +31,7 @@ _QUIET_S = 2.0
 
 
 def scan_chain(folder: Path, scope: VerificationScope, label_names: LabelNames) -> Verification:
-    """Check names and sizes of the files of an artifact's `Chain`; list files to hash.
+    """Check names and sizes of all files in an artifact's `Chain`; list files to hash.
 
     If the scope has a data root, source folders and the hub cache are checked too. `label_names` returns the names of
     a kind's files that no digest covers. Raise RetryableError if an artifact was removed during the scan.
@@ -84,7 +84,7 @@ def _raise_if_replaced(verification: Verification) -> None:
 
 
 def _is_unchanged(verification: Verification, artifact: Artifact) -> bool:
-    """Check whether an artifact still has the manifest and damage that were found."""
+    """Check whether an artifact's manifest and damage are unchanged since the scan."""
     with pin_folder(artifact.folder) as folder:
         try:
             current = read_manifest(folder.stable_path)

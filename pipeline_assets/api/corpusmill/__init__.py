@@ -63,8 +63,8 @@ def run(
         All artifacts of the recipe by kind, in the recipe's order.
 
     Raises:
-        InputError: An argument has a wrong type, or the recipe is missing or invalid (`UsageError`); or an artifact
-            cannot be built.
+        InputError: An artifact cannot be built. `UsageError` if an argument has a wrong type, or if the recipe is
+            missing or invalid.
     """
     root = Path(data)
     if workers < 0:

@@ -66,8 +66,8 @@ def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
     """Plot the values of a column from its chunks, which are read once.
 
     Lists are replaced by their items. Texts and booleans have bars for the 20 most common values. If a text is longer
-    than 64 characters, or over 1,048,576 are different, lengths of texts are plotted instead. Integers and lengths have
-    bins of powers of two, other numbers 20 bins of equal width between the 1st and the 99th percentile.
+    than 64 characters, or over 1,048,576 texts are distinct, text lengths are plotted instead. Integers and lengths
+    have bins of powers of two. Other numbers have 20 equal bins between the 1st and the 99th percentile.
     """
     total, longest, values, numbers = 0, 0, Counter[str](), list[NDArray[np.float64]]()
     powers = np.zeros(64, np.int64)
@@ -101,14 +101,14 @@ def plot_column(name: str, chunks: Iterable[pa.ChunkedArray]) -> Plot:
 
 
 def _count_by_highest_bit(numbers: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Count integers by their highest bit, shape (64,); integers below 1 count as 1."""
+    """Count integers by highest bit; return shape (64,). Values below 1 count as 1."""
     # frexp gives x = m · 2**e with 0.5 <= m < 1, so 2**(e - 1) <= x < 2**e.
     _, exponents = np.frexp(np.maximum(numbers.to_numpy(), 1).astype(np.float64))
     return np.bincount(exponents - 1, minlength=64)
 
 
 def html_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format texts as an HTML table, escaped and with control characters made visible."""
+    """Return an HTML table; escape the texts, and make control characters visible."""
     lines = ["".join(f"<th>{_escape(name)}</th>" for name in header)] if header else []
     lines += ["".join(f"<td>{_escape(value)}</td>" for value in row) for row in rows]
     return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

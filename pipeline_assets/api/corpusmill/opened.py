@@ -103,9 +103,9 @@ class OpenedArtifact:
     def plot(self, column: str) -> Plot:
         """Plot a column of the text rows; raise UsageError if the column does not exist.
 
-        Texts with few distinct values, such as `source`, are plotted by value, other texts by length. Columns within a
-        struct have dotted names, such as `meta.title`. Numbers other than integers are held in memory, in about 30
-        bytes each.
+        Texts with few distinct values, such as `source`, are plotted by value; other texts are plotted by length.
+        Columns within a struct have dotted names, such as `meta.title`. Each number that is not an integer needs about
+        30 bytes of memory.
         """
         with self._open_rows() as rows:
             shards = rows.table_shards()

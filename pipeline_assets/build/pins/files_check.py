@@ -33,9 +33,9 @@ class FilesCheck:
 
     Attributes:
         listed_count: Number of different files that manifests list.
-        unavailable: Files that a build read and that this machine lacks, completely or in part.
+        unavailable: Names of files that builds read, but that this machine lacks completely or in part.
         tasks: Hash tasks for the files, and parts of files, that exist with their listed size.
-        findings: Contradictions between manifests on one side, and files or cached hub listings on the other.
+        findings: Contradictions between a manifest and a file, or between a manifest and a cached hub listing.
     """
 
     listed_count: int = 0
@@ -49,10 +49,10 @@ class HubCacheCheck(FilesCheck):
     """Comparison of the hub cache with manifests.
 
     Attributes:
-        whole_files: Files that are cached completely; to be checked against the hash in the hub's listing.
-        partial_files: Files of which only the parts that builds read are cached; to be checked against hashes from the
-            time of fetching.
-        unsearched_names: Inputs that are not hub files, or have no hash; the cache is not searched for them.
+        whole_files: Names of completely cached files. Their tasks compare them with the hash in the hub's listing.
+        partial_files: Names of files that are cached only in the parts that builds read. Their tasks compare these
+            parts with hashes from the time of fetching.
+        unsearched_names: Names of inputs that are not hub files or have no hash; the cache is not searched for them.
     """
 
     whole_files: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class HubCacheCheck(FilesCheck):
 def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEntry]]) -> HubCacheCheck:
     """Compare the hub cache with manifest entries of input files.
 
-    The keys of `external_inputs` are the digests of the artifacts whose manifests have the entries.
+    `external_inputs` maps the digest of an artifact to the input files in its manifest.
     """
     check = HubCacheCheck()
     seen: set[str] = set()
@@ -93,7 +93,7 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
 def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
     """Add hash tasks for a file's cached spans, and findings for wrong sizes.
 
-    If a build read the file (`was_read`), `check` gets its name among the whole, partial or unavailable files.
+    If a build read the file (`was_read`), `check` lists its name as a whole, partial or unavailable file.
     """
     check.listed_count += 1
     spans: list[hub_cache.Span] = []
@@ -138,7 +138,7 @@ def _covers(spans: Sequence[hub_cache.Span], start: int, stop: int) -> bool:
 
 
 def _listing_contradictions(path: Path, listed_entries: Sequence[tuple[str, InputEntry]]) -> Iterator[str]:
-    """Yield contradictions between a listing, if it is cached, and manifest entries."""
+    """Yield contradictions between a cached hub listing and manifest entries."""
     try:
         cached = {file.path: (file.digest, file.size) for file in read_listing(path)}
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def _listing_contradictions(path: Path, listed_entries: Sequence[tuple[str, Inpu
 
 @dataclass
 class SourceFolderCheck(FilesCheck):
-    """Comparison of source folders with manifests, with the missing folders."""
+    """Comparison of source folders with manifests; lists missing folders, too."""
 
     missing_folders: list[Path] = field(default_factory=list)
 
@@ -164,8 +164,8 @@ def check_source_folders(
 ) -> tuple[SourceFolderCheck, dict[str, Sequence[InputEntry]]]:
     """Compare source folders with manifest entries of input files.
 
-    `external_inputs` has the entries by artifact digest. Return the check, and the entries of all artifacts that were
-    not built from a folder.
+    `external_inputs` maps artifact digests to entries. Return the check, and the entries of artifacts that were not
+    built from a folder.
     """
     check, rest = SourceFolderCheck(), dict(external_inputs)
     seen: set[tuple[Path, str]] = set()

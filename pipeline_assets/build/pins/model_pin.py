@@ -198,8 +198,8 @@ def template_files(
 ) -> Iterator[ChatTemplateFiles | None]:
     """Yield the files of the pinned chat template, for use in the block.
 
-    Yield None if `section` is None. The template's name in rows is `MODEL@COMMIT`, or for a folder the beginning of the
-    pin's digest. `pins` begins with the pin of the template.
+    Yield None if `section` is None. In rows, the template is named `MODEL@COMMIT`; a template from a folder is named by
+    the beginning of the pin's digest. `pins` begins with the pin of the template.
     """
     if section is None:
         yield None
@@ -244,7 +244,7 @@ def tokenizer_folder(pin_target: Target, run: Run) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _name_model_in_errors(link_folder: Path, model: str) -> Iterator[Path]:
-    """Yield `link_folder`; in InputErrors of the block, replace its path by `model`."""
+    """Yield `link_folder`; InputErrors of the block name `model` instead of the path."""
     try:
         yield link_folder
     except InputError as error:

@@ -55,7 +55,7 @@ def to_hub_files(entries: Iterable[Mapping[str, Any]]) -> list[HubFile]:
 
 
 def pinned_files(pin: Manifest) -> tuple[str, str, list[HubFile]]:
-    """Return the name of the dataset or model, the commit and the files of a hub pin."""
+    """Return the repository name, the commit and the files of a hub pin."""
     return *_repo_and_commit(pin.identity.recipe), to_hub_files(pin.identity.inputs)
 
 

@@ -48,7 +48,7 @@ def pin_inputs(target: Target, run: Run) -> BuildResult:
 
 
 def restore_source_folder(target: Target, pin: Manifest, run: Run) -> SourceFolder:
-    """Return a pinned source's folder, with missing objects copied from their store."""
+    """Return a pinned source's folder; first copy missing objects from their store."""
     assert isinstance(target.external_inputs, SourceFolder)
     folder = target.external_inputs.resolve_path(run.root)
     object_source.restore_source(folder.path, pin, run.settings)

@@ -1,8 +1,8 @@
 """Files of a split, pinned by hash, on a hub or in a local folder.
 
-The stage is `nemotron_raw`. Hub files are fetched whole, except that of large, uncompressed JSON lines, only the blocks
-that a sample reads are fetched. Local copies of these files have the full size, with holes. Whole files would give the
-same sample.
+The stage is `nemotron_raw`. Most hub files are fetched whole. Of a large, uncompressed file of JSON lines, a sample
+fetches only the blocks that it reads; the local copy has the full size, with holes. The sample is the same as from
+whole files.
 """
 
 import contextlib
@@ -73,7 +73,7 @@ def find_hub_splits(hub: HubFiles, dataset: str, revision: str) -> dict[str, Spl
 
 
 def pin_split(target: Target, run: Run) -> BuildResult:
-    """Pin a split's files: hash a folder's files, or take the hashes that a hub lists."""
+    """Pin a split: hash the files of a folder, or use the hashes that the hub lists."""
     if target.external_inputs is None:
         pin, hub = _pin_hub_split(target, run), run.require_hub("this dataset")
         return raw_pin.confirm_pin(pin, target.recipe, hub, run.settings.fetch_threads)
@@ -164,7 +164,7 @@ BLOCK_BYTES = 1 << 22
 
 @dataclass(frozen=True)
 class SampledSplit:
-    """Sample of a split on a hub; of large JSON lines files, only parts are fetched.
+    """Sample of a split on a hub; only parts of large JSON lines files are fetched.
 
     The parts become sparse files in `folder`, which must be empty at first. Other files are fetched whole into the
     cache of `hub`.

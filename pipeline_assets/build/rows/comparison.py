@@ -163,7 +163,7 @@ def compare_counts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[CountChan
 
 
 def _name_sources(counts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return counts; key a list of `sources`, which signature stores have, by source."""
+    """Return counts with `sources`, a list in signature stores, as a dict by source."""
     if not isinstance(listed := counts.get("sources"), list):
         return counts
     by_source = {entry["source"]: {key: entry[key] for key in entry if key != "source"} for entry in listed}
@@ -188,7 +188,7 @@ def document_changes(
 ) -> Iterator[DocumentChanges]:
     """Compare the rows of two artifacts, and of their members with equal names.
 
-    Nothing is yielded for artifacts that have no rows, or whose rows have several documents each.
+    Artifacts without rows, and artifacts whose rows mix several documents, are skipped.
     """
     shared = member_digests(a.manifest).keys() & member_digests(b.manifest).keys()
     pairs = [
@@ -269,7 +269,7 @@ def _write_parts(folder: Path, side: str, records: _Records, part_count: int) ->
 
 
 def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of rows with equal ids, pair by pair: in A, then in B.
+    """Pair rows with equal ids; return the row indices of the pairs in A and in B.
 
     If an id is repeated, rows with equal contents are paired first, and then the remaining rows in stored order.
     """
@@ -282,9 +282,9 @@ def _match_rows(a: _Records, b: _Records) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _match_keys(a: _Records, b: _Records, key_columns: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the indices of rows with equal keys, pair by pair: in A, then in B.
+    """Pair rows with equal keys; return the row indices of the pairs in A and in B.
 
-    Of the rows with one key, the first of A is paired with the first of B, the second with the second, and so on.
+    Of the rows with equal keys, the first row of A is paired with the first row of B, the second with the second, etc.
     """
     # Records 0 … len(a) - 1 are A's, the following ones B's.
     columns = [np.concatenate([a[name], b[name]]) for name in key_columns]

@@ -163,7 +163,7 @@ class PoolRows(_FolderRows):
 class SubsetRows(_FolderRows):
     """Rows of training subsets.
 
-    The inputs of each split are its scores and the scored rows, which are pools of its dataset or raw files.
+    Each split has two inputs: its scores and the scored rows, in pools of its dataset or in raw files.
     """
 
     display_names = _display_names("subset", "subsets")

@@ -40,7 +40,7 @@ class DerivedRows(DocumentRows):
         shards: Sequence[str] | None = None,
         outcome: str = "kept",
     ) -> Fate | None:
-        """Return the fate of `part` if its document is in `shards` (default: all)."""
+        """Return the fate of `part`; None if `shards` (default: all) lack its document."""
         place = self.find_place({"doc_id": part.id, "source": part.source}, shards)
         return None if place is None else self.fate_at(*place, lines, facts, outcome)
 
@@ -118,7 +118,7 @@ class DeduplicatedRows(DerivedRows):
 
 
 class DecontaminatedRows(DerivedRows):
-    """Documents without items of evaluation sets; from some, items were cut out."""
+    """Documents that contain no items of evaluation sets; some had items cut out."""
 
     display_names = DisplayNames("decontaminated", "decontaminated", other_properties=OTHER_PROPERTIES)
 
@@ -138,7 +138,7 @@ class DecontaminatedRows(DerivedRows):
         return self._kept_fate(part, lines, facts, outcome=evidence.action)
 
     def find(self, row_id: str) -> list[int]:
-        """Return the first row with this id in each source, since sources may share an id."""
+        """Return the first row number with this id per source; sources may share ids."""
         sources = self.artifact.manifest.identity.recipe.get("sources")
         if sources is None:  # prompts of conversations, whose ids begin with their split
             return super().find(row_id)

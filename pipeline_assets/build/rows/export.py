@@ -117,7 +117,7 @@ def _render_card(store: RowStore, split: CardSplit) -> bytes:
 
 
 def card_title(manifest: Manifest) -> str:
-    """Return an artifact's name without the part before the first slash, if any."""
+    """Return an artifact's name; omit the part up to the first slash."""
     return manifest.name.partition("/")[2] or manifest.name
 
 

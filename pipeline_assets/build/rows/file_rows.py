@@ -82,7 +82,7 @@ class RowSchema:
         return next((row for row, actual in enumerate(self.read(path, [*values])) if actual == expected), None)
 
     def record_at(self, path: Path, row: int) -> Any:
-        """Read one row as `struct`, or from Parquet as a dictionary."""
+        """Read one row as `struct`, or as a dictionary if the file is Parquet."""
         return read_row(path, row) if self.struct is None else read_line(path, row, self.struct)
 
     def read_columns(self, record: Any, *columns: str) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ class FileRows(RowStore):
     """Rows in files of an artifact; `files` maps paths to row counts, in order.
 
     Attributes:
-        repeats_rows: Whether a row may be in several folders, each of which has it once.
+        repeats_rows: Whether a row may be in several folders, but only once in each folder.
     """
 
     schema: ClassVar[RowSchema]
@@ -142,7 +142,7 @@ class FileRows(RowStore):
         return Row(row_number, (Part(row_id, source, name, row, text, tokens=tokens, record=record),))
 
     def find(self, row_id: str) -> list[int]:
-        """Return the number of the first row with this id, in a list; empty if not found."""
+        """Return a list with the number of the first row with this id, or an empty list."""
         place = self.find_place({self.schema.id: row_id})
         return [] if place is None else [self.row_number(*place)]
 
@@ -163,7 +163,7 @@ class FileRows(RowStore):
         return make_text_source(self.listing(part.source), file, [row], "not stated", "recipe")
 
     def source_place(self, part: Part) -> tuple[str, int]:
-        """Return a part's place in the source files: file name and row in it."""
+        """Return the name of a part's source file, and the row in this file."""
         file, row = self.schema.read_columns(part.record, self.schema.file, self.schema.row)
         return file, row
 

@@ -80,7 +80,7 @@ def source_files(lineage: Lineage) -> Iterator[Path]:
 def follow_document(stores: RowStores, row_id: str) -> Iterator[FollowedRow]:
     """Follow the row with this id from each corpus that was read from sources.
 
-    Corpora in which only rejected rows have the id are reported with these rows; corpora without the id are skipped.
+    If only rejected rows of a corpus have the id, the result has these rejects. Corpora without the id are skipped.
     """
     for store in stores.source_row_stores():
         rejects = [reject for reject in store.rejects() if reject.detail == row_id]
@@ -165,7 +165,7 @@ def _unknown_fates(stores: RowStores) -> Iterator[tuple[RowStore, Fate]]:
     """Yield the fate `unknown` for artifacts that cannot be linked to their corpora.
 
     An artifact cannot be linked if all its inputs are missing and are of kinds without rows. Artifacts that read
-    sources are skipped. Artifacts with a missing input of a kind with rows are left to `find_unsearchable`.
+    sources are skipped. `find_unsearchable` reports artifacts with a missing input of a kind with rows.
     """
     lineage = stores.lineage
     for folder, summary in lineage.manifests.items():

@@ -32,7 +32,7 @@ _SELECT_LARGEST = "SELECT value, rows, bytes FROM totals WHERE property = ? ORDE
 def row_facts(chain: Chain, kinds: Kinds, domain_share: float) -> dict[str, Iterable[Fact]]:
     """Return `licences`, `sources` and `domains` of an artifact's text rows.
 
-    Values are in descending order of bytes of text. The first of the `domains` is the number of domains. `sources` are
+    Facts are in descending order of bytes of text; the first of the `domains` is the number of domains. `sources` are
     the datasets that rows name; rows of published pools name the datasets that the pools come from.
 
     If the artifact has no text rows, the rows of the nearest upstream artifacts with text are counted. `domain_share`,

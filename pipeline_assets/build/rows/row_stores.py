@@ -44,8 +44,8 @@ class RowStores:
     def find_unsearchable(self, skipped_folders: Collection[Path] = ()) -> dict[Path, str]:
         """Return folders whose rows cannot be searched, each with a missing input's name.
 
-        The rows of an artifact cannot be searched if the data root lacks an input of this artifact, or of one upstream.
-        Inputs that give no rows, and folders in `skipped_folders`, are left out.
+        The rows of an artifact cannot be searched if an input of the artifact, or of an upstream artifact, is missing
+        in the data root. Inputs that contribute no rows, and folders in `skipped_folders`, are ignored.
         """
         searched = {folder for folder, _ in self._source_row_classes()}
         waiting = [
@@ -80,14 +80,14 @@ class RowStores:
 
 
 def _gives_rows(name: str) -> bool:
-    """Check by an input's name if artifacts contain its rows, or only compare with it."""
+    """Check by name whether an input contributes rows, or only serves comparisons."""
     return not f"{name}/".startswith(_COMPARED_ONLY_KINDS)
 
 
 def row_store_for(artifact: Artifact, kinds: Kinds, lineage: Lineage | None = None) -> RowStore | None:
     """Return an artifact's row store; None if its kind has no rows or is unknown.
 
-    By default, `lineage` is that of the artifact's data root.
+    The default `lineage` is the lineage of the artifact's data root.
     """
     folder = artifact.folder.absolute()
     return RowStores(kinds, lineage or Lineage(find_data_root(folder) or folder.parent)).for_artifact(artifact)

@@ -21,8 +21,8 @@ class FoundRow(NamedTuple):
 
     Attributes:
         doc_id: Id of the document that contains the row; empty if none does.
-        place: File, and the position of the row in it if the file was read.
-        excerpt: Beginning of the document's text; without a document, why there is none.
+        place: Name of the file; if the file was read, also the position of the row in the file.
+        excerpt: Beginning of the document's text, or the reason why no document contains the row.
     """
 
     doc_id: str
@@ -32,9 +32,9 @@ class FoundRow(NamedTuple):
 
 
 def search_rows(stores: RowStores, query: str) -> Iterator[FoundRow]:
-    """Yield the rows of source files named `query`; if none, documents with this text.
+    """Yield rows of source files named `query`, or else documents with this text.
 
-    A file is named by its path or the end of its path. In texts, any white space matches any other.
+    `query` may be the path of a file or the end of a path. White space in `query` matches any white space in a text.
     """
     corpora = [store for store in stores.source_row_stores() if isinstance(store, FileRows)]
     files = [_find_files(corpus, query) for corpus in corpora]
@@ -57,7 +57,7 @@ def _find_files(corpus: FileRows, query: str) -> dict[str, str]:
     """Find the files of a corpus whose path equals `query` or ends with it.
 
     Returns:
-        The reason why a file is unread, by path; empty for a file that the corpus read.
+        The reason why the corpus did not read a file, by path; an empty reason if it read the file.
     """
     try:
         listing = corpus.listing(corpus.artifact.folder.name)

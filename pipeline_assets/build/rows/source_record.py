@@ -1,4 +1,4 @@
-"""Records of source rows, byte for byte, or for Parquet as JSON."""
+"""Records of source rows: the bytes of a row, or JSON for a row of Parquet."""
 
 import itertools
 import json
@@ -29,8 +29,8 @@ def read_record(row: AnySourceRow, hub: HubFiles) -> bytes:
 
     Raises:
         UsageError: The file is not JSON, CSV or Parquet, or changed after the build read it.
-        InputError: The file does not exist, or no row begins at the position. In blocks of a hub file, the position is
-            not checked.
+        InputError: The file does not exist, or no row begins at the position. If only blocks of a hub file are fetched,
+            the position is not checked.
     """
     name = row.path.name if isinstance(row, LocalRow) else row.path
     if detect_format(name) not in COLUMN_FORMATS:

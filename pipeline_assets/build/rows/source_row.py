@@ -89,8 +89,8 @@ def format_place(row: AnySourceRow) -> str:
 def parse_row(text: str, files: Iterable[Path] = ()) -> AnySourceRow:
     """Parse owner/name@commit:path#row, or for a local file `path#row` or `path:line`.
 
-    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder; if no file
-    is there, it can be the end of the path of one of `files`.
+    Rows are numbered from 0 (see `LocalRow`), lines from 1. A relative path starts in the current folder; if no such
+    file exists, it can be the end of the path of one of `files`.
 
     Raises:
         UsageError: The text is not such an address, several of `files` match, or the file or line of a `path:line` does

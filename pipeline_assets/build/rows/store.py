@@ -28,7 +28,7 @@ class Part:
     Attributes:
         id: Id of the document or of the normalised row.
         source: Source or split that the document belongs to.
-        shard, shard_row: File, and row in it from 0; for tokens, in the corpus that contains their text.
+        shard, shard_row: File and row number from 0. For tokens, both refer to the corpus that contains the text.
         text: Text, decoded from the ids if the artifact contains tokens; special tokens have their names.
         column: Position of the part's first token in the row.
         start: Position of the part's first token in the document.
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TextSource:
-    """Rows of a file, on a hub or local, that a text came from.
+    """Rows of a hub file or a local file, from which a text came.
 
     Attributes:
         rows: Rows in the order of the text, for example a question and its answers.
@@ -178,7 +178,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[ComparableRow]:
-        """Yield the values of all rows for comparisons; nothing if a row mixes documents."""
+        """Yield the values of all rows for comparisons; nothing if rows mix documents."""
 
     @abstractmethod
     def row_at(self, row_number: int) -> Row:
@@ -186,7 +186,7 @@ class RowStore(ABC):
 
     @abstractmethod
     def find(self, row_id: str) -> list[int]:
-        """Return the numbers of rows with the document `row_id`; in some stores only one."""
+        """Return numbers of rows with the document `row_id`; some stores find only one."""
 
     @abstractmethod
     def origin(self, part: Part) -> "UpstreamRow | TextSource":
@@ -220,7 +220,7 @@ class RowStore(ABC):
     def find_by_source(self, file: str, source_row: int) -> tuple[int, bool] | None:
         """Find the row that came from a source row; None if not found.
 
-        Return the row's number, and whether the source row was merged into it, as an answer into a thread.
+        Return the row's number, and whether the source row was merged into it, such as an answer into a thread.
         """
         return None
 

@@ -135,7 +135,7 @@ class PackedRows(TokenRowStore):
             yield Part(*place, "", first, segment.start, segment.length)
 
     def _segment_draws(self, segments: list[Segment]) -> list[DocumentDraw]:
-        """Return a row of documents.parquet for the document of each segment, in order.
+        """Return the row of documents.parquet for each segment's document, in order.
 
         If a document was drawn in several epochs, this is the row of its last draw.
         """

@@ -1,8 +1,8 @@
 """Traces of rows, documents and tokens back to their source rows.
 
-The upstream text of traced tokens, except tokens of sentence pairs, is encoded again and compared with the tokens.
-InputError is raised for a difference, and for a missing or damaged artifact. Memory is an index, the row, and a block
-of each upstream file, or a whole sample of sentence pairs.
+The upstream text of traced tokens is encoded again and compared with the tokens, except for sentence pairs. A
+difference, or a missing or damaged artifact, raises InputError. Memory contains an index, the row and a block of each
+upstream file; for sentence pairs, the whole sample.
 """
 
 from collections.abc import Mapping, Sequence

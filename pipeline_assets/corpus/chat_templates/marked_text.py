@@ -2,8 +2,8 @@
 
 The `loss_rule` of a chat template's text is `spans/1`, then an entry `ROLE/CHANNEL=NAME@START-STOP` for each message;
 channel and name may be missing. NAME is the author or tool. The body is the characters [START, STOP) of the text. A
-final `*` marks a body that counts in the loss. If a body differs from the content, the content follows after a colon:
-as a span, or as a JSON string without spaces if the template writes it in a different form:
+final `*` marks a body that counts in the loss. If the content of a message differs from its body, a colon and the
+content follow: as a span within the body or, if the body has a different form, as a JSON string without spaces:
 
     spans/1 user@21-27 assistant/commentary=functions.lookup@80-119:103-118* tool=functions.lookup@150-152
 
@@ -125,8 +125,8 @@ def encode_row(
     """Encode the text of a row, with `locate_bodies` if `template` is a chat template.
 
     Raises:
-        InputError: `tokenizer` is not the chat template's, or lacks the control tokens of a text in Harmony.
-        Refusal: The text cannot be encoded, or a body that counts does not consist of whole tokens.
+        InputError: `tokenizer` is not the tokenizer of the chat template, or lacks the control tokens of Harmony.
+        Refusal: The text cannot be encoded, or a message body in the loss does not consist of whole tokens.
     """
     if not uses_chat_template(template):
         if START not in tokenizer.special_ids:
@@ -148,14 +148,13 @@ def locate_bodies(
 ) -> tuple[ParsedText, encode.HarmonyTokens]:
     """Encode a text of a chat template, and find the tokens of each message body.
 
-    `loss_indexes` has the indexes of the messages that count in the loss. Other bodies are located roughly.
+    `loss_indexes` has the indexes of the messages in the loss. Token bounds of other messages are approximate.
 
-    If `adjusts_bodies`, spans of bodies that count are changed: they lose leading whitespace that shares a token with
-    markup, and gain adjacent whitespace that shares a token with the body.
+    If `adjusts_bodies`, bodies in the loss are adjusted to whole tokens: they lose leading whitespace that shares a
+    token with markup, and gain adjacent whitespace that shares a token with the body.
 
     Raises:
-        Refusal: The tokens of a body that counts do not decode to exactly that body, or all tokens together do not
-            decode to the text of `parsed`.
+        Refusal: The tokens of the text, or of a body in the loss, decode to a different text.
     """
     text, (ids, offsets) = parsed.text, tokenizer.encode_with_offsets(parsed.text)
     starts, ends = offsets.T

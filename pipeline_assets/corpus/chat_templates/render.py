@@ -42,12 +42,12 @@ def render_chat(
     """Render a conversation with a chat template, and prove its loss mask.
 
     `choose_loss_mode(parsed, indexes)` returns the loss mode of a rendered text; `indexes` has the index in `messages`
-    of each message of the text. `answered_calls` has, for each reply of a tool, the number of the answered call in the
-    conversation, from 0, or None. A template that cannot write several calls at once gets them one by one, each before
-    its reply.
+    of each message in this text. `answered_calls` has an entry for each tool reply, in order: the number of the
+    answered call, counted from 0 in the conversation, or None. If a template cannot write several calls in a row, each
+    call is rendered directly before its reply.
 
     Returns:
-        The text with its messages, its tokens, and the indexes of the messages in it that count in the loss.
+        The text with its messages; its tokens; the indexes of the text's messages that count in the loss.
 
     Raises:
         Refusal: A message or tool has a control token, the template fails, or the mask cannot be proved.
@@ -177,7 +177,7 @@ def _decode_arguments(content: str) -> JsonValue:
 def _make_mark(index: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
     """Return the mark for a message's content, or `value` itself if it gets no mark.
 
-    Empty texts are never marked; blank texts and empty objects only if `marks_blanks`.
+    Empty texts are never marked. Blank texts and empty objects are marked only if `marks_blanks`.
     """
     if isinstance(value, dict) and (value or marks_blanks):
         a, b, c, d = (f"Zq{index}{part}Zq" for part in "abcd")
@@ -188,7 +188,7 @@ def _make_mark(index: int, value: JsonValue, marks_blanks: bool) -> JsonValue:
 def _find_messages(
     text: str, marked: str, messages: Sequence[Message], values: Sequence[Any], control_pattern: str
 ) -> dict[int, ParsedMessage]:
-    """Return the messages whose marks are in `marked`, by index, in text order.
+    """Return the messages with marks in `marked`, mapped by index, in text order.
 
     Raise Refusal if a mark belongs to no message, or if the template changed or repeated a message.
     """
@@ -217,7 +217,7 @@ def _find_messages(
 
 
 def _possible_forms(mark: re.Match[str], value: Any) -> Iterator[str]:
-    """Yield the texts that a template may write for `value` where it wrote `mark`."""
+    """Yield the forms in which a template may write `value` in the place of `mark`."""
     _, colon, comma, _, between, separator, _ = mark.groups()
     if comma:
         yield from (json.dumps(value, ensure_ascii=is_ascii, separators=(comma, colon)) for is_ascii in (False, True))

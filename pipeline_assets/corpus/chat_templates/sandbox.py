@@ -37,8 +37,8 @@ _REMOVED_FILTERS = ("random", "pprint", "urlize", "striptags", "wordwrap", "xmla
 class _StepCountInserter(NodeTransformer):
     """Transformer that makes templates count loop turns, macro calls and containers.
 
-    The parts of a new container are counted, because `[x, x]` doubles the parts of `x`, and a loop can repeat that.
-    A template that reads other files raises SecurityError.
+    The parts of a new container count, because a loop that repeats `x = [x, x]` doubles the parts each time. A template
+    that reads other files raises SecurityError.
     """
 
     def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
@@ -125,7 +125,7 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             return template.render(values)
 
     def charge_steps(self, steps: int) -> None:
-        """Charge steps; raise SecurityError for too many, InputError for too much time."""
+        """Count steps; raise SecurityError if too many, InputError if time has run out."""
         self._steps -= steps
         if self._steps < 0:
             raise SecurityError("the template takes too many steps")

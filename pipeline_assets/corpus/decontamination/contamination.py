@@ -34,11 +34,11 @@ class Contamination:
     Attributes:
         document_index: Index of the document in its batch.
         item_numbers: Numbers of the contaminating items, ascending.
-        best_item: Number of the item with the largest fraction of its n-grams in the document; the lowest on ties.
-        shared_ngrams: Count of the distinct n-grams of the best item that the document contains.
-        first_word: Index in the document of the first word at which an n-gram of the best item begins.
+        best_item: Number of the item with the largest fraction of its own n-grams in the document; on ties, the lowest.
+        shared_ngrams: Number of distinct n-grams of the best item in the document.
+        first_word: Index of the first word in the document at which an n-gram of the best item begins.
         is_removed: Mask of the words to remove, shape (words,): the words of items' n-grams. If documents are cut, also
-            the margins around these words, and n-grams that arise where a cut joins two texts.
+            the margins around these words, and n-grams that result from joining the texts around a cut.
     """
 
     document_index: int
@@ -131,7 +131,7 @@ def _item_positions(ngrams: NDArray[np.int64], items: Items) -> tuple[NDArray[np
     """List all items of all n-grams, n-gram after n-gram.
 
     Returns:
-        Index of each listed item in `items.items`; index of its n-gram in `ngrams`.
+        Two arrays with an entry for each listed item: its index in `items.items`, and its n-gram's index in `ngrams`.
     """
     counts = items.first_items[ngrams + 1] - items.first_items[ngrams]  # items of each n-gram
     owners = np.repeat(np.arange(len(ngrams)), counts)

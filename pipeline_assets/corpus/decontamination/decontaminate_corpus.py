@@ -66,7 +66,7 @@ def decontaminate_shard(
     """Drop or cut the contaminated documents of one shard; copy the others unchanged.
 
     Files: the kept documents, in order (a link to the input shard if all are unchanged); a `ContaminatedLine` for each
-    dropped or cut document, in order; the rejected rows, which crash a worker.
+    dropped or cut document, in order; the rejects, which are poison rows.
 
     Counts: `rows`, all rows; `documents` and `bytes`, kept documents and their text; `changed`, cut documents;
     `cut/words` and `cut/bytes`, removed by cuts; `dropped/<reason>`; `rejected/<reason>`; `contaminated/<set>`,
@@ -198,7 +198,7 @@ def decontaminate_corpus(
     settings: RunSettings,
     may_be_empty: bool = False,
 ) -> BuildResult:
-    """Drop or cut the documents of a corpus that evaluation sets contaminate.
+    """Drop or cut the documents that contain items of evaluation sets.
 
     `evaluation_sets` must not be empty. Files: the kept documents, a shard for each input shard;
     `contaminated.jsonl.zst`, a line for each document that was dropped or cut, in order; rejects.

@@ -19,8 +19,8 @@ _TEXT_FILE_COLUMNS = EvaluationColumns(text=("text",), item="row", id=None)
 class EvaluationItem(NamedTuple):
     """Item of an evaluation set.
 
-    `id` is the row's id; without one, `FILE:ROW`, where `ROW` counts from 0. If each text column of a row is an item,
-    `:COLUMN` is appended. A row without text is one item, without `:COLUMN` and with an empty text.
+    `id` is the row's id, or `FILE:ROW` if the row has no id; `ROW` counts from 0. If each text column of a row is an
+    item, `:COLUMN` is appended. A row without text is one item, without `:COLUMN` and with an empty text.
     """
 
     id: str

@@ -37,14 +37,14 @@ class Items(NamedTuple):
     """Items and their names; items are numbered in the order of sets, files and rows.
 
     Attributes:
-        first_items: Position in `items` of the first item of each n-gram, then the length of `items`.
-        items: Item numbers of the items that contain each n-gram, n-gram after n-gram; ascending for each n-gram.
-        ngrams: Count of the distinct n-grams of each item, without n-grams that are in too many items.
-        needed: Count of these n-grams that a document must contain to be contaminated by the item.
-        first_names: Position in `sets` and `id_ends` of each item's first name, then the count of names.
+        first_items: For each n-gram, the position of its first item in `items`; then the length of `items`.
+        items: Numbers of the items that contain an n-gram, n-gram after n-gram; ascending within an n-gram.
+        ngrams: Number of distinct n-grams of each item, without n-grams that are in too many items.
+        needed: For each item, the minimum number of these n-grams in a document that it contaminates.
+        first_names: For each item, the position of its first name in `sets` and `id_ends`; then the count of names.
         sets: Index of each name's evaluation set.
         id_ends: End of each name's id in `ids`.
-        ids: UTF-8 of all ids.
+        ids: All ids, joined, in UTF-8.
     """
 
     first_items: NDArray[np.int64]
@@ -76,7 +76,7 @@ class _GatheredItems(NamedTuple):
     """Items with enough words, gathered from all evaluation sets.
 
     Attributes:
-        texts: Item numbers by normalized text.
+        texts: Item number of each normalized text.
         hashes: Word hashes of each item, by item number.
         names: Names of all items, in the order in which they were read; an item may have several.
     """
@@ -90,8 +90,8 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
     """Write the index of all items of one or more evaluation sets.
 
     Files: the arrays of the index. Counts of distinct n-grams: `ngrams`, which are searched for, and `common_ngrams`,
-    which are in too many items. Note: `evaluation`, with counts by set: `items` read; `repeated` items, with the words
-    of an earlier item; `too_short` items; items `without_ngrams`, whose n-grams are all common.
+    which are in too many items. Note: `evaluation`, with counts by set: `items`, all items; `repeated`, items with the
+    words of an earlier item; `too_short`, ignored items; `without_ngrams`, items whose n-grams are all common.
 
     Raises:
         UsageError: A column is missing, or has values other than text.
@@ -130,7 +130,7 @@ def write_index(sets: Sequence[EvaluationSet], recipe: DecontaminationRecipe, fo
 def _gather_items(
     evaluation_set: EvaluationSet, set_number: int, recipe: DecontaminationRecipe, gathered: _GatheredItems
 ) -> Counter[str]:
-    """Add a set's items, unless too short, to `gathered`; return the set's counts.
+    """Add a set's items to `gathered`, except short ones; return the set's counts.
 
     Raise InputError if the set has no items, or all are too short.
     """
@@ -209,7 +209,7 @@ def _write_array(name: str, array: NDArray[Any], folder: StagingView) -> OutputF
 
 @functools.lru_cache(maxsize=1)
 def load_index(folder: Path, digests: tuple[str, ...]) -> ItemIndex:
-    """Memory-map and verify the index of a build; a process caches the last one.
+    """Map a build's index into memory and verify it; a process caches one index.
 
     `digests` are the hashes of the index files, in the order of the receipt of `write_index`. Raise RetryableError if a
     file's hash differs.

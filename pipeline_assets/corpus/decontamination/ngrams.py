@@ -118,7 +118,7 @@ def ngram_keys(hashes: NDArray[np.uint64], starts: NDArray[np.int64], sizes: NDA
 
 
 def ngram_table(words: Words, first_words: NDArray[np.int64], sizes: NDArray[np.int32]) -> NgramTable:
-    """Build the table of one or more distinct n-grams from first words and sizes."""
+    """Build the table of distinct n-grams, at least one, from first words and sizes."""
     keys = ngram_keys(words.hashes, first_words, sizes)
     by_key = np.argsort(keys)
     all_sizes = np.flatnonzero(np.bincount(sizes)).astype(np.int32)

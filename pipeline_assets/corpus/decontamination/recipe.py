@@ -47,11 +47,11 @@ class DecontaminationRecipe(RecipeSection):
 
     Attributes:
         ngram_words: Words in an n-gram; 13 in GPT-3 (arXiv 2005.14165, appendix C).
-        min_item_words: Shorter items are ignored. Accepted items with fewer than `ngram_words` words are searched as a
-            whole. Default: `ngram_words`, at most 8 (the smallest n-gram of GPT-3).
+        min_item_words: Minimum number of words; shorter items are ignored. Accepted items with fewer than `ngram_words`
+            words are searched as a whole. Default: `ngram_words`, at most 8 (the smallest n-gram of GPT-3).
         min_item_overlap: An item contaminates a document that has at least this fraction of the item's n-grams.
-        max_items_per_ngram: Maximum number of items with an n-gram. N-grams in more items are ignored, because common
-            phrases identify no item. Items with the same words count as one item.
+        max_items_per_ngram: Maximum number of items that may share an n-gram. N-grams in more items are ignored,
+            because common phrases identify no item. Items with the same words count as one item.
         action: `drop` removes contaminated documents; `cut` removes only the matching words and a margin around
             them, and drops a document if too few of its words remain.
         cut: Rules for cutting; None if the action is `drop`.
@@ -77,7 +77,7 @@ class DecontaminationRecipe(RecipeSection):
 
 
 class EvaluationColumns(RecipeSection):
-    """Columns of JSON lines or Parquet files that have the items of an evaluation set.
+    """Columns with the items of an evaluation set, in JSON lines or Parquet files.
 
     Attributes:
         text: Columns of texts or lists of texts; a dotted name is a path into nested columns, like `choices.text`. A

@@ -54,7 +54,7 @@ def save_bitmap(bitmap: NDArray[np.uint8], path: Path) -> Path:
 
 
 def load_bitmap(path: Path) -> NDArray[np.uint8]:
-    """Map a file of `save_bitmap`, read-only, into memory that processes share.
+    """Map a file of `save_bitmap` into memory, read-only and shared by processes.
 
     If the file is damaged, raise RetryableError in an unfinished build, else InputError.
     """

@@ -1,4 +1,4 @@
-"""Proposal of pairs of documents to compare, by bands or by binary sketches."""
+"""Proposal of document pairs to compare, by bands or by binary sketches."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -48,9 +48,9 @@ def propose_pairs(
 ) -> Receipt:
     """Pair the documents that share a band key of the range.
 
-    A bucket has all documents with the same key, in the order of their priorities. A document is paired with those of
-    the bucket's first `max_compared` documents that precede it. Documents in the bitmap file `copies_file` are skipped;
-    None means that no document is a copy. Two documents of signature stores are not paired.
+    A bucket has all documents with the same key, in the order of their priorities. A document is paired with earlier
+    documents, but only with the first `max_compared` of its bucket. Documents in the bitmap file `copies_file` are
+    skipped; None means that no document is a copy. Documents of signature stores are not paired with each other.
 
     Files: runs of pairs, sorted by `later` and `earlier`, the priorities of both documents; several runs may have the
     same pair. Counts: `buckets` of at least two documents; `capped_buckets` with more than `max_compared` + 1

@@ -96,7 +96,7 @@ def read_decisions(deduplicated: Artifact) -> Iterator[Decision]:
 def find_decisions(deduplicated: Artifact, **values: Collection[str]) -> Iterator[Decision]:
     """Yield the decisions that match an argument, such as `doc_id=["a", "b"]`.
 
-    Arguments are keys and their possible values. A decision that matches several arguments is yielded once for each.
+    An argument is a key with its accepted values. A decision that matches several arguments is yielded once for each.
     """
     pairs = [(key, msgspec.json.encode(value)) for key, texts in values.items() for value in texts]
     pattern = re.compile(b"|".join(re.escape(b'"%s":%s' % (key.encode(), value)) + b"[,}]" for key, value in pairs))

@@ -68,14 +68,14 @@ def dedup_corpus(
     The documents of the signature stores `seen` precede the documents of the sources, and are never dropped.
 
     Files: a shard of kept documents for each input shard; `decisions.jsonl.zst`, a line for each document, in order;
-    unless the mode is `exact`, `edges.parquet`, the compared pairs whose similarity reaches the threshold;
-    `groups.json`, the largest groups with samples; rejects, which are poison rows.
+    `edges.parquet` (not in the mode `exact`), the compared pairs whose similarity reaches the threshold; `groups.json`,
+    the largest groups with samples; rejects, which are poison rows.
 
     Raises:
         UsageError: No document has the quality column, an artifact in `seen` is not a signature store, its signatures
             cannot be compared, or faiss is configured but not installed.
-        InputError: A line is not a Document, a quality is not a number, two documents have the same id, or there are
-            over 2**32 documents.
+        InputError: A line is not a Document, a quality is not a number, two documents have the same id, or the number
+            of documents exceeds 2**32.
     """
     if recipe.near is not None and recipe.near.faiss is not None:
         load_faiss()
@@ -117,7 +117,7 @@ def prepare_run(
     settings: RunSettings,
     seen_stores: Sequence[SeenStore] = (),
 ) -> DedupRun:
-    """Prepare the deduplication of shards; its workers load the compiled code first.
+    """Prepare the deduplication of shards, with workers that load compiled code first.
 
     `seen_stores` has the signature stores, whose documents precede the documents of the shards.
     """

@@ -35,7 +35,7 @@ def min_tasks(settings: RunSettings) -> int:
 
 
 def files_in(receipts: Iterable[Receipt], folder: str = WORK_FOLDER) -> Runs:
-    """Return the files that receipts list in a folder."""
+    """Return the files of receipts whose paths are in a folder."""
     return [file for receipt in receipts for file in receipt.files if file.path.startswith(f"{folder}/")]
 
 
@@ -69,7 +69,7 @@ class DedupRun:
         return read_run(self.staging.path(run.path))
 
     def document_bitmap(self, runs: Runs, *columns: str) -> NDArray[np.uint8]:
-        """Return a bitmap of the documents whose numbers or priorities are in `columns`."""
+        """Return a bitmap of the documents whose numbers or priorities `columns` contain."""
         bitmap = empty_bitmap(self.document_count)
         for run in runs:
             for column in self.read_run(run).select(columns).columns:

@@ -19,7 +19,7 @@ _32 = np.uint64(32)
 def compute_priorities(
     numbers: NDArray[np.uint64], selection: Selection, text_bytes: NDArray[np.int64], qualities: NDArray[np.float32]
 ) -> NDArray[np.uint64]:
-    """Compute priorities; of duplicates, the document with the lowest one is kept.
+    """Compute priorities; the duplicate with the lowest priority is the one to keep.
 
     All arrays have the shape (documents,). `text_bytes` has UTF-8 lengths; `qualities` is NaN for a document without a
     quality. The upper 32 bits of each priority are at least 1: 0 is reserved for documents of signature stores, which

@@ -55,10 +55,10 @@ def divide_keys_by_memory(dedup: DedupRun, runs: Runs, seen_runs: Sequence[SeenR
 def find_copies_in_range(key_range: KeyRange, seen: Sequence[SeenRuns], window: Window, folder: StagingView) -> Receipt:
     """Find the exact copies of earlier documents in a range of text hashes.
 
-    The original, which may be in a signature store, has the lowest priority of the documents with its hash.
+    The original has the lowest priority among the documents with its hash. It may be in a signature store.
 
-    Files: a run with a row for each copy, sorted by its document number `number`; `first` and `first_id` are the
-    priority and the id of its original. Counts: `copies`.
+    Files: a run with a row for each copy, sorted by the copy's document `number`; `first` and `first_id` are the
+    priority and the id of the original. Counts: `copies`.
     """
     table = read_with_seen_rows(key_range, seen)
     high, low, priorities = (to_numpy(table[name]) for name in ("high", "low", "order"))

@@ -19,8 +19,8 @@ class LargeGroup:
     """Group of duplicates, with document numbers.
 
     Attributes:
-        dropped_count: Count of the documents that were dropped as duplicates of the kept one.
-        dropped_numbers: Document numbers of the first three dropped documents, or of fewer.
+        dropped_count: Number of documents that were dropped as duplicates of the kept one.
+        dropped_numbers: Document numbers of the first dropped documents, at most three.
     """
 
     kept_number: int
@@ -31,8 +31,8 @@ class LargeGroup:
 def largest_groups(dedup: DedupRun, decision_receipts: Sequence[Receipt]) -> list[LargeGroup]:
     """Find the ten largest groups, the largest first.
 
-    Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes for each of up to 16 Mi
-    documents, and the dropped rows of one shard.
+    Groups of equal size are in the order of their kept documents. Memory: less than 16 bytes per document for blocks of
+    16 Mi documents, and the dropped rows of one shard.
     """
     row_files = [StagedInput.from_output(dedup.staging, receipt.files[1]) for receipt in decision_receipts]
     kept_files = [StagedInput.from_output(dedup.staging, receipt.files[2]) for receipt in decision_receipts]

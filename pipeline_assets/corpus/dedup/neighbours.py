@@ -1,9 +1,9 @@
 """Pairs found with faiss: documents whose binary sketches differ in few bits.
 
 A sketch has one bit for each number of a MinHash signature, its lowest bit after mixing (b-bit minwise hashing with b =
-1; Li and König 2010, arXiv 0910.3349). A given bit is equal in two documents with probability (1 + s) / 2, where s is
-their Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A block is a range of
-documents in the order of their priorities.
+1; Li and König 2010, arXiv 0910.3349). A bit is equal in two documents with probability (1 + s) / 2, where s is their
+Jaccard similarity. The search is exhaustive, so the pairs do not depend on the device. A block is a range of documents
+in the order of their priorities.
 """
 
 import itertools
@@ -84,14 +84,14 @@ def propose_neighbours(
     """Pair each document of a block with earlier documents whose sketches are near.
 
     Sketches are near if at most `recipe.max_distance` bits differ. A document is paired with at most `max_compared` + 1
-    near documents of each table of `seen_runs`, of each earlier block and of its own block. This is one more than
-    `verify_pairs` compares, to count capped documents. Documents in the bitmap file `copies_file` are skipped; None
-    means that no document is a copy.
+    near documents of each table of `seen_runs`, of each earlier block and of its own block. The extra one lets
+    `verify_pairs` count capped documents. Documents in the bitmap file `copies_file` are skipped; None means that no
+    document is a copy.
 
-    `source_starts` has the first document number and the source of each span of documents. Documents of different
-    sources are paired only if it is None. `device` is the index of a GPU, or None for the CPU.
+    `source_starts` has the first document number and the source of each span of documents. If it is None, documents of
+    different sources are paired too. `device` is the index of a GPU, or None for the CPU.
 
-    Files: runs of pairs, like those of `propose_pairs`. Counts: `proposed` pairs.
+    Files: runs of pairs, in the format of `propose_pairs`. Counts: `proposed` pairs.
     """
     load_faiss().omp_set_num_threads(1)
     queries = _read_sketches(block.table(), copies_file, source_starts, recipe)
@@ -131,7 +131,7 @@ def _read_sketches(
 
 
 def _source_codes(numbers: NDArray[np.uint64], source_starts: Sequence[tuple[int, str]] | None) -> NDArray[np.int64]:
-    """Return a code for each document's source; all 0 if `source_starts` is missing."""
+    """Return the code of each document's source; all 0 if `source_starts` is None."""
     if source_starts is None:
         return np.zeros(len(numbers), np.int64)
     firsts, names = zip(*source_starts, strict=True)

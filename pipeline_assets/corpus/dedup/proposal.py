@@ -27,8 +27,8 @@ class Banding:
 def recommend_banding(permutations: int, threshold: float, recall: float) -> Banding:
     """Return the banding with the most rows that reaches `recall` at `threshold`.
 
-    `recall` is the expected share of the pairs with similarity `threshold` that are proposed. More rows mean fewer
-    needless comparisons. Bands times rows equals `permutations`. If none reaches `recall`, bands have one row.
+    Of the pairs with similarity `threshold`, at least the fraction `recall` is expected to be proposed. More rows mean
+    fewer needless comparisons. If no banding reaches `recall`, return bands of one row.
     """
     divisors = (rows for rows in range(permutations, 0, -1) if permutations % rows == 0)
     bandings = (Banding(permutations // rows, rows) for rows in divisors)
@@ -63,7 +63,7 @@ class DistanceLimit:
 def recommend_distance(bits: int, threshold: float, recall: float) -> DistanceLimit:
     """Return the smallest distance that reaches `recall` at `threshold`.
 
-    At least the fraction `recall` of the pairs with similarity `threshold` is expected to be proposed. If no distance
+    Of the pairs with similarity `threshold`, at least the fraction `recall` is expected to be proposed. If no distance
     below half of the bits reaches `recall`, return the largest distance below half of the bits.
     """
     largest = max(bits // 2 - 1, 0)

@@ -85,7 +85,7 @@ class NearRecipe(RecipeSection):
     """Rules for near duplicates: `minhash` or `faiss` proposes pairs, shingles decide.
 
     Attributes:
-        threshold: Lowest Jaccard similarity of the sets of shingles of two duplicates.
+        threshold: Minimum similarity of two duplicates: the Jaccard similarity of their sets of shingles.
         max_compared: Maximum number of earlier documents with which a document is compared: for each of its bands with
             `minhash`, or in total with `faiss`.
     """
@@ -148,7 +148,7 @@ class NearRecipe(RecipeSection):
     def recommended_proposal(self) -> "Banding | DistanceLimit":
         """Return the cheapest proposal that reaches `TARGET_RECALL` at the threshold.
 
-        If none does, return the proposal with the highest recall.
+        If no proposal reaches it, return the proposal with the highest recall.
         """
         recommend = recommend_banding if self.minhash is not None else recommend_distance
         return recommend(self.proposer.permutations, float(self.threshold), TARGET_RECALL)

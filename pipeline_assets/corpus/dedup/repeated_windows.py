@@ -6,8 +6,8 @@ its distinct selected windows (see `window_hashes`) are seen.
 
 Three steps work on files: sort the windows of each shard; find, for each range of hashes, the windows that at least two
 documents have; decide in one pass over these windows, in the order of documents. Shards, workers and ranges do not
-change the result. Memory: the rows of one range, which cannot be smaller than the rows of one hash or document, and in
-the last step a bit for each repeated window. Files take 16 bytes per selected window.
+change the result. Memory: the rows of one range, at least those of one hash or document; in the last step, also a bit
+for each repeated window. Files take 16 bytes per selected window.
 """
 
 import functools
@@ -126,7 +126,7 @@ def find_repeating_documents(
     refused_licences: frozenset[str],
     settings: RunSettings,
 ) -> list[ShardRepeats]:
-    """Find the documents that repeat earlier documents of a source, for each shard.
+    """Find each shard's documents that repeat earlier documents of the source.
 
     Documents with a license tag in `refused_licences` are skipped, because the filters drop them anyway. The results
     are in the order of `shards`.
@@ -248,11 +248,11 @@ def _fill_dropped(
 ) -> int:
     """Fill `dropped` and `shares`, and return how many documents are dropped.
 
-    `dropped` gets the numbers of dropped documents, and `shares` the share of seen windows of each.
+    `dropped` gets the numbers of dropped documents; `shares` gets each dropped document's share of seen windows.
 
     The rows of `documents`, `windows` and `window_counts` ascend by document. `window_counts` has the number of windows
     of each row's document, including windows that no other document has. `numerator` / `denominator` is the maximum
-    share. `seen_bitmap` has a bit for each repeated window, which is set once a kept document has the window.
+    share. `seen_bitmap` has a bit for each repeated window; the bit is set once a kept document has the window.
     """
     count = start = 0
     while start < len(documents):

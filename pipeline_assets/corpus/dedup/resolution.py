@@ -126,7 +126,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document, see `Decision`, with the kept document's number."""
+    """Decision to drop a document: the kept one's number, and fields of `Decision`."""
 
     kept_number: int
     outcome: Outcome
@@ -173,9 +173,9 @@ def decide_shard(
     Every `duplicate_of` names a kept document. So if the original of an exact copy is dropped as a near duplicate, the
     copy gets the original's decision, and `copy_of` names the original.
 
-    Files: the decisions; the dropped rows as int64; the document number of the kept document of each dropped row, as
-    int64. Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a
-    document of a signature store.
+    Files: the decisions; the dropped rows as int64; for each dropped row, the number of its kept document, as int64.
+    Counts: `out`, kept documents; `exact_duplicate`; `near_duplicate`; `of_seen`, documents that duplicate a document
+    of a signature store.
     """
     counts = {"out": 0, "exact_duplicate": 0, "near_duplicate": 0, "of_seen": 0}
     name, stem = f"{_DECISIONS_FOLDER}/{shard.name}{SUFFIX}", f"{_DROPPED_FOLDER}/{shard.name}"
@@ -210,7 +210,7 @@ def decide_shard(
 
 
 def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Table:
-    """Return the rows with a `number` from the first to the last of `documents`."""
+    """Return the rows with `documents[0] <= number <= documents[-1]`."""
     numbers = to_numpy(table["number"])
     return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
 

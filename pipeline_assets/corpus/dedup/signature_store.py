@@ -2,8 +2,8 @@
 
 A store has the id of each document and the hash of its normalized text. Unless the mode is `exact`, the store also has
 the shingles of each document, and the keys of its bands or its binary sketch. Deduplication of a later corpus then
-needs no earlier text. It keeps the same documents as if both corpora had been deduplicated together, the documents of
-the store first.
+needs no earlier text. The kept documents are the same as if both corpora were deduplicated together, the earlier corpus
+first.
 """
 
 import itertools
@@ -34,7 +34,7 @@ class SeenRuns(NamedTuple):
 
     Attributes:
         paths: Files of the runs, in which the store's documents are numbered from 0.
-        first_number: Number of the store's document 0 in the corpus that is deduplicated.
+        first_number: Number that the store's document 0 has in the new corpus.
     """
 
     paths: tuple[Path, ...]
@@ -48,8 +48,8 @@ class SeenRuns(NamedTuple):
     def tables(self, low: int = 0, high: int = KEYS_STOP) -> Iterator[pa.Table]:
         """Yield the rows with `low <= key < high`, as one table per row group.
 
-        Row groups are skipped if their statistics exclude such keys. The column `order` has the numbers of documents in
-        the new corpus, which begin at `first_number`, not at 0.
+        Row groups are skipped if their statistics exclude such keys. In the column `order`, `first_number` is added, so
+        that document numbers are valid in the new corpus.
         """
         for path in self.paths:
             with StoredParquet(path) as file:
@@ -105,7 +105,7 @@ class SeenStore:
 def read_with_seen_rows(key_range: KeyRange, seen_runs: Sequence[SeenRuns]) -> pa.Table:
     """Read a key range of a corpus, and the rows of stores with the same keys.
 
-    Corpus and stores have the same columns: first the uint64 key, and among the others the priority `order`.
+    Corpus and stores have the same columns. The first is the uint64 key; another is the priority, `order`.
     """
     corpus_rows = key_range.table()
     if not corpus_rows.num_rows:

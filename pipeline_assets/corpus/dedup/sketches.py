@@ -51,11 +51,11 @@ class FirstNumber:
 def sketch_shard(
     shard: CorpusShard, first_number: FirstNumber, recipe: DedupRecipe, window: Window, folder: StagingView
 ) -> Receipt:
-    """Write the sketches of one shard as sorted runs, numbered from `first_number`.
+    """Write a shard's sketches as sorted runs; number documents from `first_number`.
 
-    Work folders: `id_hashes` gets hashes of ids; `ids`, priorities and ids, in the order of the shard. Depending on the
-    recipe, `hashes` gets 128-bit hashes of normalized texts; `bands`, keys of bands; `bits`, binary sketches. Each of
-    these folders gets about one file per 65,536 documents.
+    Work folders: `id_hashes` has hashes of ids. `ids` has priorities and ids, in the order of the shard. Depending on
+    the recipe, `hashes` has 128-bit hashes of normalized texts, `bands` has keys of bands, and `bits` has binary
+    sketches. Each folder gets about one file per 65,536 documents.
 
     Counts: `documents`; `bytes` of text; `without_words`, documents whose texts are compared as written; `short`,
     documents with fewer words than a shingle, which can only be exact duplicates; `with_quality`, documents with the

@@ -59,7 +59,7 @@ def read_rows(path: Path, sought_keys: NDArray[np.uint64]) -> pa.Table:
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Rows of all runs of an index with `low <= key < high`, as a shard of a stage.
+    """Rows with `low <= key < high` in all runs of an index; a shard of a stage.
 
     Attributes:
         high: Exclusive upper bound, at most 2**64.
@@ -140,7 +140,7 @@ def _find_bounds(samples: NDArray[np.uint64], samples_per_range: int) -> list[in
 def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Sequence[KeyRange | None]:
     """Write an index of `runs`; return the ranges of keys between adjacent bounds.
 
-    The last bound exceeds all keys. Without runs, there is no index, and each range is None.
+    The last bound exceeds all keys. Without runs, write no index; each range is None.
     """
     if not runs:
         return [None] * (len(bounds) - 1)
@@ -148,7 +148,7 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the number of each run's first row with key >= bound: (bounds, runs)."""
+    """Return the first row with key >= bound of each run, shape (bounds, runs)."""
     positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):

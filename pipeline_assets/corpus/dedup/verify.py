@@ -83,7 +83,7 @@ def write_sets(
 ) -> Receipt:
     """Write the shingle sets of a shard's documents whose bit is set in `member_bits`.
 
-    The sets and their index are written to `sets_folder`, unless no bit is set. Counts: `compared` documents.
+    The sets and their index are written to `sets_folder` if any bit is set. Counts: `compared` documents.
     """
     is_compared = np.unpackbits(np.frombuffer(member_bits, np.uint8), count=shard.rows).astype(np.bool_)
     if not is_compared.any():
@@ -195,11 +195,11 @@ def verify_pairs(
 ) -> Receipt:
     """Find the edges in a range of pairs: pairs whose similarity reaches `threshold`.
 
-    A document may have pairs with many earlier documents. It is compared only with the first `max_compared` by
-    priority; None sets no limit. About `max_shingles` shingles are in memory at a time.
+    A document may have pairs with many earlier documents. Only its first `max_compared` pairs, in the order of
+    priorities, are compared; None sets no limit. About `max_shingles` shingles are in memory at a time.
 
     Files: a run of edges, sorted by the priorities `later` and `earlier` of the two documents. `doc_id` and `shingles`
-    are the id and the set size of the later document; `other_doc_id` and `other_shingles`, those of the earlier one.
+    are the id and the set size of the later document; `other_doc_id` and `other_shingles` describe the earlier one.
     `shared` is the size of the intersection. Counts: compared `pairs`; `edges`; `capped_documents`, which have more
     than `max_compared` pairs.
     """
@@ -229,8 +229,8 @@ def load_kernels() -> None:
 def _split_blocks(pairs: NDArray[np.uint64], sets: ShingleSets, max_shingles: int) -> Iterator[NDArray[np.uint64]]:
     """Yield blocks of pairs whose sets together have at most `max_shingles` shingles.
 
-    A block has at most 65,536 pairs. A pair with more than `max_shingles` is a block of its own. Without pairs, one
-    block is empty.
+    A block has at most 65,536 pairs. A pair with more than `max_shingles` is a block of its own. Without pairs, yield
+    one empty block.
     """
     start = 0
     while start < pairs.shape[1] or not start:

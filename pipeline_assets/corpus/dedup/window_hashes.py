@@ -2,11 +2,11 @@
 
 A window is `window_bytes` consecutive bytes of a document's UTF-8. Its hash is a rolling polynomial modulo 2**64 (Karp
 and Rabin 1987, "Efficient randomized pattern-matching algorithms"), mixed by SplitMix64's finalizer. The base is the
-odd constant `POLYNOMIAL`; the coefficients are the bytes, each increased by one so that zeros count. Windows whose hash
-is a multiple of `divisor` are selected. So the selection depends only on the content of a window, and a moved passage
-keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If no hash in a document is a
-multiple of `divisor`, the window with the smallest hash is selected. A document that is shorter than `window_bytes` is
-a single window.
+odd constant `POLYNOMIAL`; the coefficients are the bytes, each increased by one so that zero bytes change the hash.
+Windows whose hash is a multiple of `divisor` are selected. So the selection depends only on the content of a window,
+and a moved passage keeps its selected windows (Manber 1994, "Finding similar files in a large file system"). If no hash
+in a document is a multiple of `divisor`, the window with the smallest hash is selected. A document that is shorter than
+`window_bytes` is a single window.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ _ONE_64, _MAX_HASH = np.uint64(1), np.uint64(2**64 - 1)
 
 
 class SelectedWindows(NamedTuple):
-    """Selected windows of documents, in the order of the texts, repetitions included.
+    """Selected windows of all documents, in the order of the texts.
 
     Attributes:
-        hashes: Hashes of all selected windows.
+        hashes: Hash of each selected window; a window that occurs repeatedly has repeated entries.
         window_counts: Number of selected windows of each document, at least 1.
     """
 
@@ -35,7 +35,7 @@ class SelectedWindows(NamedTuple):
 
 
 def select_windows(texts: Sequence[bytes], window_bytes: int, divisor: int) -> SelectedWindows:
-    """Select windows of UTF-8 texts by their hashes, as this module describes."""
+    """Select windows of UTF-8 texts by the rule in this module's docstring."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     text = np.frombuffer(b"".join(texts), np.uint8)

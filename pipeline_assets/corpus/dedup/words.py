@@ -2,7 +2,7 @@ r"""Normalized text, the form in which deduplication compares documents.
 
 Normalized text is lower-case words with one space between them. A word is a maximal run of `\w` in the sense of regular
 expressions: letters and digits of every script, and the underscore. Each character becomes the first character of its
-own `str.lower`, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without spaces
+own lower-case form, so `İ` becomes `i` and every `Σ` becomes `σ`. Combining marks are not `\w`, and text without spaces
 between words is one long word. In plain Python:
 
     " ".join(re.findall(r"\w+", text)) with each character c as c.lower()[0]
@@ -39,7 +39,7 @@ class NormalizedBatch(NamedTuple):
         starts: Position in `text` of the first byte of each document, shape (documents,).
         stops: Position in `text` after the last word of each document, shape (documents,).
         word_hashes: Hashes of all words, shape (words,).
-        first_words: Index in `word_hashes` of each document's first word, then the number of words; shape
+        first_words: Index in `word_hashes` of each document's first word, then the number of all words; shape
             (documents + 1,).
     """
 
@@ -61,8 +61,8 @@ def lowercase_tables() -> LowercaseTables:
     A character that belongs to no word becomes a space.
 
     Returns:
-        A table by byte, shape (256,), with the normalized ASCII character, or 0 for a byte that is not ASCII. A table
-        by code point, shape (0x40000,), with the UTF-8 of the normalized character, its first byte in the lowest bits.
+        Table of shape (256,) that maps ASCII bytes to normalized characters, and other bytes to 0; table of shape
+        (0x40000,) that maps code points to the UTF-8 of normalized characters, with the first byte in the lowest bits.
     """
     characters = np.arange(_CODE_POINT_LIMIT, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     # `lower` of the whole string is `lower` of each character, except that these two become longer or depend on their
@@ -160,7 +160,7 @@ def mix_bits(key: np.uint64) -> np.uint64:
 
 @compiled
 def _hash_words(u64_view: NDArray[np.uint64], word_starts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
-    """Hash each word, from its start in `word_starts` to the space before the next.
+    """Hash all words; word i begins at `word_starts[i]` and ends at the next space.
 
     `u64_view[i]` has the eight bytes of the text that start at byte i.
     """

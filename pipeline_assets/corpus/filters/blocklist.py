@@ -87,17 +87,17 @@ class BlocklistFilter(Filter):
                     candidate.fail(Measurement(reason, match, None, is_failed=True))
 
     def measure(self, candidate: Candidate) -> Iterator[Measurement]:
-        """Yield a measurement by each list.
+        """Yield a measurement for each list.
 
-        The value is the matching domain, URL or words of the document, or None. Of several matching domains, it is the
-        most specific; of several phrases, the one that begins first in the text.
+        The value is the matching domain, URL or words of the document, or None. If several domains match, the value is
+        the most specific domain; if several phrases match, it is the phrase that begins first in the text.
         """
         return (
             Measurement(reason, match, None, match is not None) for reason, [match] in self._find_matches([candidate])
         )
 
     def _find_matches(self, candidates: Sequence[Candidate]) -> Iterator[tuple[str, list[str | None]]]:
-        """Yield each list's reason code, with the match of each document or None.
+        """Yield a reason code per list, with the list's match (or None) in each document.
 
         If the recipe has lists of domains or URLs, documents without a URL are counted as `WITHOUT_URL`.
         """

@@ -11,7 +11,7 @@ ends in a period and is kept. "lorem ipsum", a curly bracket or a bad word disca
 The paper does not define sentences; its code uses NLTK's trained Punkt. Here a mark is terminal punctuation other than
 a closing quotation mark or bracket. A sentence ends:
 
-- at a mark before whitespace or the line's end; closing quotation marks and brackets may stand between them;
+- at a mark before whitespace or the line's end; closing quotation marks and brackets may come between them;
 - at a mark that is not ASCII (。！？), whatever follows;
 - at the end of a line whose last character is terminal punctuation of any kind.
 """
@@ -60,9 +60,9 @@ class KeptLines(NamedTuple):
     Attributes:
         text: Kept lines, stripped of whitespace at both ends. Line feeds join the lines of a document.
         offsets: Position in `text` of each document's first byte, then the end of `text`; shape (documents + 1,).
-        line_counts: Lines of each document that have a word, kept or not; shape (documents,).
-        removal_counts: Removed lines of each document by reason, shape (documents, reasons).
-        sentence_counts: Sentences in the kept lines of each document, shape (documents,).
+        line_counts: Number of lines with a word, kept or removed, in each document; shape (documents,).
+        removal_counts: Number of removed lines by document and reason, shape (documents, reasons).
+        sentence_counts: Number of sentences in the kept lines of each document, shape (documents,).
     """
 
     text: NDArray[np.uint8]
@@ -98,8 +98,8 @@ class _Line(NamedTuple):
 def _measure_line(text: NDArray[np.uint8], position: int, document_end: int, classes: NDArray[np.uint16]) -> _Line:
     """Measure the line that begins at byte `position` of a document.
 
-    A mark such as `!` begins a run, which goes on over further marks, closing quotation marks, closing brackets and
-    whitespace. At most one sentence ends in a run.
+    A run begins at a mark such as `!`, and includes the marks, closing quotation marks, closing brackets and whitespace
+    that follow. At most one sentence ends in a run.
     """
     words = sentences = last = 0  # `last` has the class bits of the last character that is not whitespace
     start, end, state = position, position, _BEFORE_MARK

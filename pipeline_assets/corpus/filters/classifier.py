@@ -38,8 +38,8 @@ class Classifier(NamedTuple):
         input_vectors: Vectors of words, then of n-grams by bucket; shape (rows, dimension).
         output_vectors: Vectors of labels, shape (labels, dimension).
         word_count: Number of words.
-        max_words: Maximum words in an n-gram of words.
-        ngram_characters: Minimum and maximum characters in an n-gram of characters; a maximum of 0 disables these.
+        max_words: Maximum number of words in a word n-gram.
+        ngram_characters: Minimum and maximum length of a character n-gram; a maximum of 0 disables character n-grams.
     """
 
     words: hashed_words.HashedWords
@@ -105,7 +105,7 @@ def _extend_fasttext_hash(prefix_hash: np.uint64, byte: int) -> np.uint64:
 
 @compiled_inner
 def _add_input_vector(row: int, classifier: Classifier, hidden: NDArray[np.float64]) -> int:
-    """Add a row of the input vectors to `hidden`; return the number of rows added, 1."""
+    """Add a row of the input vectors to `hidden`; return 1, the number of added rows."""
     for column in range(len(hidden)):
         hidden[column] += classifier.input_vectors[row, column]
     return 1

@@ -31,7 +31,7 @@ _INCOMPARABLE_TYPES = ("bool", "list", "large_list", "struct", "map", "timestamp
 class ColumnRule:
     """Comparison of a source column with a constant; a null value fails the rule.
 
-    `text` is the rule with single spaces, such as `int_score >= 3`, and the reason code of rows that fail it.
+    `text` is the rule with single spaces, such as `int_score >= 3`; it is also the reason code of rows that fail.
     """
 
     text: str
@@ -96,7 +96,7 @@ ColumnRules = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydantic.
 
 
 def first_failed_rules(rules: Sequence[ColumnRule], batch: pa.RecordBatch) -> NDArray[np.int8]:
-    """Return the index of the first rule that each row fails, or -1; shape (rows,)."""
+    """Return the index of the rule that each row fails first, or -1; shape (rows,)."""
     failed = np.full(batch.num_rows, -1, np.int8)
     for number, rule in enumerate(rules):
         failed[(failed < 0) & ~rule.passing_mask(batch)] = number

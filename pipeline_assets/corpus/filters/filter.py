@@ -71,7 +71,7 @@ class Candidate:
     scores: dict[str, float] = field(default_factory=dict)
 
     def fail(self, measurement: Measurement) -> None:
-        """Record the measurement that drops the document, unless one is recorded."""
+        """Record the measurement that drops the document; later calls have no effect."""
         self.failure = self.failure or measurement
 
     def record_changes(self, name: str, count: int) -> None:

@@ -1,12 +1,12 @@
 """Flat tables of hashed words and phrases, for searches in compiled kernels.
 
-A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 64 bits (FNV-1a): a word outside a table
-of a million entries has the hash of one of them with a probability below 1 in 10**13.
+A table takes 12 bytes per entry; a set of strings takes about 100. Hashes have 64 bits (FNV-1a): with a million
+entries, a word that is not in the table has the hash of an entry with a probability below 1 in 10**13.
 
 A word is a run of letters, digits, marks and underscores. In scripts without spaces, such as Chinese and Thai, every
-character with its marks is a word, so that a listed word is found inside a run. If two words of a phrase are separated
-in the list, any characters outside words may separate them in a text; if they are joined in the list, they must be
-joined in a text.
+character with its marks is a word, so that a listed word is found inside a run. If other characters separate two words
+of a listed phrase, any characters that are not part of a word may separate them in a text. If nothing separates them in
+the list, nothing may separate them in a text.
 """
 
 import functools
@@ -83,7 +83,7 @@ def word_classes() -> NDArray[np.uint16]:
 
 @compiled_inner
 def _next_word(text: NDArray[np.uint8], position: int, end: int, classes: NDArray[np.uint16]) -> tuple[int, int]:
-    """Return start and end of the next word; they are equal after the last word."""
+    """Return start and end of the next word; both are equal if no word follows."""
     bits, width = read_class_bits(text, position, classes)  # eight zeros follow the last text
     while position < end and not bits & WORD:
         position += width
@@ -106,8 +106,8 @@ def hash_phrase_prefixes(
     Phrase i is `text[offsets[i] : offsets[i + 1]]`.
 
     Returns:
-        Hashes of all prefixes, phrase after phrase; for each prefix, 1 if it is the whole phrase, else 0; number of
-        words of each phrase.
+        Three arrays: the hashes of all prefixes, phrase after phrase; 1 for each prefix that is a whole phrase, else 0;
+        and the number of words of each phrase.
     """
     hashes, is_whole = np.empty(len(text), np.uint64), np.zeros(len(text), np.int32)
     words, size = np.zeros(len(offsets) - 1, np.int64), 0
@@ -132,8 +132,8 @@ def find_first_phrases(
 ) -> NDArray[np.int64]:
     """Return start and end of the first listed phrase in each text, shape (texts, 2).
 
-    Start and end are positions in `text`, or -1 for a text without a listed phrase. Of phrases that begin at the same
-    word, the shortest is returned. `phrases` is the `build_table` of the first two results of `hash_phrase_prefixes`.
+    Start and end are positions in `text`, or -1 without a listed phrase. If several phrases begin at the same word, the
+    shortest is returned. Build `phrases` with `build_table` from the first two results of `hash_phrase_prefixes`.
     """
     spans = np.full((len(offsets) - 1, 2), -1, np.int64)
     for number in range(len(spans)):

@@ -74,7 +74,7 @@ class LanguageRecipe(RecipeSection):
 
 @dataclass(frozen=True)
 class Detector:
-    """Language detector: version and function of a package, codes of its languages."""
+    """Language detector: a package's version and function, and its language codes."""
 
     version: str
     identify: IdentifyFunction
@@ -83,8 +83,8 @@ class Detector:
     def detect(self, text: str) -> Language:
         """Detect the language of the first `MAX_DETECTED_CHARACTERS` of a text.
 
-        In these characters, whitespace becomes single spaces and lone surrogates become `?`, before the detector's
-        package reads them. If none is a letter, the language is undetermined.
+        In these characters, each run of whitespace becomes a space and each lone surrogate becomes `?`. If none of the
+        characters is a letter, the language is undetermined.
         """
         beginning = " ".join(text[:MAX_DETECTED_CHARACTERS].encode("utf-8", "replace").decode().split())
         code, score = self.identify(beginning) if any(map(str.isalpha, beginning)) else UNDETERMINED
@@ -109,7 +109,7 @@ def _load_py3langid() -> LoadedPackage:
     from pipeline_assets.corpus.filters.language_scores import LanguageTables, add_feature_scores
 
     class CompiledIdentifier(langid.LanguageIdentifier):  # type: ignore[misc]
-        """Classifier of py3langid with sums in a fixed order, equal on all processors."""
+        """Classifier of py3langid whose scores are equal on all processors."""
 
         def __init__(self, nb_ptc: np.ndarray, *tables: object, tk_row: object) -> None:
             super().__init__(nb_ptc.astype(np.float32), *tables, norm_probs=True, tk_row=tk_row)
@@ -158,7 +158,7 @@ class DetectorPackage(NamedTuple):
 
     Attributes:
         extra: Optional dependency of corpusmill that installs the package.
-        default_threshold: Default minimum score: the highest that keeps 99.8 % of a sample of English documents.
+        default_threshold: Default minimum score: the highest score that keeps 99.8 % of a sample of English documents.
     """
 
     extra: str

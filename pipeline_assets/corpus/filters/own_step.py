@@ -1,7 +1,7 @@
 """Recipe section of a custom step: a Python function in a file next to the recipe.
 
-The section stores the text of the file and the versions of the packages that it needs, so that a rebuild does not need
-the file. The main process parses the file, but never imports it.
+The section stores the text of the file and the versions of the required packages, so that a rebuild does not need the
+file. The main process parses the file, but never imports it.
 """
 
 import ast
@@ -35,7 +35,7 @@ _packages_by_module = functools.cache(metadata.packages_distributions)
 class PythonStep(RecipeSection):
     """Custom step: a user's function that keeps, changes or drops each document.
 
-    The function gets a Document. It returns a Document to keep, or None or a reason code to drop the document.
+    The function gets a Document. To keep the document, it returns a Document; to drop it, None or a reason code.
 
     Attributes:
         seconds: Maximum CPU seconds of one call of the function.

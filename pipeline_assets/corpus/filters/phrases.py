@@ -19,7 +19,7 @@ _PREFIX_BYTES = 4  # bytes of a phrase that are looked up before the automaton r
 
 
 class PhraseScope(IntEnum):
-    """Scope in which a phrase counts: anywhere, as whole words, or as a whole line."""
+    """Scope in which a phrase matches: anywhere, as whole words, or as a whole line."""
 
     ANYWHERE = 0
     WORDS = 1
@@ -32,7 +32,7 @@ class Automaton(NamedTuple):
     Attributes:
         next_states: Next state by state and byte, shape (states, 256). In state 0 no phrase has begun.
         prefix_bits: Table of the first four bytes of phrases, shape (1024,). For i from 0 to 3, bit `p % 64` of entry
-            256 × i + b is set if byte i of phrase p may be b or missing. Phrases may share a bit.
+            256 × i + b is set if byte i of phrase p may be b, or if p may be shorter. Phrases may share a bit.
         match_offsets: Index in `matches` of the first phrase that ends in each state; then the number of matches.
         matches: Indices of the phrases that end in each state, state after state.
         character_counts: Number of characters of each phrase, shape (phrases,).
@@ -48,7 +48,7 @@ class Automaton(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """Position in a phrase: a byte of a spelling of a character, or the end.
+    """Position in a phrase: a byte in a character's spelling, or the phrase's end.
 
     All fields are indices. At the end of a phrase, `character` is the number of its characters.
     """
@@ -60,7 +60,7 @@ class _Node(NamedTuple):
 
 
 class _PhraseGraph:
-    """Graph of phrases: an edge per byte, a path per spelling in upper or lower case."""
+    """Graph of phrases, with an edge for each byte and a path for each spelling."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self._spellings = [[_spellings(character) for character in phrase] for phrase in phrases]
@@ -73,7 +73,7 @@ class _PhraseGraph:
         return node.character == len(self._spellings[node.phrase])
 
     def add_steps(self, nodes: Iterable[_Node], successors: dict[int, set[_Node]]) -> None:
-        """Add the nodes after `nodes` to `successors`, by the byte that leads to each."""
+        """Add the nodes after `nodes` to `successors`, under the bytes that lead to them."""
         for node in nodes:
             if self.is_end(node):
                 continue
@@ -121,7 +121,7 @@ def build_automaton(phrases: Sequence[tuple[str, PhraseScope]]) -> Automaton:
 def _spellings(character: str) -> list[bytes]:
     """Return the distinct UTF-8 forms of a character and its lower and upper case.
 
-    A case of several characters, such as `SS` for `ß`, is omitted.
+    A form of several characters, such as the upper case `SS` of `ß`, is omitted.
     """
     cases = {case for case in (character, character.lower(), character.upper()) if len(case) == 1}
     return sorted(case.encode() for case in cases)

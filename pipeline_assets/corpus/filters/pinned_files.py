@@ -48,7 +48,7 @@ class FilterFiles:
 
     @classmethod
     def from_manifest(cls, manifest: Manifest, root: Path) -> "FilterFiles | None":
-        """Return the hashes of the files that a corpus's filters read; None if none.
+        """Return the hashes of the files that a corpus's filters read; None for no files.
 
         Paths become absolute; `root` is the data root.
         """
@@ -98,7 +98,7 @@ class FilterFiles:
 def unpinned_file_errors(keys: tuple[str | int, ...], section: object, root: Path) -> Iterator[RecipeProblem]:
     """Yield an error with the hash to add for each unpinned file in a section.
 
-    `keys` are the path of the section in its recipe. A file that cannot be read is skipped; the build reports it.
+    `keys` is the section's path in the recipe. A file that cannot be read is skipped; the build reports it.
     """
     if not isinstance(section, Mapping):
         return

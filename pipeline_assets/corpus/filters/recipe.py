@@ -31,7 +31,7 @@ class WindowRecipe(RecipeSection):
     """Limit on text that repeats earlier documents, see `dedup.repeated_windows`.
 
     Attributes:
-        window_bytes: UTF-8 bytes of a window; shorter shared passages are not found, except in equal documents.
+        window_bytes: Number of UTF-8 bytes in a window. Shorter shared passages are found only in equal documents.
         every: Sampling interval: about one window in `every` is compared. A shared passage of `window_bytes + every`
             bytes is found with a probability of about 63 %.
         max_share: Maximum share of a document's compared windows that earlier kept documents contain.
@@ -217,7 +217,7 @@ _PUBLISHED_FINEWEB_RULES = {
 class FineWebQualityRecipe(_LimitSection):
     """Rules that FineWeb adds: Penedo et al. 2024 (arXiv 2406.17557), section 3.5.
 
-    An empty section sets the thresholds of the paper. A section with keys sets only these.
+    An empty section sets the thresholds of the paper. A section with keys sets only the thresholds of these keys.
 
     Attributes:
         terminal_punctuation: Characters of terminal punctuation.
@@ -272,11 +272,11 @@ _REMOVED_KEYS = ("emptied_brackets", "tags", "templates", "tables", "choices", "
 
 
 class WikipediaFilterRecipe(RecipeSection):
-    """Removal of the tags, templates and emptied brackets in output of wikiextractor.
+    """Removal of tags, templates and emptied brackets from output of wikiextractor.
 
     Attributes:
-        min_running_lines: Minimum number of lines of running text after the removal: lines that have a sentence end or
-            are long. Redirects, disambiguations and lists of links rarely have one. None sets no minimum.
+        min_running_lines: Minimum number of lines of running text after the removal, or None. Such a line has a
+            sentence end or is long. Redirects, disambiguations and lists of links rarely have running text.
     """
 
     min_running_lines: Natural | None = 1
@@ -332,7 +332,7 @@ class FilterRecipe(RecipeSection):
 
     @property
     def reads_meta(self) -> bool:
-        """True if a filter other than `python` reads columns of a document's meta."""
+        """Whether a filter other than `python` reads columns of a document's meta."""
         return bool(self.rules or self.wikipedia or self.blocklist or self.score)
 
 

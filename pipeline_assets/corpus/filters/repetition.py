@@ -2,17 +2,17 @@
 
 The rules are from Rae et al. 2021 (Gopher, arXiv 2112.11446), section A.1.1 and table A1. The paper measures fractions:
 
-- for lines and paragraphs: of duplicates, and of characters in duplicates;
-- for n-grams of 2 to 4 words: of characters in the most frequent n-gram;
-- for n-grams of 5 to 10 words: of characters in all duplicates. A character in overlapping duplicates counts once.
+- lines and paragraphs: the fraction of duplicates, and the fraction of characters in duplicates;
+- n-grams of 2 to 4 words: the fraction of characters in the most frequent n-gram;
+- n-grams of 5 to 10 words: the fraction of characters in all duplicates. A character in overlapping duplicates counts
+  once.
 
 Where the paper is silent, these rules apply:
 
-- Characters are those of words. Whitespace is neither compared nor counted, so all fractions of characters have one
-  denominator.
+- Only characters of words are compared and counted, so all fractions of characters have one denominator.
 - A duplicate is a copy of something earlier in the document: the first occurrence is not a duplicate.
-- All occurrences of the most frequent n-gram count, if it occurs at least twice. Of equally frequent n-grams, only the
-  first counts.
+- All occurrences of the most frequent n-gram count, if it occurs at least twice. If several n-grams are equally
+  frequent, only the first counts.
 - Words compare exactly, case and punctuation included.
 
 datatrove 0.10 differs. It uses spaCy's tokens as words, counts spaces except in duplicate n-grams, and accepts a most
@@ -46,7 +46,7 @@ class Scratch(NamedTuple):
     Attributes:
         gram_ids: For each word, the id of the n-gram that begins there; -1 if this n-gram occurs only once. An n-gram's
             id is the word at which it first occurs.
-        counts: Occurrences of each n-gram, at the index of its id.
+        counts: Number of occurrences of each n-gram, at the index of its id.
         keys: Hash of each word, line or paragraph; or for an n-gram, a hash of the ids of its two (n-1)-grams.
         slots: Open-addressed hash table of indices into `keys`; -1 marks an empty slot.
         repeat_starts: Words at which a repeated n-gram begins, ascending.
@@ -114,7 +114,7 @@ def _clear_slots(slots: NDArray[np.int32], entry_count: int) -> np.uint64:
 
 @always_inline
 def _find_or_insert(word: int, slot: np.uint64, key: np.uint64, index_mask: np.uint64, scratch: Scratch) -> int:
-    """Return the word with this key at or after `slot`; insert `word` if it is new."""
+    """Return the word with this key at or after `slot`; insert `word` for a new key."""
     keys, slots = scratch.keys, scratch.slots
     slot &= index_mask
     # An empty slot reads as `word` itself, whose key matches, so the probe ends there.
@@ -186,7 +186,7 @@ def _is_same_word(
 
 @compiled_inner
 def _count_copies(first_words: NDArray[np.int32], items: int, words: WordSpans, scratch: Scratch) -> tuple[int, int]:
-    """Count the lines, or the paragraphs, that are copies, and their characters.
+    """Count the copied lines or paragraphs, and the characters in these copies.
 
     `first_words` has the first word of each line or paragraph, then the number of words in the document.
     """
@@ -267,7 +267,7 @@ def _compute_gram_keys(repeated_count: int, scratch: Scratch) -> int:
 
 @compiled_inner
 def _assign_gram_ids(n: int, repeated_count: int, words: WordSpans, scratch: Scratch) -> int:
-    """Give n-grams with equal keys one id; count them, and the characters in copies."""
+    """Set and count the ids of n-grams; return the number of characters in copies."""
     characters, counts = words.characters_before, scratch.counts
     mask = _clear_slots(scratch.slots, repeated_count)
     covered = copied = 0  # word after the last copy, characters in copies so far
@@ -292,8 +292,8 @@ def _keep_repeated(repeated_count: int, scratch: Scratch) -> tuple[int, int, int
     Set `gram_ids` of the other words in `repeat_starts` to -1.
 
     Returns:
-        Number of kept words; occurrences of the most frequent n-gram; first word of its first occurrence, -1 if
-        `repeated_count` is 0.
+        Number of kept words; number of occurrences of the most frequent n-gram; first word of this n-gram's first
+        occurrence, or -1 if `repeated_count` is 0.
     """
     gram_ids, repeat_starts = scratch.gram_ids, scratch.repeat_starts
     top_count = kept = 0

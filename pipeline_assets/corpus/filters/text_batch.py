@@ -17,7 +17,7 @@ class TextBatch(NamedTuple):
 
     Attributes:
         text: Bytes, with eight zeros after the last document.
-        offsets: Position of each document's first byte, then the end of the last; shape (documents + 1,).
+        offsets: Position of each document's first byte, then the end of the last document; shape (documents + 1,).
     """
 
     text: NDArray[np.uint8]

@@ -28,7 +28,7 @@ class FilterVerdict:
 
     Attributes:
         reason: Reason code of the first rule that the document fails; None if it fails none.
-        measurements: Measurements of all filters in order, also of filters after the one that drops the document.
+        measurements: Measurements of all filters in order, including filters after the one that drops the document.
         text: Text after all changes.
         changes: Counts of changes by name, see `Candidate`.
     """

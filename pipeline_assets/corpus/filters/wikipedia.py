@@ -5,9 +5,9 @@ by wikiextractor 2.66 to 3.1.0:
 
 - wikiextractor deletes templates silently and keeps the text around them: `Algeria ( ; , ; ), officially`,
   `糜文開（）`, `（，代號J17）`, `（學名：）`, `電影《》`. Not removed: `the comma (,)`, `main()`, `(...)` and `(1,)`.
-- wikiextractor keeps tags and templates without an end as they were written.
+- wikiextractor copies tags and templates without an end unchanged.
 
-Time is linear.
+Time is linear in the length of the text.
 """
 
 import re
@@ -61,7 +61,7 @@ def replace_markup(text: str) -> tuple[str, Counter[str]]:
 
     - A template, or a tag that hides its content, is replaced together with the content, as one span. If the closing
       mark is missing, or more than `_MAX_CONTENT_CHARACTERS` away, only the marks are replaced.
-    - Of a tag that shows its content, only the marks are replaced.
+    - If a tag shows its content, only the marks of the tag are replaced.
     - `<br>` becomes a line feed between two placeholders.
     - Unknown tags are kept.
 
@@ -141,7 +141,7 @@ def _repair_innermost(line: str) -> tuple[str, int]:
 
 
 def _repair_bracket(bracket: re.Match[str]) -> str | None:
-    """Return the replacement of a pair of brackets and its content; None to keep both."""
+    """Return the replacement for a bracketed text; None to keep the text."""
     opening, content, closing = bracket[0][0], bracket[0][1:-1], bracket[0][-1]
     if content and content[0] not in _FILLERS and content[-1] not in _FILLERS:
         return None

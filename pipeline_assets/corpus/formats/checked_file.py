@@ -20,7 +20,7 @@ _BLOCK_BYTES, _CHECKSUM_DTYPE = 1 << 12, np.dtype("<u4")
 
 
 class CheckedFile(DurableFile):
-    """Writer of a file of raw values with checksums, durable after its `with` block."""
+    """Writer of raw values with checksums; the file is durable after the `with` block."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -34,7 +34,7 @@ def write_checked_table(folder: StagingView, name: str, table: pa.Table) -> Outp
 def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = None) -> pa.Table:
     """Map and verify the rows [start, stop) of a `write_checked_table` file.
 
-    None for `stop` means to the last row. The file is not kept open. `noun` describes the file in errors.
+    If `stop` is None, the last row is included. The file is not kept open. `noun` describes the file in errors.
     """
     with errors_as_damage(path, noun):
         with pa.memory_map(str(path)) as file:
@@ -49,7 +49,7 @@ def map_checked_table(path: Path, noun: str, start: int = 0, stop: int | None = 
 
 
 def _checksums(table: pa.Table) -> NDArray[np.uint32]:
-    """Return the CRC-32 of each 4,096 rows of a table with at most one chunk."""
+    """Return a CRC-32 per block of 4,096 rows; the table has at most one chunk."""
     starts = range(0, table.num_rows, _ROWS_PER_CHECKSUM)
     checksums = np.zeros(len(starts), _CHECKSUM_DTYPE)
     for column in itertools.chain.from_iterable(column.chunks for column in table.columns):

@@ -15,7 +15,7 @@ Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 
 
 def _decompress_frames(file: Readable, new_decompressor: Callable[[], Decompressor]) -> Iterator[bytes]:
-    """Decompress all frames in blocks of at most MAX_BLOCK_BYTES, some empty."""
+    """Decompress all frames in blocks of 0 to MAX_BLOCK_BYTES bytes."""
     decompressor = new_decompressor()
     is_open = True
     while compressed := file.read(_READ_BYTES):
@@ -52,7 +52,7 @@ def read_decompressed(
     """Read an open file in decompressed blocks of about `block_bytes`.
 
     A block exceeds `block_bytes` by less than 256 KiB; the last block may be shorter. Without a codec, no block exceeds
-    `block_bytes`. Errors are those of `decompress`.
+    `block_bytes`. Raise the same errors as `decompress`.
     """
     if codec is None:
         with name_file_in_errors(where):

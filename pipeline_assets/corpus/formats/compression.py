@@ -1,9 +1,9 @@
 """Decompression of files in blocks of bounded size.
 
-A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame, and a
-truncated frame, are errors, although file objects of the standard library ignore some.
+A file may have several frames (gzip members, bzip2 and xz streams) and nothing else. Other data after a frame is an
+error, and so is a truncated frame. The standard library's file objects ignore some of these errors.
 
-Memory is one block and the format's window for `decompress`, and one block and the longest line for `whole_lines`.
+`decompress` uses memory for one block and the format's window, `whole_lines` for one block and the longest line.
 """
 
 import lzma
@@ -24,8 +24,8 @@ class TruncatedError(Exception):
 def decompress_with_arrow(file: Readable, codec_name: str) -> Iterator[bytes]:
     """Decompress all frames with a codec of pyarrow, in blocks of bounded size.
 
-    Other zstd libraries expand a whole input block at once, up to 32,000 times. Raise TruncatedError if the input is
-    empty or ends within a frame, and OSError if it is damaged.
+    Other zstd libraries expand a whole input block in one call, up to 32,000 times. Raise TruncatedError if the input
+    is empty or ends within a frame, and OSError if it is damaged.
     """
     import pyarrow as pa
 
@@ -72,7 +72,7 @@ ZSTD = Codec("zstd", lambda file: decompress_with_arrow(file, "zstd"))
 
 
 def decompress(file: Readable, codec: Codec, where: object, fix: str) -> Iterator[bytes]:
-    """Decompress an open file in blocks of at most `MAX_BLOCK_BYTES`, some empty.
+    """Decompress an open file in blocks of 0 to `MAX_BLOCK_BYTES` bytes.
 
     Raise InputError for the file `where` if the stream needs more than 128 MiB of memory, or is empty, truncated or
     damaged (with the advice `fix`). After an error, discard all blocks, because a frame's checksum is at its end.
@@ -96,7 +96,7 @@ def whole_lines(
 ) -> Iterator[bytes]:
     """Regroup blocks into blocks of at least `block_bytes` that end with a line feed.
 
-    The last block may lack a line feed. Raise InputError if a line without its end already exceeds `max_line_bytes`.
+    The last block may lack a line feed. Raise InputError if the bytes after the last line feed exceed `max_line_bytes`.
     """
     pending: list[bytes] = []
     pending_bytes = line_bytes = 0  # line_bytes: bytes after the last line feed

@@ -31,7 +31,7 @@ _FIX = "choose the prefix of a .bin/.idx pair"
 
 
 def encode_index(lengths: NDArray[np.int32]) -> Iterator[bytes]:
-    """Yield the `.idx` of int32 tokens in blocks; `lengths` has tokens per document."""
+    """Yield an `.idx` in blocks; `lengths` has each document's number of int32 tokens."""
     sequences = len(lengths)
     yield _HEADER.pack(MAGIC, VERSION, INT32_CODE, sequences, sequences + 1)
     blocks = [lengths[first : first + _BLOCK_DOCUMENTS] for first in range(0, sequences, _BLOCK_DOCUMENTS)]

@@ -68,7 +68,7 @@ class PackedSetMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         documents: Number of draws; one document may be drawn several times.
-        tokens: Number of tokens without padding, with the end-of-document tokens.
+        tokens: Number of tokens, including end-of-document tokens, but not padding.
         counts: Counts of the manifest; may be empty.
         index_frames: Frames of the index, to find a row's line without reading earlier lines.
     """
@@ -164,7 +164,7 @@ class PackedSet:
 
     @cached_property
     def _read_frame_lines(self) -> Callable[[int], list[bytes]]:
-        """Function that returns the lines of a frame by its number; the last are cached."""
+        """Function that returns the lines of frame `number`, and caches the last frame."""
         where, frames = self.folder / INDEX_FILE, self.meta.index_frames
         return functools.lru_cache(maxsize=1)(functools.partial(_decompress_frame, self.index, where, frames))
 
@@ -176,11 +176,11 @@ class PackedSet:
 def open_packed(folder: Path | str, digest: str | None = None) -> PackedSet:
     """Open the packed set in a folder, and check its file sizes and digest.
 
-    None for `digest` accepts any set. A folder without a manifest can be opened too.
+    If `digest` is None, any set is accepted. A folder without a manifest can be opened too.
 
     Raises:
         InputError: A file is missing or damaged.
-        RetryableError: The set's digest differs, or it was replaced while it was opened.
+        RetryableError: The set's digest differs, or the set was replaced during this call.
     """
     folder = Path(folder)
     try:
@@ -240,7 +240,7 @@ def _map_index(pinned: PinnedFolder) -> bytes | mmap.mmap | None:
 
 
 def _map_array(pinned: PinnedFolder, file_name: str) -> NDArray[Any]:
-    """Map an .npy file of a pinned folder, which `np.load` would open by its path."""
+    """Map an .npy file of a pinned folder; `np.load` would open the file by its path."""
     with pinned.open(file_name) as file:
         header = read_npy_header(file, pinned.path / file_name)
         try:

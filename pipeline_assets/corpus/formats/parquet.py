@@ -121,7 +121,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
-    """Parquet file that this project wrote; reading a damaged one raises InputError."""
+    """Parquet file that this project wrote; reads of a damaged file raise InputError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,7 +141,7 @@ class StoredParquet(pq.ParquetFile):  # type: ignore[misc]
             yield from super().iter_batches(*sizes, columns=self._check_columns(columns), **options)
 
     def _check_columns(self, columns: Sequence[str] | None) -> list[str] | None:
-        """Return the column names; raise ValueError for one that pyarrow would omit."""
+        """Return `columns`; raise ValueError if one is missing (pyarrow would omit it)."""
         missing = {name.partition(".")[0] for name in columns or ()} - {*self.schema_arrow.names}
         if missing:
             raise ValueError(f"column not found: {', '.join(sorted(missing))}")
@@ -221,7 +221,7 @@ def _fill_nulls(array: pa.Array) -> pa.Array:
 def _string_buffers(array: pa.Array) -> tuple[NDArray[np.int64], memoryview]:
     """Return offsets (rows + 1,) and bytes of a string or binary array without nulls.
 
-    The bytes begin at the first offset. Offsets count from the start of the buffer, and a slice's may begin above 0.
+    Offsets count from the start of the full buffer, but the returned bytes begin at the first offset.
     """
     large = widen_offsets(array) if array.type in _NARROW_TYPES else array
     _, offsets, values = large.buffers()

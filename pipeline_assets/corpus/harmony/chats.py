@@ -27,8 +27,8 @@ def to_chat_messages(
         messages: Messages of one conversation, in order.
         omits_tools: Whether to omit the `# Tools` section of developer messages.
         splits_parts: Whether each text and each call becomes a chat message of its own.
-        calls_by_reply: Index in `messages` of the call that a reply answers, by the index of the reply. None assigns
-            each reply to the first unanswered call of its tool.
+        calls_by_reply: Map from the index of a reply in `messages` to the index of the call that it answers. None
+            assigns each reply to the first unanswered call of its tool.
 
     Returns:
         Chat messages, and a dict for each of them. For the assistant, the dict maps `content` and `thinking` to the

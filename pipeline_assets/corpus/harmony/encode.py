@@ -100,10 +100,10 @@ def _is_final(message: Message) -> bool:
 
 @dataclass(frozen=True)
 class AssistantAll:
-    """Loss mode in which the bodies of all assistant messages count.
+    """Loss mode that selects the bodies of all assistant messages, with two options.
 
-    Bodies on the analysis channel count only if `analysis` is true, and arguments of calls only if `calls` is true. A
-    call on the analysis channel counts only if both are true.
+    Bodies on the analysis channel are selected only if `analysis` is true, and arguments of calls only if `calls` is
+    true. A call on the analysis channel requires both.
     """
 
     name: ClassVar = "assistant_all"
@@ -121,9 +121,9 @@ class AssistantAll:
 
 @dataclass(frozen=True)
 class AssistantLast:
-    """Loss mode in which the body of the last assistant message counts.
+    """Loss mode that selects the body of the last assistant message.
 
-    If this message is a call, no body counts.
+    If this message is a call, no body is selected.
     """
 
     name: ClassVar = "assistant_last"
@@ -136,7 +136,7 @@ class AssistantLast:
 
 @dataclass(frozen=True)
 class AssistantTurns:
-    """Loss mode in which the bodies of chosen assistant messages count.
+    """Loss mode that selects the bodies of chosen assistant messages.
 
     Attributes:
         message_indexes: Indexes of the chosen messages in the text, ascending; may be empty.
@@ -171,7 +171,7 @@ _DEFAULT_MODES: dict[str, LossMode] = {AssistantAll.name: _ASSISTANT_ALL_MODES[0
 def row_loss_mode(loss_mode: str | None, loss_rule: str | None) -> LossMode:
     """Return a row's loss mode from its columns `loss_mode` and `loss_rule`.
 
-    `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` counts analysis and calls.
+    `loss_rule` decides if it is set. Otherwise `loss_mode` decides, and `assistant_all` includes analysis and calls.
 
     Raises:
         ValueError: `loss_rule` is neither in `LOSS_MODES` nor an `AssistantTurns` rule; or it is None, and `loss_mode`
@@ -221,8 +221,8 @@ class HarmonyTokens:
 
     Attributes:
         ids: Shape (tokens,).
-        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). Both
-            are equal for an empty body. In Harmony, the terminator, if any, is at the stop.
+        bodies: Start (inclusive) and stop (exclusive) of each message's body in `ids`, shape (messages, 2). For an
+            empty body, start equals stop. In Harmony, the terminator, if present, is at the stop.
         losses: Counts of the text's tokens and characters, and of its parts that the tokenizer cannot represent.
     """
 

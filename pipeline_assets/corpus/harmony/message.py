@@ -121,7 +121,7 @@ class AnalysisMode(StrEnum):
 class Ending(StrEnum):
     """End of a rendered text.
 
-    `conversation`: every message ends with `<|end|>`, or `<|call|>` if it is a call. `training`: the same, except that
+    `conversation`: every message ends with `<|end|>`, or `<|call|>` if it is a call. `training`: as `conversation`, but
     a last assistant message on the final channel ends with `<|return|>`, as in `render_conversation_for_training`.
     `completion`: as `conversation`, and `<|start|>assistant` follows.
     """
@@ -164,7 +164,7 @@ def compact_json(value: JsonValue) -> str:
 
     Integers beyond 64 bits become floats, as in openai-harmony; other numbers are exact. openai-harmony's last digit
     can differ for numbers that have more than 15 digits, or are below 1e-22 or above 1e22. Raise Refusal for NaN,
-    infinity, an integer beyond all floats, and a value nested deeper than `MAX_DEPTH`.
+    infinity, an integer too large for a float, and a value nested deeper than `MAX_DEPTH`.
     """
     return msgspec.json.encode(_convert_numbers(value)).decode()
 
@@ -227,12 +227,12 @@ class Message(NamedTuple):
 
     @property
     def is_call(self) -> bool:
-        """True if the assistant calls a tool."""
+        """Whether the assistant calls a tool."""
         return self.role is Role.ASSISTANT and self.recipient is not None
 
     @property
     def is_plain(self) -> bool:
-        """True if the header has no recipient, channel or content type."""
+        """Whether the header has no recipient, channel or content type."""
         return self.recipient is None and self.channel is None and self.content_type is None
 
 

@@ -2,7 +2,7 @@
 
 Texts of both templates (`Template`) are parsed, with variants that models and the official test vectors write: a
 recipient before or after the channel, `<|return|>` after any assistant message, and a content type without
-`<|constrain|>`. openai-harmony takes such a type for the recipient if the header lacks ` to=`. Nothing is repaired.
+`<|constrain|>`. openai-harmony reads such a type as the recipient if the header lacks ` to=`. Nothing is repaired.
 """
 
 import hashlib
@@ -92,7 +92,7 @@ class ParsedText:
 
     @cached_property
     def conversation(self) -> list[Message]:
-        """Messages without positions, as `render_harmony` takes them."""
+        """Messages without positions, for `render_harmony`."""
         return [parsed.message for parsed in self.messages]
 
     @cached_property
@@ -110,7 +110,7 @@ class ParsedText:
 def parse_harmony(
     text: str, *, opening: Role | None = None, ending: Literal["closed", "next_role", "open"] = "closed"
 ) -> ParsedText:
-    """Parse a text into messages; by default, an empty text is valid and has none.
+    """Parse a text into messages; by default, an empty text is valid.
 
     Args:
         text: Text of the template `harmony/1` or `plain/1`.
@@ -201,14 +201,14 @@ def _header_refusal(text: str, start: int, stop: int, opening: Role | None) -> R
 
 @dataclass(frozen=True)
 class QualityFlags:
-    """Properties of a text; all but `reason` are false if it is not valid Harmony.
+    """Quality flags of a text; all flags are false for text that is not valid Harmony.
 
     Attributes:
-        valid_harmony: The text consists of closed messages, at least one.
+        valid_harmony: Whether the text consists of closed messages, at least one.
         reason: Reason why the text is not valid; None if it is valid or empty.
-        completion_nonempty: The last message is the assistant's and is not blank.
-        has_analysis: An assistant message is on the analysis channel.
-        calls_answered: The text has as many tool messages as calls, possibly none.
+        completion_nonempty: Whether the last message is the assistant's and is not blank.
+        has_analysis: Whether an assistant message is on the analysis channel.
+        calls_answered: Whether the text has as many tool messages as calls, possibly none.
     """
 
     valid_harmony: bool

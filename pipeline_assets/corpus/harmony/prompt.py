@@ -9,8 +9,8 @@ Apart from that, the types equal openai-harmony 0.0.8's for every schema, with t
 - A schema without a type becomes `any`, even if it has `anyOf`, `allOf`, `$ref`, `const` or `enum`.
 - A list of types is rendered as names alone, without properties, items or enum.
 - In a schema with `oneOf`, type and properties are omitted.
-- If a property with `oneOf` has a description, the first variant loses its own, and other variants lose an equal one.
-  Equal descriptions of the property and the first variant are both omitted.
+- If a property with `oneOf` has a description, the first variant's description is omitted. Other variants' descriptions
+  are omitted if they equal the property's. If the first variant's equals the property's, both are omitted.
 - Only strings are rendered from enums and examples. Quotes in enums and line breaks in descriptions of properties are
   not escaped.
 """
@@ -182,7 +182,7 @@ class FunctionTool:
 
 @dataclass(frozen=True)
 class ToolNamespace:
-    """Named group of tools; without tools, the description explains its use."""
+    """Named group of tools; if it has no tools, `description` explains its use."""
 
     name: str
     description: str | None

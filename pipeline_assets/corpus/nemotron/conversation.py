@@ -158,7 +158,7 @@ class _MessageReader:
         return messages + self.calls.add_calls(tool_calls)
 
     def _split_thoughts(self, content: str, reasoning: str | None) -> tuple[list[Message], str]:
-        """Separate `<think>` blocks from content; return their messages and the last text.
+        """Separate `<think>` blocks from content; return messages and the remaining text.
 
         With `ThinkTags.SPLIT`, each block and each text before or between blocks becomes a message, unless it is blank
         or a thought equal to `reasoning`. With `DROP`, no message is returned, and blocks are removed from the text.
@@ -178,7 +178,7 @@ class _MessageReader:
         ], parts[-1][1]
 
     def _read_content(self, message: Row) -> str:
-        """Return content as text; null becomes `""`, and so does `[]` except for a tool."""
+        """Return content as text; null becomes `""`, as does `[]` unless a tool sent it."""
         content, role = message.get("content"), str(message.get("role"))
         if content is None or (content == [] and role != "tool"):
             return ""
@@ -242,9 +242,9 @@ def read_conversation(
 ) -> RowConversation:
     """Return a row's conversation: its column `text`, or else its rendered messages.
 
-    If set, `chat_template` renders the messages in both cases, without Harmony's system message. Without it, a column
-    `text` that is not valid Harmony is returned unparsed, with the reason in `refusal`. Raise Refusal for an unusable
-    row.
+    With `chat_template`, the template renders the messages in both cases, without Harmony's system message. Without
+    `chat_template`, a column `text` that is not valid Harmony is returned unparsed, with the reason in `refusal`. Raise
+    Refusal for an unusable row.
     """
     text, declared = row.get("text"), None if tools is None else tools.parameter_schemas
     template: str | None = None if isinstance(rules.template, ChatTemplateSection) else rules.template

@@ -130,7 +130,7 @@ class DatasetSection(SplitSource):
         subset: Configuration stored as the subset of the rows. None stores the configuration that the card names for
             the split, or `default` if the card names no configuration.
         domain: Domain of the rows; None to look the dataset up in `DOMAINS`.
-        reasoning_effort: Reasoning effort of the answers in a split, by split. It is written into system messages.
+        reasoning_effort: Reasoning effort of the answers, by split. It is written into system messages.
         generated_by: Model that generated the conversations, for `corpusmill describe`; None if unknown.
         prompts: Seed sets of the prompts that the publisher withheld.
     """
@@ -168,8 +168,8 @@ class DatasetSection(SplitSource):
     def effort_warning(self, default_effort: Effort | None) -> str | None:
         """Return a warning about splits whose reasoning effort may be wrong, or None.
 
-        A split without `reasoning_effort` gets `default_effort` in its system messages. This may be wrong if the name
-        contains a different effort, or if other splits have a `reasoning_effort`.
+        A split without `reasoning_effort` gets `default_effort` in its system messages. This may be wrong if the
+        split's name contains a different effort, or if other splits have a `reasoning_effort`.
         """
         splits = (split for split in self.splits if split not in self.reasoning_effort)
         names = {split: _EFFORT_IN_NAME.search(split.lower()) for split in splits}

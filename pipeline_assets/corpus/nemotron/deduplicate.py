@@ -4,7 +4,7 @@
     dropped.jsonl.zst                     dropped rows with reasons, including those of the prompts stage
 
 Near duplicates have similar prompts. They are tagged, or dropped if the recipe requests it. A row whose prompt contains
-an item of an evaluation set is dropped before the search for near duplicates, so no group keeps it.
+an item of an evaluation set is dropped before the search for near duplicates, so it is never the kept row of a group.
 """
 
 import functools

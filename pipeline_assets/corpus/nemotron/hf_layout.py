@@ -27,7 +27,7 @@ _SUMMED_COUNTS = ("documents", "tokens", "completion_tokens", "tool_calls")
 def lay_out(staging: StagingDir, splits: Sequence[Artifact], card: str | None) -> BuildResult:
     """Link the rows and tool lists of splits into one folder.
 
-    `card` is the text of README.md; None writes no card.
+    `card` is the text of README.md; if None, README.md is not written.
     """
     files = [file for split in splits for file in _link_files(split, staging)]
     labels = [] if card is None else [write_text(staging, CARD_FILE, card)]  # a label, because it states stored sizes

@@ -196,7 +196,7 @@ def _describe_split(
 
 
 def _describe_columns(columns: Tally, rows: int) -> dict[str, Any]:
-    """Return the types of each column with counts, and its share of non-null rows."""
+    """Return each column's types with their counts, and the share of non-null rows."""
     return {
         name: {"types": _sort_names(types), "share": _format_fraction(_count_non_null(types), rows)}
         for name, types in sorted(columns.items())
@@ -221,7 +221,7 @@ def _sort_names(tally: Tally) -> Tally:
 
 
 def write_text(staging: StagingDir, name: str, text: str) -> OutputFile:
-    """Write a UTF-8 file durably to the staging directory; its lines count as rows."""
+    """Write a UTF-8 file durably to the staging directory; each line counts as a row."""
     return staging.write(name, text.encode("utf-8"), text.count("\n"))
 
 

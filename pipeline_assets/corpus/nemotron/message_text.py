@@ -27,11 +27,11 @@ _THINK_TAG = re.compile("</?think>")
 
 
 class ThinkTags(StrEnum):
-    """Treatment of `<think>…</think>` in content of the assistant.
+    """Treatment of `<think>…</think>` blocks in the assistant's content.
 
-    `keep`: the text is unchanged. `split`: blocks become messages on the analysis channel, text before or between
-    blocks messages on the commentary channel. Blank parts, and blocks that repeat the message's reasoning, are omitted.
-    `drop`: blocks are removed. Content whose tags do not pair up is never changed.
+    `keep`: the text is unchanged. `split`: blocks become messages on the analysis channel; text before or between
+    blocks becomes messages on the commentary channel; blank parts, and blocks that repeat the message's reasoning, are
+    omitted. `drop`: blocks are removed. Content whose tags do not pair up is never changed.
     """
 
     KEEP = "keep"
@@ -51,8 +51,8 @@ def unread_count_key(owner: str, key: str) -> str:
 def read_text(value: JsonValue, role: str, counts: Counter[str]) -> str:
     """Return the text of a message's content or reasoning; raise RowFault for media.
 
-    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. In `counts`, the function
-    counts a value that is returned as JSON (`messages_as_json`), and each unread key of a text part.
+    If `role` is `tool`, parts of a type such as `file` are media only if they have a payload. A value that is returned
+    as JSON (`messages_as_json`) and each unread key of a text part are added to `counts`.
     """
     if isinstance(value, str):
         return value
@@ -112,7 +112,7 @@ def _media_type(part: Row, is_reply: bool) -> str | None:
 def _has_payload(part: Row, media_type: str) -> bool:
     """Check whether a part has a payload, which makes it media.
 
-    A payload is the key `mimeType`, or an object under the key `source` or under the key that `media_type` names.
+    A payload is an object under `source` or under the key in `media_type`, or any value under `mimeType`.
     """
     return any(isinstance(part.get(key), dict) for key in (media_type, "source")) or "mimeType" in part
 
@@ -172,7 +172,7 @@ def count_think_tags(category: str, text: str, counts: Counter[str]) -> None:
 def sum_think_tags(messages: Iterable[Message]) -> Counter[str]:
     """Count messages with `<think>` tags by role, and answers with unpaired tags.
 
-    Messages on the analysis channel count as `analysis`, whatever their role. The keys are those of `count_think_tags`.
+    Messages on the analysis channel count as `analysis`, whatever their role. `count_think_tags` explains the keys.
     """
     counts: Counter[str] = Counter()
     for message in messages:

@@ -41,9 +41,9 @@ class NormalisedRows:
     Attributes:
         batch: Kept rows with the columns of `SCHEMA`; repeated ids are not numbered yet.
         counts: `rows`, all rows; `documents`, kept rows; `rejected/<reason>`; `dropped/<reason>`.
-            `invalid_harmony/<reason>`, rows with a column `text` that is not Harmony, kept or dropped as
-            `invalid_harmony`. For kept rows: `unknown_channels`, rows with such channels; the sums of `_SUMMED_COLUMNS`
-            and of `RowConversation.counts`.
+            `invalid_harmony/<reason>`: rows whose column `text` is not valid Harmony, kept or dropped for this reason.
+            Of kept rows only: `unknown_channels`, rows with an unknown channel; the sums of `_SUMMED_COLUMNS` and of
+            `RowConversation.counts`.
         tool_lists: Canonical JSON of the tool lists that kept rows declare, by `tools_id`.
     """
 
@@ -73,9 +73,8 @@ def normalise_rows(
 ) -> NormalisedRows:
     """Normalise the rows of a block, each independently of the others.
 
-    `rows` has (position in the file, row) pairs. A row is a mapping of JSON values, or the fault that makes it
-    unreadable. The caller bounds the bytes of a block, because a column has at most 2 GiB. Rows on the removal list
-    `removals` are dropped.
+    `rows` has (position in the file, row) pairs. An unreadable row is a `Fault`, any other a mapping of JSON values.
+    The caller must limit a block's size, because a column has at most 2 GiB. Rows that `removals` lists are dropped.
     """
     chat_template = encoder if isinstance(encoder, ChatTemplate) else None
     drafts, rejects, dropped = _read_drafts(rows, rules, origin, chat_template, removals)

@@ -62,9 +62,9 @@ def normalise_shard(
 ) -> Receipt:
     """Normalise the rows of a shard of a split.
 
-    `seed_prompts` is the file of `write_seed_prompts`; None without seed sets. `origin.file` and `origin.find_prompt`
-    are ignored. With `template_files`, the tokenizer of the chat template encodes all rows. Otherwise, tiktoken also
-    encodes one row in a thousand, and a difference raises `OracleMismatchError`.
+    `seed_prompts` is the file of `write_seed_prompts`; None if no seed sets are used. `origin.file` and
+    `origin.find_prompt` are ignored. With `template_files`, the tokenizer of the chat template encodes all rows.
+    Otherwise, tiktoken also encodes one row in a thousand, and a difference raises `OracleMismatchError`.
 
     Files, in order: kept rows (`SCHEMA`; repeated ids are not numbered yet); their ids (`IdsWriter`); rejects; lists of
     tools as lines `[id, canonical JSON]`, sorted by id; dropped rows in the format of rejects. Counts: `spot_checked`
@@ -145,7 +145,7 @@ def _read_blocks(shard: RowShard) -> Iterator[tuple[str, list[tuple[int, Row | F
 
 
 def _estimate_characters(columns: Mapping[str, object]) -> int:
-    """Estimate the length of a row as text, in characters, without its keys."""
+    """Estimate the number of characters in the values of a row, without its keys."""
     characters = 0
     values: list[Any] = [*columns.values()]
     for value in values:

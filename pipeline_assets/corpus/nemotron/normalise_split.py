@@ -58,7 +58,7 @@ _ROW_BYTES = 20_000  # approximate size of a row as a JSON line
 def row_origin(pin_identity: Identity, subset: str | None, domain: Domain) -> RowOrigin:
     """Return the origin of a split's rows, with an empty `file`.
 
-    Without `subset`, the subset is the config to which the dataset card assigns the split, or else `default`.
+    If `subset` is None, it is the config to which the dataset card assigns the split, or else `default`.
     """
     subset, split = subset or pin_identity.decisions.get("config") or DEFAULT_CONFIG, pin_identity.recipe
     return RowOrigin(split["dataset"], subset, split["split"], domain, "", split.get("revision"))
@@ -166,7 +166,7 @@ def _has_listed_row(path: Path, removals: Removals) -> bool:
 
 
 def _nested_counts(counts: Mapping[str, int], key: str) -> dict[str, int]:
-    """Return the counts with names `KEY/NAME`, by NAME."""
+    """Return the counts whose names begin with `key/`, by the rest of each name."""
     return {name.removeprefix(f"{key}/"): count for name, count in counts.items() if name.startswith(f"{key}/")}
 
 
@@ -223,7 +223,7 @@ def number_ids(path: Path, final_path: str, repeats_file: Path, window: Window, 
 
 
 def _write_catalogue(staging: StagingDir, receipts: Sequence[Receipt], name: str) -> OutputFile:
-    """Write all lists of tools as a JSON object by sorted id, with a line per list."""
+    """Write a JSON object of all tool lists, sorted by id, with one line per list."""
     merged = heapq.merge(*(read_structs(staging.path(receipt.files[3].path), tuple[str, str]) for receipt in receipts))
     tools = (next(group) for _, group in itertools.groupby(merged, key=lambda tool: tool[0]))
     lists = 0

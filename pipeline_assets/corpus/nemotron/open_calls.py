@@ -20,9 +20,9 @@ class OpenCalls:
     """Tool calls of a conversation; a call is open until a reply answers it.
 
     - A reply with the id of a known call answers that call, if it is open.
-    - Another reply with the name of a tool answers the first open call of that tool, if the tool has one.
-    - A reply with neither a known id nor a name answers the first open call of the latest message with calls, sparing
-      calls that later replies need. If no other call is open there, the reply answers the first open call.
+    - A reply without a known id, but with a tool's name, answers the first open call of that tool, if the tool has one.
+    - A reply with neither answers a call of the latest message with calls: the first open call that no later reply
+      needs. If that message has no such call, the reply answers the first open call.
 
     "First" means the order of calls, except that the latest message's calls precede those of earlier messages.
     """
@@ -39,8 +39,8 @@ class OpenCalls:
     def add_calls(self, tool_calls: JsonValue) -> list[Message]:
         """Open the calls of an assistant message, and return a Harmony message for each.
 
-        Null and `""` become `{}`. Other text is unchanged, JSON or not; other values become JSON. Raise RowFault if
-        `tool_calls` is not a list of calls with the names of functions.
+        Arguments that are null or `""` become `{}`. Other text is unchanged, JSON or not; other values become JSON.
+        Raise RowFault if `tool_calls` is not a list of calls with the names of functions.
         """
         if not isinstance(tool_calls, list):
             raise RowFault(RowReason.MALFORMED_TOOL_CALL, f"tool_calls is {type(tool_calls).__name__}")
@@ -67,7 +67,7 @@ class OpenCalls:
         self._claims = Counter(claim for claim in claims if claim is not None)
 
     def add_reply(self, content: str, call_id: JsonValue, name: JsonValue) -> tuple[Message, MatchedBy]:
-        """Close the call that a reply answers; return the reply's message and match.
+        """Close the call that a reply answers; return the reply and the kind of match.
 
         Raise RowFault if the name is not text, or if a reply without a name or known id finds no open call.
         """
@@ -108,8 +108,8 @@ class OpenCalls:
     def _find_call_for_unnamed_reply(self) -> int | None:
         """Return the index of the call that a reply without a name answers.
 
-        It is the first spare call among the first `_MAX_SCANNED_CALLS` open calls of the latest message with calls. A
-        call is spare if no later reply needs it by id or name. If none is spare, return the first open call, or None.
+        The first `_MAX_SCANNED_CALLS` open calls of the latest message with calls are scanned for a spare call, which
+        no later reply needs by id or name. If none is spare, return the first open call, or None.
         """
         start = bisect_left(self._waiting[None], self._latest)
         for index in self._waiting[None][start : start + _MAX_SCANNED_CALLS] if self._claims else ():
@@ -124,7 +124,7 @@ class OpenCalls:
     def _first_open(self, key: _CallKey | None) -> int | None:
         """Return the index of the first open call, or None.
 
-        Calls since `_latest` precede earlier calls. With `key`, only calls that have this key are considered.
+        Calls from `_latest` on precede earlier calls. If `key` is not None, only calls with this key are considered.
         """
         if not (waiting := self._waiting[key]):
             return None

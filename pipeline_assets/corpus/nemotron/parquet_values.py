@@ -1,7 +1,7 @@
 """Conversion of Parquet values to the values that JSON lines would have.
 
-In Parquet, a key that an object lacks is null, like an explicit null. So both are removed; nulls in lists are kept.
-Parquet also lacks each row's order of keys, so a tool's properties may have another order in a text.
+Parquet stores a missing key as null, like an explicit null. So nulls in objects are removed; nulls in lists are kept.
+Parquet does not store a row's order of keys, so a tool's properties may be in another order in a text.
 """
 
 import base64
@@ -23,7 +23,7 @@ _JSON_TYPES = frozenset({str, int, float, bool, type(None)})  # most values, whi
 
 
 def find_object_columns(pieces: Iterable[object]) -> dict[str, list[str]]:
-    """List the columns that are or contain structs, by name of the Parquet file.
+    """List each Parquet file's columns that are or contain structs, by file name.
 
     `messages`, always a list of structs, is listed only if a field that may become JSON text (`_MESSAGE_TEXT_KEYS`)
     contains structs. Pieces that are not Parquet are skipped.

@@ -1,7 +1,7 @@
-"""Quotas of pools: a maximum number of rows, in equal shares of strata.
+"""Quotas of pools: a maximum number of rows, shared equally among strata.
 
-A pool selects rows by ascending rank in each stratum, and strata take turns; see `scoring.row_choice`. So a quota
-selects all rows of a stratum up to one rank, the limit, and a worker needs only the limits.
+The strata of a pool take turns to select their row of lowest rank, see `scoring.row_choice`. So a quota selects all
+rows of a stratum up to a certain rank, the stratum's limit. Workers need only these limits to select rows.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ RankLimits = Mapping[str, Mapping[str, int]]
 def find_rank_limits(
     candidate_files: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
 ) -> tuple[RankLimits, dict[str, Any]]:
-    """Return the limits of pools with quotas, and counts of their candidates and rows.
+    """Return the limits of pools with quotas, and their candidate and row counts.
 
     `candidate_files` lists files of candidates by split. Their column `flags_column` has a character for each of
-    `pools`: U+0001 if the row is in the pool, else U+0000. The counts are by pool, in total and by stratum; `rows`
-    counts selected candidates. Memory: some tens of bytes per candidate of one pool.
+    `pools`: U+0001 if the row is in the pool, else U+0000. Each pool has counts in total and by stratum: `candidates`,
+    and `rows`, the selected candidates. Memory: some tens of bytes per candidate of one pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):
@@ -68,7 +68,7 @@ def quota_mask(table: pa.Table, split: str, pool: str, recipe: PoolsRecipe, limi
 def read_strata(table: pa.Table, quota: PoolQuota) -> list[str]:
     """Return the stratum of each row, such as `math, hard`.
 
-    It is the row's values in the columns of the quota, joined by commas; without columns, `all`.
+    A stratum is named after the row's values in the columns of the quota, or `all` if the quota has no columns.
     """
     columns = [table[name].to_pylist() for name in quota.stratify]
     if not columns:

@@ -1,7 +1,7 @@
 """Report on candidate pools: their sizes, shared rows and contents.
 
-Files: `report.json`, and `report.html`, the same report as a page with plots. Pool files are divided by buckets of id
-hashes, so copies of a shared row are in one bucket.
+Files: `report.json`, and `report.html`, the same report as a page with plots. Pools are divided into buckets by a hash
+of the row's id, so the copies of a shared row are in one bucket.
 """
 
 import functools
@@ -76,10 +76,10 @@ class PoolSetSummary(msgspec.Struct, frozen=True):
 
     Attributes:
         rows: Number of rows in at least one pool. A row in several pools is counted once, and so are its tokens.
-        ledger: Counts of the rows that pools are chosen from.
+        ledger: Ledger of the deduplicated rows from which the pools are selected.
         left_out: Pools without rows because no accepted row has a value in their columns, with the reason.
         empty: Other pools without rows, each with the number of rows that meet each of its conditions.
-        correctness_gap: Rows of known correctness in no pool: count, range of correctness and examples.
+        correctness_gap: Rows that are in no pool although their correctness is known: count, range and examples.
         quotas: Candidates and rows of each pool with a quota, in total and by stratum; unset without quotas.
     """
 
@@ -174,7 +174,7 @@ def _list_buckets(datasets: Mapping[str, Artifact]) -> Iterator[tuple[str, str, 
 
 
 def count_bucket(paths_by_pool: Mapping[str, Path], window: Window, folder: StagingView) -> Receipt:
-    """Count a bucket's rows by pool; the receipt's notes add up to `PoolSetSummary`."""
+    """Count a bucket's rows by pool, in notes that `report_on_pools` adds up."""
     seen: set[str] = set()
     members: dict[str, set[str]] = {}
     distinct: Counter[str] = Counter()
@@ -208,7 +208,7 @@ def _count_distributions(rows: pa.Table) -> dict[str, Mapping[str, int]]:
 
 
 def _sort_names(tally: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort the names in a tally by `_SORT_KEYS`, because receipts keep no order."""
+    """Sort the names in a tally by `_SORT_KEYS`; receipts do not preserve an order."""
 
     def ordered(pool: Mapping[str, Any]) -> dict[str, Any]:
         parts = {

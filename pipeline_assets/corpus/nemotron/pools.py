@@ -58,7 +58,7 @@ PARQUET_OPTIONS = {
 def build_pools(
     staging: StagingDir, splits: Mapping[str, Artifact], recipe: PoolsRecipe, settings: RunSettings
 ) -> BuildResult:
-    """Build the pools of a dataset; `splits` has its deduplicated rows by split."""
+    """Build the pools of a dataset; `splits` maps each split to its deduplicated rows."""
     files = [(split, rows.path(path)) for split, rows in splits.items() for path in data_files(rows)]
     pools = [*recipe.rules, *(_capability_pools([file for _, file in files]) if recipe.by_capability else ())]
     settings = limit_workers(staging, settings, [file.stat().st_size for _, file in files])
@@ -150,9 +150,9 @@ def spill_rows(
 ) -> Receipt:
     """Write rows that are in a pool to work files with one row group per bucket.
 
-    Counts: `rows` (all), `documents` and `tokens` (of rows in a pool), `dropped/<reason>`; of rows with an accepted
-    licence, `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value in the column).
-    The notes describe rows with an accepted licence that are in no pool although their correctness is known.
+    Counts of all rows: `rows`, and `dropped/<reason>`. Of rows in a pool: `documents` and `tokens`. Of rows with an
+    accepted licence: `holds/<condition>` (rows that meet the condition) and `said/<column>` (rows with a value in the
+    column). The notes describe rows with an accepted licence that are in no pool although their correctness is known.
     """
     files, counts, gaps = list[OutputFile](), Counter[str](), list[dict[str, Any]]()
     chosen = _read_pool_rows(split, file, pools, recipe, counts, gaps)
@@ -171,10 +171,10 @@ def spill_rows(
 def _read_pool_rows(
     split: str, path: Path, pools: Sequence[str], recipe: PoolsRecipe, counts: Counter[str], gaps: list[dict[str, Any]]
 ) -> Iterator[pa.Table]:
-    """Yield a file's rows that are in a pool, by row group, with their pools.
+    """Yield a table per row group of a file: the rows that are in a pool.
 
-    The column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000. All
-    rows are added to `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.
+    The added column `_FLAGS_COLUMN` has a character for each of `pools`: U+0001 if the row is in the pool, else U+0000.
+    All rows are added to `counts`; for each row group, the result of `_describe_correctness_gap` is added to `gaps`.
     """
     import polars as pl
 
@@ -275,9 +275,9 @@ def write_pools(
 ) -> Receipt:
     """Write the rows of a bucket, sorted by id, to one file per pool.
 
-    A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`, `pools` the pools in the
-    order of the flags in `_FLAGS_COLUMN`. Counts of rows that quotas drop from all their pools: `lost_documents`,
-    `lost_tokens`, `dropped/over_quota`.
+    A pool without rows in the bucket gets no file. `paths` are work files of `spill_rows`; `pools` has the order of the
+    flags in `_FLAGS_COLUMN`. Counts of rows that are in no pool because of quotas: `dropped/over_quota`,
+    `lost_documents` (the same number) and `lost_tokens`.
     """
     table = pa.concat_tables(map(functools.partial(_read_row_group, group=bucket), paths))
     order = np.argsort(np.array(table["id"].to_pylist(), dtype=object), kind="stable")

@@ -82,7 +82,7 @@ StratumColumns = Annotated[tuple[str, ...], pydantic.Field(strict=False), pydant
 
 
 class PoolQuota(RecipeSection):
-    """Maximum number of rows of a pool, in equal shares of strata.
+    """Maximum number of rows of a pool, shared equally among strata.
 
     Attributes:
         max_rows: Maximum number of rows, over all splits of the dataset.
@@ -103,7 +103,7 @@ class PoolsRecipe(RecipeSection):
             conditions of the pool.
         by_capability: Whether rows with a capability target are in a pool `capability_<target>`.
         refuse_licences: Licence tags whose rows are in no pool; a row without a licence has the tag `unknown`.
-        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None for no limits.
+        quotas: Quotas by pool; the key `every_pool` applies to pools without their own. None to set no limit.
         seed: Seed of the selection of rows by quotas.
     """
 
@@ -163,7 +163,7 @@ def describe_quotas(recipe: Mapping[str, Any]) -> str:
 
 
 def raise_if_invalid_name(name: str) -> None:
-    """Raise ValueError if `name` cannot name a folder and a hub's config."""
+    """Raise ValueError unless `name` consists of lower-case words joined by `_`."""
     if not _VALID_NAME.fullmatch(name):
         raise ValueError(f"{name!r} must be lower-case words joined by `_`, since it names a folder and a config")
 
@@ -207,7 +207,7 @@ def condition_mask(frame: "pl.DataFrame", condition: str) -> NDArray[np.bool_]:
 
 
 def needed_columns(conditions: Iterable[str]) -> set[str]:
-    """Return the columns of all conditions that fail for a row without values."""
+    """Return the columns of the conditions that a row without any value does not meet."""
     unmet = (parse_condition(condition) for condition in conditions if not condition_mask(_example_row(), condition)[0])
     return {column for condition in unmet for column in condition.meta.root_names()}
 
@@ -216,7 +216,7 @@ def capability_pool(capability_target: str) -> str:
     """Return the name of the pool for a capability.
 
     The name consists of `capability` and the words of `capability_target`. Case, blanks, and `_` or `-` between words
-    make no difference. For a target with other characters, such as `C++`, a hash is added: `C` has equal words.
+    make no difference. A target with other characters, such as `C++`, also gets a hash, to differ from `C`.
     """
     text = " ".join(capability_target.lower().split())
     words = _INVALID_CHARACTERS.sub("_", text).strip("_")

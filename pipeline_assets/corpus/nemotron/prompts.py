@@ -106,8 +106,8 @@ def gather_prompts(
 ) -> BuildResult:
     """Build the prompts of a split's kept rows.
 
-    A row is dropped if `drop_reason` returns a reason. Of other rows with equal texts, only the first is kept; rows in
-    `earlier_prompts` come first.
+    A row is dropped if `drop_reason` returns a reason. Of other rows with equal texts, only the first is kept. Rows in
+    `earlier_prompts` precede all rows of the split.
     """
     shards = [_PromptShard(f"{number:05d}", path, rows.path(path)) for number, path in enumerate(data_files(rows))]
     settings = limit_workers(staging, settings, [shard.file.stat().st_size for shard in shards])

@@ -1,7 +1,7 @@
 """Checks of normalised rows and candidate pools, with a preview of inventories.
 
-`texts_parse` and `tokens_round_trip` read rows from the artifact's files, and compare their flags and counts with the
-texts and tokens that are stored there.
+`texts_parse` and `tokens_round_trip` read rows from the artifact's files, and compare each row's flags and counts with
+its text and tokens.
 """
 
 import re
@@ -51,9 +51,9 @@ def encoding_faults(
 ) -> Iterator[tuple[int, str]]:
     """Yield a (row in the batch, problem) pair for each fault of a row's tokens.
 
-    Ids must equal tiktoken's for the text, decode to the text, and agree with the row's counts. `span_faults` checks
-    the bodies that count in the loss by `loss_mode`, or by the row's own rule if that is an `AssistantTurns` rule.
-    Only the rows at `row_indexes` are checked; rows that are not valid Harmony are skipped.
+    Ids must equal tiktoken's ids of the text, decode to the text, and agree with the row's counts. `span_faults` checks
+    the bodies that count in the loss. If the row has an `AssistantTurns` rule, that rule replaces `loss_mode`. Only the
+    rows at `row_indexes` are checked; rows that are not valid Harmony are skipped.
     """
     sample = batch.take(to_arrow(np.array(row_indexes, np.int64))).to_pylist()
     for row, values in zip(row_indexes, sample, strict=True):
@@ -176,10 +176,10 @@ def tokens_round_trip(normalised_rows: Artifact) -> Verdict:
 def compare_coverage(normalised_rows: Artifact, inventories: Sequence[Artifact | None]) -> Verdict:
     """Check that normalised rows have the metadata that the inventory counted.
 
-    A value may be in fewer rows than the inventory counted, by at most the number of rows that normalisation dropped or
-    rejected. Samples are not compared.
+    Values may be missing in as many rows as normalisation dropped or rejected. Samples are not compared.
 
-    `inventories` has the inventory of the shards, or None if it is not built; empty if the recipe builds no inventory.
+    `inventories` is empty if the recipe builds no inventory. Otherwise, its only item is the inventory of the split, or
+    None if the inventory is not built.
     """
     built = [inventory for inventory in inventories if inventory is not None]
     if not built:

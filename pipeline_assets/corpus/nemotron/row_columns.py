@@ -189,7 +189,7 @@ def row_metadata(
 def difficulty_bin(row: Row, split: str) -> str | None:
     """Return the difficulty of a row: `low`, `medium` or `high`; None if unknown.
 
-    A column of the row has the difficulty, or else the name of its split begins with it.
+    The difficulty is read from a column of the row, or else from the start of the split's name.
     """
     # Math-v2 has splits such as `high_part00`.
     stated = (row.get("difficulty_bin"), row.get("difficulty"), re.split(r"[_.-]", split)[0])

@@ -34,8 +34,8 @@ _REASONING_SWITCHES = ("thinking", "enable_thinking")
 def standard_row(row: Row, counts: Counter[str]) -> Row:
     """Return a row with its messages as objects, and with its reasoning label.
 
-    Reasoning switches are `thinking` and `enable_thinking` in `chat_template_kwargs`. If all are booleans that agree
-    with each other and with the label, they are removed, and set the label of a row without a label. Otherwise all
+    Reasoning switches are `thinking` and `enable_thinking` in `chat_template_kwargs`. If all switches are booleans that
+    agree with each other and with the label, they are removed, and a missing label is set to their value. Otherwise all
     switches are kept and counted as unread keys. JSON text that cannot be read raises RowFault.
     """
     messages = row.get("messages")
@@ -107,8 +107,8 @@ def read_train_turns(row: Row, roles: Sequence[str], counts: Counter[str]) -> li
     """Return `train_turns` of a row: whether each message may count in the loss.
 
     Return None if the row lacks the key. `roles` are the roles of the row's messages. Raise RowFault unless the value
-    is a list with a boolean for each message. `counts` is increased for the key. True values for other roles than the
-    assistant have no effect, and are counted as unread keys.
+    is a list with a boolean for each message. A row with the key is counted as `train_turns`. True values for other
+    roles than the assistant have no effect, and are counted as unread keys.
     """
     turns = read_object(row.get("metadata")).get("train_turns")
     if turns is None:

@@ -52,7 +52,7 @@ class ChatTemplateSection(RecipeSection):
 
     Attributes:
         path: Local folder, absolute or relative to the data root; the path changes no byte of the rows.
-        date: Date that the template writes as the current date, `YYYY-MM-DD`; None if it writes none.
+        date: Date that the template writes as the current date, `YYYY-MM-DD`; None if the template writes no date.
         variables: Other values that the template reads, such as `enable_thinking`.
     """
 
@@ -83,21 +83,21 @@ class RowsRecipe(RecipeSection):
     """Rules that turn source rows into texts and files.
 
     Attributes:
-        template: Template of rendered texts, or a model's chat template. A row with Harmony text is not rendered again,
-            unless `template` is a chat template.
-        analysis: Treatment of reasoning; no effect on a row that is text already.
-        loss: Loss mode: the bodies that count as completion.
-        system: System message before each rendered conversation, or null. A row's tools are in the developer message.
-            A chat template ignores it.
+        template: Harmony template or chat template that renders conversations. A row that has a Harmony text is
+            rendered only by a chat template.
+        analysis: Treatment of reasoning; no effect on a row that has a text.
+        loss: Loss mode, which decides which message bodies count as completion.
+        system: System message before each rendered conversation, or null. A row's tools are in the developer message. A
+            chat template ignores `system`.
         reasoning_key: Message key of reasoning; None reads each of `REASONING_KEYS`.
-        think_tags: Treatment of `<think>` blocks in content of the assistant.
+        think_tags: Treatment of `<think>` blocks in the assistant's content.
         restore_latex: Whether to restore LaTeX words whose start became a control character in JSON; see `text_flags`.
         drop_invalid_harmony: Whether to drop rows whose own text is not valid Harmony, instead of flagging them.
         drop_empty_completion: Whether to drop rows without a completion, instead of flagging them. A completion is a
             nonblank last message that counts in the loss; with `train_turns`, any nonblank message that counts.
         keep_user_names: Whether to store the column `user_name` in `meta_source_json`.
         keep_urls: Whether to store the columns `url` and `user_url` in `meta_source_json`.
-        max_rows: Maximum rows of a sample over all files of a split (`plan_sample`); None for all rows.
+        max_rows: Maximum number of rows to sample from all files of a split (`plan_sample`); None for all rows.
         shard_bytes: Approximate number of source bytes for one Parquet file.
     """
 

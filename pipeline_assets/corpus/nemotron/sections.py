@@ -86,8 +86,8 @@ def recipe_warnings(
 ) -> Iterator[str]:
     """Yield warnings about a missing HF_TOKEN and reasoning efforts that may be wrong.
 
-    Efforts are checked only if `rows` has `system` and no chat template. Known datasets outside `EFFORTS` are not
-    checked.
+    Efforts are checked only if `rows` has `system` and no chat template. Datasets in `DOMAINS` but not in `EFFORTS` are
+    skipped.
     """
     if rows is not None and rows.system is not None and rows.chat_template is None:
         sections = [section for section in datasets if section.dataset in EFFORTS or section.dataset not in DOMAINS]

@@ -63,7 +63,7 @@ def _read_first_prompt(messages: JsonValue) -> list[str]:
 
 @contextmanager
 def open_seed_prompts(path: Path | None) -> Iterator[PromptLookup | None]:
-    """Yield a function that finds prompts in the file at `path`; None without a path.
+    """Yield a function that finds prompts in the file `path`; None if `path` is None.
 
     Calling the function raises InputError if the file is damaged.
     """

@@ -2,10 +2,10 @@
 
 Files, columns and row counts are read at the pinned revision. Rules (see "Files of a split" in `docs/nemotron.md`):
 
-1. The `configs` of the card's YAML name the files of each split. If several configs have splits of one name, each of
-these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.
-2. If the card names no files, a file belongs to the split that its name contains. So does a file of a config
-that names only a folder (`data_dir`).
+1. The `configs` of the card's YAML name the files of each split. If several configs have splits of the same name, each
+   of these splits is named after its config: `<config>` if the config has one split, else `<config>_<split>`.
+2. A file belongs to the split that its name contains if the card names no files, or names only the folder of the file's
+   config (`data_dir`).
 3. If a split has JSON lines and Parquet files, only the JSON lines are read.
 """
 
@@ -79,9 +79,9 @@ def split_from_file_name(path: str) -> str:
 def find_splits(paths: Iterable[str], card: str, where: str) -> dict[str, SplitFiles]:
     """Find all splits of a dataset with their files, by name.
 
-    The splits are in the card's order. Splits for which the card names no files come from file names, and are sorted.
-    `card` is the text of README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if
-    two splits share a name.
+    Splits that the card lists are in its order. Splits that are derived from file names are sorted. `card` is the text
+    of README.md, empty if it is missing; `where` names the dataset in errors. Raise InputError if two splits share a
+    name.
     """
     available = sorted(paths)
     configs = parse_configs(card, where)
@@ -123,8 +123,8 @@ def unknown_split_error(split: str, known_splits: Sequence[str], where: object) 
 def files_matching(paths: Iterable[str], patterns: Sequence[str], patterns_owner: str, where: str) -> list[str]:
     """List the JSON lines and Parquet files that match a pattern, sorted.
 
-    If no file matches, raise `InputError`. Errors name the dataset `where`, and the split or config `patterns_owner`
-    that has the patterns.
+    If no file matches, raise `InputError`. Errors name the dataset (`where`) and the split or config with the patterns
+    (`patterns_owner`).
     """
     files = sorted(path for path in matching_paths(paths, patterns, where) if detect_format(path) is not None)
     if not files:

@@ -39,10 +39,10 @@ class CallLog:
             self.events.append((call_index, content))
 
     def count_stalled(self) -> int:
-        """Count calls that are made again after two equal replies.
+        """Count calls that are repeated after two equal replies.
 
-        The replies are the last two to earlier equal calls. Calls are equal if they name the same tool with the same
-        arguments, in any order of keys. Other calls may come between them.
+        A call counts if the last two replies to earlier calls that are equal to it were equal. Calls are equal if they
+        name the same tool with the same arguments, in any order of keys. Other calls may be in between.
         """
         calls_by_tool = Counter(name for name, _ in self.calls)
         if max(calls_by_tool.values(), default=0) <= _MIN_EQUAL_REPLIES:
@@ -70,7 +70,7 @@ def _canonical_arguments(arguments: str) -> str:
 def collect_calls(messages: Iterable[Message]) -> CallLog:
     """Log the calls and replies of a parsed text, in which replies have no call ids.
 
-    A reply answers the first call of its tool that has no reply yet, or no call if all have one.
+    A reply answers the first call of its tool that has no reply yet, or no call if all these calls have replies.
     """
     log = CallLog()
     waiting: defaultdict[str | None, deque[int]] = defaultdict(deque)

@@ -33,8 +33,8 @@ def write_outcomes(
 ) -> int:
     """Write Documents and rejects, and count dropped rows; return the outcome count.
 
-    A string in `outcomes` is the reason code of a dropped row. A licence tag that is not in the table `licences` is
-    replaced by the table's tag for that licence, or else by `unknown`. Without `licences`, tags are kept.
+    A string in `outcomes` is the reason code of a dropped row. A licence tag that the table `licences` lacks may be a
+    known spelling. It is replaced by that licence's tag, or else by `unknown`. If `licences` is None, tags are kept.
     """
     batch: list[Document] = []
     characters = number = 0
@@ -87,7 +87,7 @@ class ConvertedSource:
         is_expected: Checks whether a reject is normal for the source, so that it does not count against the limit.
         unsharded_counts: Counts of rows that are in no shard.
         reject_formatter: Formats a reject for error messages.
-        lost_files: Unreadable files of a local source, for which a few rejects above the limit are accepted; else None.
+        lost_files: Unreadable files of a local source, whose rejects may slightly exceed the limit; else None.
     """
 
     receipts: Mapping[str, Receipt]

@@ -238,11 +238,11 @@ def _describe_guess(column: str, row: Mapping[str, Any], file: SourceFile) -> st
 
 
 def _text_column(rows: Sequence[dict[str, Any]], file: SourceFile) -> str:
-    """Return the column with a usual name for texts, or else with the most letters.
+    """Return the usual column for texts, or else the column with the most letters.
 
-    A column in a nested object is returned as a path, such as `body.text`. Raise InputError if conversations or rows
-    without text have no column with a usual name, or if a single object, such as settings, has none outside of nested
-    objects.
+    A column in a nested object is returned as a path, such as `body.text`. If no column has a usual name, raise
+    InputError for conversations and for rows without text. Raise InputError also for a file of one object, such as
+    settings, without a top-level column of a usual name.
     """
     letters: Counter[str] = Counter()
     for row in rows:
@@ -283,8 +283,8 @@ def _is_conversation(value: object) -> bool:
 def _selection_keys(folder: SourceFolder, selected_files: Sequence[SourceFile]) -> dict[str, list[str]]:
     """Return recipe keys that select files: `files` and, if needed, `exclude`.
 
-    The patterns of `files` are those of `folder`, or suffixes of the selected files if `folder` has only `**/*`. If the
-    patterns match at least as many other files as selected files, `files` has the names of the selected files instead.
+    `files` has the patterns of `folder`, or suffixes of the selected files if the only pattern is `**/*`. `exclude` has
+    the other matches. If these are half of all matches or more, `files` has file names instead.
     """
     names = {file.name for file in selected_files}
     patterns = list(folder.patterns)

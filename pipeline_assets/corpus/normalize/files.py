@@ -92,7 +92,7 @@ _MAX_NAMED_FILES = 3
 
 
 def licences_by_folder(files: Iterable[source_folder.SourceFile]) -> dict[PurePosixPath, LicenceTag]:
-    """Map each folder with licence files to its licence; `unknown` if they differ."""
+    """Map each folder with licence files to their licence; `unknown` if they disagree."""
     licences: defaultdict[PurePosixPath, list[LicenceTag]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.name):
         licences[PurePosixPath(file.name).parent].append(_file_licence(file))
@@ -178,7 +178,7 @@ def normalize_local(
     """Convert one shard of local files; the count `rows` is the number of rows read.
 
     `unreadable` maps names of known unreadable files to reasons. Each becomes one reject, in the shard of its first
-    piece. The receipt's notes list other unreadable files; if there are any, convert the shard again.
+    piece. If the receipt's notes list further unreadable files, the caller must convert the shard again.
     """
     fields_with_values, derive_id = set[str](), functools.partial(local_doc_id, recipe.source)
     found = dict[str, str]()
@@ -214,7 +214,7 @@ def read_piece(
     """Yield a Document or Reject for every row that begins in the piece, in order.
 
     `licences` maps folders to licences. A row that states no licence gets the licence of the nearest folder above its
-    file, or else of the recipe. Document fields for which a row has a value are added to `fields_with_values`.
+    file, or else the recipe's licence. Document fields for which a row has a value are added to `fields_with_values`.
     """
     name = piece.file.name
     parents = PurePosixPath(name).parents

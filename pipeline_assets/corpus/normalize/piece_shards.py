@@ -21,7 +21,7 @@ class PieceShard:
 
 
 def piece_shards(pieces: Iterable[Piece], shard_bytes: int) -> list[PieceShard]:
-    """Group pieces by size; whole files count fourfold, as they may be compressed."""
+    """Group pieces by size; files that cannot be divided count fourfold."""
     groups = group_by_size(pieces, _unpacked_bytes, shard_bytes)
     return [PieceShard(name, tuple(group)) for name, group in number_shards(groups)]
 

@@ -159,7 +159,7 @@ def to_source_folder(source: FileSource) -> SourceFolder:
 
 
 def parse_source(output_content: Any) -> tuple[HubSource | FileSource, int]:
-    """Return section and shard size from an `output_content`; a folder's path is `.`."""
+    """Read the section and shard size in `output_content`; a path becomes `.`."""
     added = ("shard_text_bytes", "licences", _LICENCE_TEXTS)
     content = {key: value for key, value in output_content.items() if key not in added}
     section = _SECTIONS_BY_KIND[content["kind"]]

@@ -93,9 +93,10 @@ class DrawnDocuments:
     def _number_draws(
         self, source: DrawnSource, offset: int, start: int, stop: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return document, epoch and draw number of each draw of documents [start, stop).
+        """Return three arrays with an item per draw of documents [start, stop).
 
-        Documents are numbered within their shard; `offset` is the number of the shard's first document in its source.
+        The arrays have the document's number in its shard, the epoch and the draw number. `offset` is the number of
+        documents of the source in earlier shards.
         """
         # The last epoch draws only some documents, `taken`, which ascend: entries low to high - 1 are in this range.
         taken = self.numbered_draws.taken[source.first_taken : source.stop_taken]

@@ -32,8 +32,8 @@ def raise_if_source_empty(
 ) -> None:
     """Raise UsageError if a source with a weight has no documents.
 
-    The message counts the documents of the source that each step dropped: first `deduplicated`, if it exists, then the
-    source's corpus in `corpora`.
+    The message counts the source's documents that were dropped by the build of `deduplicated` (if not None), then by
+    the build of the source's corpus in `corpora`.
     """
     for name, corpus in corpora.items():
         counts = corpus.manifest.identity.counts

@@ -145,7 +145,7 @@ def longest_prefix(lengths: NDArray[np.int32], max_tokens: int) -> tuple[int, in
 
 
 def gather_values(values: NDArray[np.int32], positions: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Return `values[positions]`; NumPy would first copy all positions as int64."""
+    """Return `values[positions]` without NumPy's copy of all positions as int64."""
     gathered = np.empty(len(positions), np.int32)
     for chunk in chunk_slices(len(positions)):
         gathered[chunk] = values[positions[chunk]]

@@ -13,9 +13,9 @@ class SourceEstimate:
     """Estimated tokens of a source in a mixture.
 
     Attributes:
-        tokens: Tokens of all its documents, each drawn once.
-        max_epochs: Cap on its epochs.
-        needed: Tokens of its share in the requested rows; None if the recipe requests no number of rows.
+        tokens: Number of tokens of all documents, each drawn once.
+        max_epochs: Cap on the epochs.
+        needed: Number of tokens of the source's share in the requested rows; None if the recipe sets no number of rows.
     """
 
     source: str
@@ -25,7 +25,7 @@ class SourceEstimate:
 
     @property
     def missing(self) -> int:
-        """Tokens that the source lacks even if it is drawn as often as its cap allows."""
+        """Number of tokens that the source lacks even if its cap on epochs is used up."""
         return max(0, (self.needed or 0) - int(Fraction(self.max_epochs) * self.tokens))
 
 

@@ -53,7 +53,7 @@ from pipeline_assets.spine.task import Task
 def manifest_counts(
     recipe: ResolvedPack, encoding_counts: Mapping[str, int], drawn_documents: DrawnDocuments, plan_receipt: Receipt
 ) -> dict[str, Any]:
-    """Return the manifest's counts; `encoding_counts` sums those of `encode_shard`."""
+    """Return the manifest's counts; `encoding_counts` is the sum over all shards."""
     read = Ledger.from_counts(encoding_counts)
     tokens, capacity = plan_receipt.counts["tokens"], recipe.num_seqs * recipe.seq_len
     unused = sum(counts["unused_documents"] for counts in drawn_documents.counts.values())

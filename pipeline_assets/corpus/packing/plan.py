@@ -1,7 +1,7 @@
 """Plan of a packed set: draws and rows, computed from the lengths of documents.
 
 Draws are packed in a seeded order over all sources; a rank is a position in this order. A draw that the token budget
-cuts is last. Memory holds only a few arrays of 4 bytes per draw; results are files, which later stages map.
+cuts is last. Only a few arrays of 4 bytes per draw are in memory. The results are files, which later stages memory-map.
 """
 
 import itertools
@@ -187,7 +187,7 @@ def _write_row_files(
 ) -> None:
     """Pack draws and write the files of rows.
 
-    For each segment, `files.documents` gets its draw's position in packed order; `plan_rows` replaces these values.
+    `files.documents` gets the position of each segment's draw in packed order; `plan_rows` replaces these values.
     """
     first_rows, is_whole = np.empty(len(lengths), np.uint32), np.empty(len(lengths), bool)
     last_row, placed = -1, 0  # last row and number of segments written so far

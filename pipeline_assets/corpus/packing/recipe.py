@@ -50,7 +50,7 @@ class PackRecipe(RecipeSection):
     """Recipe of the content of a packed set.
 
     Attributes:
-        seq_len: Tokens in a row.
+        seq_len: Number of tokens in a row.
         num_seqs: Number of rows; None for as many as weights and caps allow.
         strategy: `sequential` cuts documents at the ends of rows and needs no padding. `best_fit` pads rows; it cuts
             only documents that are longer than a row, and the last draw where the token budget ends.
@@ -124,7 +124,7 @@ class PackSection(PackRecipe):
         load_tokenizer(TokenizerFile(self.tokenizer, path))
 
     def output_content(self) -> dict[str, Any]:
-        """Return the keys, with values, that the packed set's bytes depend on.
+        """Return the keys and values on which the packed set's bytes depend.
 
         The key `tokenizer` is excluded, because manifests state the tokenizer outside the recipe.
         """

@@ -121,8 +121,8 @@ def _copy_segments(
 ) -> None:
     """Copy segments of one shard's documents to their positions in the rows.
 
-    `documents` are numbers in the shard and ascend. Starts, lengths and positions are in tokens: starts in the
-    document, positions in the flattened rows. Raise RetryableError if the encoded ids of a document have changed.
+    `documents` has ascending numbers of documents in the shard. Starts and lengths count tokens of the document;
+    positions count tokens of the flattened rows. Raise RetryableError if the encoded ids of a document have changed.
     """
     columns = (starts, lengths, positions, shard.table.tokens[documents])
     in_bytes = [(column.astype(np.int64) * memmap.TOKEN_DTYPE.itemsize).tolist() for column in columns]

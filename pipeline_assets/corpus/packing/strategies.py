@@ -84,7 +84,7 @@ def assign_rows(
     least the number of rows that are needed. Rows are numbered from 0 in the order in which they are opened.
 
     Returns:
-        Row of each document, shape (documents,), undefined without a remainder; then the number of rows opened.
+        The row of each document, shape (documents,), undefined without a remainder; and the number of opened rows.
     """
     document_rows = np.empty(len(lengths), np.uint32)
     # Rows with equal room form a stack: `top` has its last row, `below` the row under each row. Row r is stored in
@@ -190,9 +190,9 @@ def _smallest_room(tree: NDArray[np.bool_], minimum: int) -> int:
 def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed: int) -> Iterator[Segments]:
     """Pack draws into exactly `num_seqs` rows by best fit; shuffle the rows by seed.
 
-    `lengths` are the tokens of the draws in packed order, which is also their order within a row. The token budget must
-    be so small that best fit needs at most `num_seqs` rows. If best fit needs fewer rows, each empty row gets a piece
-    from a row with several pieces, the longest pieces first.
+    `lengths` has the number of tokens of each draw, in packed order. Rows keep this order. The token budget must be so
+    small that best fit needs at most `num_seqs` rows. If best fit needs fewer rows, each empty row gets a piece from a
+    row with several pieces, the longest pieces first.
 
     Raises:
         UsageError: There are fewer pieces than rows.
@@ -215,7 +215,7 @@ def best_fit_rows(lengths: NDArray[np.int32], seq_len: int, num_seqs: int, seed:
 
 
 def find_whole_row_draws(lengths: NDArray[np.int32], seq_len: int) -> NDArray[np.uint32]:
-    """Return, for each row that a single draw fills, the rank of this draw.
+    """Return the ranks of the draws that fill whole rows.
 
     The ranks ascend, and repeat if a draw fills several rows; shape (filled rows,).
     """
@@ -282,9 +282,9 @@ def _build_segments(
 ) -> Segments:
     """Build the segments of consecutive rows of the packed set from `first_row` on.
 
-    `rows` has the numbers of these rows before the seeded order. A number below `len(whole_row_draws)` is an index in
-    `whole_row_draws`, whose draws fill a row each. A higher number, minus this length, is an index in `starts`.
-    `starts` and `draws` are the results of `group_by_row`.
+    `rows` has the numbers of these rows before they were shuffled. A number below `len(whole_row_draws)` is an index in
+    `whole_row_draws`, whose draws fill a row each. Other numbers, minus this length, are indices in `starts`. `starts`
+    and `draws` are the results of `group_by_row`.
     """
     is_whole = rows < len(whole_row_draws)
     shared = rows[~is_whole] - len(whole_row_draws)
@@ -309,7 +309,7 @@ def _build_segments(
 def sequential_rows(lengths: NDArray[np.int32], seq_len: int) -> Iterator[Segments]:
     """Pack draws one after the other; the sum of `lengths` is a multiple of `seq_len`.
 
-    `lengths` are the tokens of the draws in packed order. Segments are yielded in blocks, which may end within a row.
+    `lengths` has each draw's token count, in packed order. Segments are yielded in blocks, which may end within a row.
     """
     offset = 0  # tokens of earlier chunks
     for chunk in chunk_slices(len(lengths)):

@@ -52,7 +52,7 @@ def row_counter(mixture: Mixture, seq_len: int) -> Callable[[int], int]:
 def _shortage_error(mixture: Mixture, recipe: ResolvedPack, requested_tokens: int, possible_rows: int) -> UsageError:
     """Return an error that names the source with too few tokens, and suggests fixes.
 
-    No source is named if there are several, and all reach their caps at the same budget.
+    If several sources all reach their caps at the same budget, none is named.
     """
     rows = "1 row needs" if recipe.num_seqs == 1 else f"{recipe.num_seqs:,} rows need"
     fixes = [f"request at most {possible_rows:,} rows"]
@@ -96,7 +96,7 @@ def _round_down(value: Fraction) -> str:
 
 
 def _format_decimal(value: Fraction, places: int, rounds_up: bool = False) -> str:
-    """Format a value, rounded to at most `places` decimals, down unless `rounds_up`."""
+    """Format a value with up to `places` decimals, rounded down, or up if `rounds_up`."""
     scaled = value * 10**places
     whole, part = divmod(-int(-scaled // 1) if rounds_up else int(scaled), 10**places)
     return f"{whole:,}.{part:0{places}}".rstrip("0").rstrip(".")

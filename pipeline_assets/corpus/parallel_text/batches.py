@@ -24,13 +24,13 @@ from pipeline_assets.spine.errors import InputError
 
 @dataclass(frozen=True)
 class Order:
-    """Settings that, with the lengths of the pairs, determine the steps of an epoch.
+    """Settings that determine the steps of an epoch for pairs of certain lengths.
 
     Attributes:
-        batch: Pairs per batch of a rank; None for one batch with all pairs of a rank.
+        batch: Number of pairs per batch of a rank; None for one batch with all pairs of a rank.
         drop_last: Whether the pairs after the last full step are dropped; which pairs these are depends on the epoch.
-        bucket_steps: Steps per bucket; 0 does not sort. The pairs of a bucket are sorted by length, so that a step has
-            similar lengths. Then all steps are shuffled, except a remainder at the end.
+        bucket_steps: Number of steps per bucket; 0 to sort nothing. The pairs of a bucket are sorted by length, so that
+            a step has similar lengths. Then all steps are shuffled, except a remainder at the end.
 
     Raises:
         ValueError: A number is not an integer, `batch` or `ranks` is below 1, `bucket_steps` is below 0, or `drop_last`

@@ -47,11 +47,11 @@ def draw_pairs(
     settings: RunSettings = _DEFAULT_SETTINGS,
     removals: Removals = NO_REMOVALS,
 ) -> DrawResult:
-    """Draw k pairs, or all if fewer, in one pass; return them with counts and rejects.
+    """Draw k pairs in one pass, or all pairs if fewer exist.
 
-    The result depends on the order of the files. Selected rows on the removal list are dropped. If the recipe has
-    `duplicates: within`, so are selected rows that equal a pair in the reservoir. InputError is raised if over 10,000
-    rows are unreadable.
+    The result depends on the order of the files. Selected rows on the removal list are dropped. With `duplicates:
+    within`, selected rows that equal a pair in the reservoir are dropped too. Raise InputError if over 10,000 rows are
+    unreadable.
     """
     reservoir: Reservoir[Pair] = new_reservoir(recipe.algorithm, recipe.k, recipe.seed)
     rows, uids, dropped, rejects = 0, set[str](), Counter[str](), list[Reject]()

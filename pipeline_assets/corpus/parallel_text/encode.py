@@ -55,7 +55,7 @@ def encode(
     Args:
         manifest_path: Path of the sample's manifest.jsonl.
         spm_model: Path of a SentencePiece model; None trains one. If the folder already has a cache and no
-            `model_sha256` is set, the model must be the one of that cache.
+            `model_sha256` is set, the model must equal the cache's model.
         out_dir: Folder of the cache, which is returned.
         max_unknown_fraction: Largest share of a side's characters that the model may lose; more than 0.1 % is logged.
         recipe: Keys of `EncodeRecipe`.

@@ -87,8 +87,8 @@ class SampleRecipe(RecipeSection):
         k: Number of pairs.
         seed: Seed of draw and split.
         algorithm: Reservoir algorithm.
-        weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME` (numbers and
-            decimals from 1e-9 to 1e9; other rows have no weight).
+        weight: Weight of a row for `es_weighted`: `chars` (characters of both sides) or `column:NAME` (numbers from
+            1e-9 to 1e9; rows with other values are dropped).
         filters: Filters of pairs; None draws from all rows that have both languages.
         duplicates: Treatment of pairs with equal canonical texts: `within` keeps at most one of them, `keep` all.
         splits: Shares of the splits.

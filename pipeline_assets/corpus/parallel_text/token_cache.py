@@ -36,7 +36,7 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         spm_model, sha256: File name and hash of the SentencePiece model.
-        requested_vocab_size: Requested pieces of a trained model; None for an external model.
+        requested_vocab_size: Requested number of pieces of a trained model; None for an external model.
         char_coverage: Share of the sample's characters that are pieces, as a decimal string; whitespace is not counted.
         experiment_id: Hash of the sample and of everything that the ids depend on.
         seq_len: Maximum tokens of a pair; None if pairs are not cut.
@@ -89,11 +89,11 @@ class TokenCache:
         return np.arange(len(self.splits)) if split is None else np.flatnonzero(self.splits == SPLITS.index(split))
 
     def lengths(self, side: Side) -> NDArray[np.int64]:
-        """Count the ids of each pair or of its `side`, including </s>; shape (pairs,)."""
+        """Count the ids of each pair, or of one side, including </s>; shape (pairs,)."""
         return sum((np.diff(self.offsets[name]) for name in _side_names(side)), np.zeros(len(self.splits), np.int64))
 
     def token_ids(self, pair_number: int, side: Side) -> NDArray[Any]:
-        """Return the token ids of a pair, or of one side as a view; uint16 or int32."""
+        """Return a pair's token ids, or a view of one side's ids; uint16 or int32."""
         ids = [self.ids[name][slice(*self.offsets[name][pair_number : pair_number + 2])] for name in _side_names(side)]
         return np.concatenate(ids) if len(ids) > 1 else ids[0]
 
@@ -108,7 +108,7 @@ META_FORMAT = MetadataFormat("description of a token cache", 1 << 20, ENCODE_FIX
 
 
 def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: Path | str | None = None) -> TokenCache:
-    """Open a token cache, and check its sizes and the hash of its model, not its ids.
+    """Open a token cache; check array sizes and the model's hash, but no token ids.
 
     Args:
         folder: Folder of the cache.

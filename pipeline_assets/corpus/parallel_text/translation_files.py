@@ -34,7 +34,7 @@ class PairSource(RecipeSection):
         revision: Commit of the hub dataset; None for a folder.
         path: Folder, absolute or relative to the data root; None for a hub dataset.
         splits: Splits of the set, in reading order.
-        files: Patterns of file paths, in which `{split}` stands for each split.
+        files: Patterns of file paths, in which `{split}` is replaced by each split.
     """
 
     dataset: str | None = None
@@ -76,7 +76,7 @@ class TranslationFile:
 
 
 class TranslationRow(NamedTuple):
-    """Both texts and the weight of a row, as stored: of any type, or None if missing."""
+    """Both texts and the weight of a row, as stored and unchecked; None if missing."""
 
     src: Any
     tgt: Any
@@ -88,12 +88,12 @@ def read_pairs(
 ) -> Iterator[tuple[int, TranslationRow | Fault]]:
     """Yield the position of each row of a file, and the row or its fault.
 
-    A position is the row number in a Parquet file, and the uncompressed bytes before the row in other files.
+    In a Parquet file, a position is the row's number; in other files, the number of uncompressed bytes before the row.
 
     Raises:
         UsageError: A column or a language is missing from the schema of a Parquet file, or from the first 100 rows of
             another file.
-        InputError: A Parquet file is damaged, or another file has rows, but none of the first 100 can be read.
+        InputError: A Parquet file is damaged, or the first 100 rows of another file are all faulty.
     """
     path = file.fetch()
     source = SourceFile(path, file.name, path.stat().st_size)

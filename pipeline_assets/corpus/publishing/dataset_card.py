@@ -83,7 +83,7 @@ class CardContent:
 
 
 def file_pattern(path: str) -> str:
-    """Return a glob pattern of all numbered files of a split, from the path of one."""
+    """Return the glob pattern for all files of a split, from the path of one file."""
     return re.sub(r"-\d{5}-of-(?=\d{5}\.parquet)", f"-{_FILE_NUMBER_GLOB}-of-", path)
 
 
@@ -138,7 +138,7 @@ def group_by_config(splits: Iterable[CardSplit]) -> dict[str, list[CardSplit]]:
 def count_row_licences(
     splits: Iterable[CardSplit], other_row_licences: Counter[tuple[str, str | None]] | None = None
 ) -> Counter[str | None]:
-    """Count the rows of splits and other rows by licence; None is for no licence."""
+    """Count rows of `splits` and `other_row_licences` by licence; None if not stated."""
     rows: Counter[str | None] = Counter()
     for (_, licence), count in sum((split.licences for split in splits), other_row_licences or Counter()).items():
         rows[licence] += count
@@ -189,7 +189,7 @@ def _front_matter(card: CardContent, hub_names: Mapping[str, str]) -> str:
 
 
 def _dataset_info(splits: Sequence[CardSplit], hub_names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config's `dataset_info`; the library `datasets` checks its row counts."""
+    """Return a config's `dataset_info`, whose row counts `datasets` checks on loading."""
     return {
         "features": arrow_features(splits[0].schema),
         "splits": [

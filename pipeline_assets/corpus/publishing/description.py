@@ -1,4 +1,4 @@
-"""Description of an artifact: facts, each with the manifest field that states it."""
+"""Description of an artifact by facts, each with its origin."""
 
 import json
 from collections import Counter
@@ -40,7 +40,7 @@ _SETTING_PATHS = (
 
 @dataclass(frozen=True)
 class Fact:
-    """Value of a property; `origin` is the manifest field, column or answer with it."""
+    """Value of a property, read from `origin`: a manifest field, column or answer."""
 
     value: str
     origin: str
@@ -50,7 +50,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Description:
-    """Files of an artifact, facts about it by property, and its publisher's answers."""
+    """Files of an artifact, facts by property, and answers of the publisher."""
 
     manifest: Manifest
     files: Sequence[StoredFile]
@@ -58,9 +58,9 @@ class Description:
     answers: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, property_name: str) -> list[Fact]:
-        """Return the publisher's answer on a property, or else the property's facts.
+        """Return the publisher's answer about a property, or else the property's facts.
 
-        Without an answer or facts, return a single fact with the value NOT_ANSWERED.
+        If neither exists, return a single fact with the value NOT_ANSWERED.
         """
         origin = f"answers: {property_name}"
         if property_name in self.answers:
@@ -69,7 +69,7 @@ class Description:
 
 
 def stored_files(folder: Path) -> Iterator[StoredFile]:
-    """Yield the manifest and stored files of an artifact and its members."""
+    """Yield the manifest and the stored files of an artifact, then of each member."""
     for name in ("", *(f"{member}/" for member in member_digests(require_manifest(folder)))):
         path = folder / name / MANIFEST_FILE
         yield StoredFile(name + MANIFEST_FILE, path.stat().st_size, file_sha256(path))
@@ -78,7 +78,7 @@ def stored_files(folder: Path) -> Iterator[StoredFile]:
 
 
 def licence_fact(licence: str | None, detail: str, origin: str) -> Fact:
-    """Return a fact about a licence: its SPDX identifier, or a reference to its tag."""
+    """Return a fact about a licence: its SPDX identifier, or else `LicenseRef-<tag>`."""
     entry = licence_table()[tag_or_unknown(licence)]
     return Fact(entry.spdx or f"LicenseRef-{entry.tag}", origin, detail, entry.url or "")
 
@@ -144,7 +144,7 @@ def chain_facts(chain: Chain) -> dict[str, Iterable[Fact]]:
 
 
 def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]]:
-    """Yield a property and a fact for each value to state in `_SETTING_PATHS`."""
+    """Yield (property, fact) for each value that manifests have at `_SETTING_PATHS`."""
     for name, *keys in _SETTING_PATHS:
         for step in manifests:
             value = remove_empty_values(section_at(vars(step.identity), *keys[:-1]).get(keys[-1]))
@@ -156,7 +156,7 @@ def _stated_settings(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Fact]
 
 
 def merge_sources(manifest_facts: Iterable[Fact], row_facts: Iterable[Fact]) -> list[Fact]:
-    """Return `manifest_facts`, then the `row_facts` about sources that they lack."""
+    """Return `manifest_facts`, then the `row_facts` whose values are new."""
     known = list(manifest_facts)
     return [*known, *(fact for fact in row_facts if fact.value not in {source.value for source in known})]
 
@@ -172,7 +172,7 @@ def _build_times(manifests: Iterable[Manifest]) -> list[Fact]:
 
 
 def _source_fact(manifest: Manifest) -> Fact:
-    """Return a fact on a source, with the size of its files and the selection of rows."""
+    """Return a fact about a source, with the size of its files and its selection keys."""
     recipe, sizes = manifest.identity.recipe, [entry["bytes"] for entry in manifest.identity.inputs]
     selection = remove_empty_values({key: recipe[key] for key in _SELECTION_KEYS if key in recipe})
     detail = f"files: {len(sizes):,}, bytes: {sum(sizes):,}, selection: {json.dumps(selection, ensure_ascii=False)}"

@@ -35,7 +35,7 @@ _ANSWER_RULES = {
 
 @functools.cache
 def load_disclosures() -> Any:
-    """Return the shipped `questions` by key and `forms` by name."""
+    """Return the shipped `disclosures.yaml`: `questions` by key and `forms` by name."""
     return read_yaml(shipped_path("manifests/forms/disclosures.yaml"), "file of forms")
 
 
@@ -56,7 +56,7 @@ def read_answers(path: Path) -> dict[str, str]:
 
 
 def render_standard(standard: str, description: Description) -> str:
-    """Fill a standard's template, and return JSON; UsageError if SPDX lacks a date."""
+    """Return a standard's filled template as JSON; UsageError for SPDX without a date."""
     import jinja2
 
     if standard == "spdx" and description.get("date_published")[0].value == NOT_ANSWERED:

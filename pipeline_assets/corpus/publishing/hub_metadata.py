@@ -53,7 +53,7 @@ _MAX_LICENCE_NAME_LENGTH = 60
 
 
 def hub_licence(licence: str | None) -> str:
-    """Return the hub's identifier of a licence, else `other`; for None, `unknown`."""
+    """Return the hub's licence identifier: `other` if unlisted, `unknown` for None."""
     if licence is None:
         return UNKNOWN
     tag = licence_table().match_tag(licence) or licence.strip().lower()
@@ -64,9 +64,9 @@ def hub_licence(licence: str | None) -> str:
 def licence_metadata(rows_by_licence: Mapping[str | None, int]) -> dict[str, str | list[str]]:
     """Return the licence keys of a card's YAML.
 
-    Rows without a licence are counted under None in `rows_by_licence`. `license` is an identifier, or a list sorted by
-    descending rows. If one licence has no identifier on the hub, `license_name` names it, and `license_link` has its
-    URL, if known. If several have none, `license_name` refers to the table on the card.
+    `rows_by_licence` counts rows without a licence under None. `license` is an identifier, or a list by descending
+    rows. If a single licence has no identifier on the hub, `license_name` has its name, and `license_link` its URL if
+    known. If several licences have no identifier, `license_name` refers to the table on the card.
     """
     rows: Counter[str] = Counter()
     for licence, count in rows_by_licence.items():

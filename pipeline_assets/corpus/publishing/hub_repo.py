@@ -1,6 +1,6 @@
 """A dataset repo on a hub, to which `huggingface_hub` sends files and commits.
 
-Temporary failures are retried. Each commit names its parent, so a retry after a lost response repeats no commit.
+Temporary failures are retried. Each commit names its parent, so a retry after a lost response cannot commit twice.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def hf_token(variables: Mapping[str, str]) -> str:
 
 
 def check_repo_name(name: str) -> None:
-    """Raise UsageError for a name of a dataset repo that hubs do not allow."""
+    """Raise UsageError if hubs do not allow this name for a dataset repo."""
     check_name(name)
     if _INVALID_NAME_PATTERN.search(name) or len(name) > _MAX_NAME_LENGTH:
         fix = "use letters and digits, with one `-`, `_` or `.` between them, and no `.git` at the end"
@@ -78,12 +78,12 @@ class HubRepo:
 
     @classmethod
     def open(cls, name: str, hub: HubFiles, token: str | None) -> "HubRepo":
-        """Return access to a repo; raise UsageError for a name that hubs do not allow."""
+        """Return access to a repo; raise UsageError if hubs do not allow its name."""
         check_repo_name(name)
         return cls(name, replace(hub, token=token))
 
     def limit_requests(self) -> AbstractContextManager[None]:
-        """Limit requests inside the context in time and size; only the hub gets the token."""
+        """Limit time and size of requests in the context; send the token only to the hub."""
         from pipeline_assets.corpus.readers.hub_library import limited_session
 
         return limited_session(self.hub.client().address, self.hub.progress_s)
@@ -93,9 +93,9 @@ class HubRepo:
         return f"{self.hub.client().address}/datasets/{self.name}"
 
     def check_token(self) -> list[str]:
-        """Return the token's user and organisations; RetryableError for a useless token.
+        """Return the names of the token's user and organisations.
 
-        A token is useless if the hub rejects it or gives it the role `read`.
+        Raise RetryableError if the hub rejects the token, or if the token cannot write.
         """
         from huggingface_hub.errors import HfHubHTTPError
 
@@ -145,7 +145,7 @@ class HubRepo:
         self.call_library(create)
 
     def require_agreement(self, mode: str) -> None:
-        """Require readers to agree to terms; in mode `manual`, the owner approves too."""
+        """Make readers agree to terms; mode `manual` also requires the owner's approval."""
         self.call_library(lambda api: api.update_repo_settings(self.name, repo_type="dataset", gated=mode))  # type: ignore[arg-type]
 
     def list_files(self, commit: str) -> dict[str, HubFile]:
@@ -154,8 +154,8 @@ class HubRepo:
     def commit(self, parent: str, title: str, uploads: Sequence[UploadFile], deletions: Sequence[str] = ()) -> None:
         """Commit uploads and deletions, unless the head has moved from `parent`.
 
-        Large files are sent first, even if nothing is committed. A local file that differs from its sha256 raises
-        InputError.
+        Large files are sent first, even if nothing is committed. Raise InputError if a local file does not match its
+        sha256.
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
         from huggingface_hub.errors import HfHubHTTPError

@@ -1,8 +1,8 @@
 """Test that `datasets` can load each config of a published dataset.
 
 A subprocess loads the configs, because `datasets` reads the hub's address on import. The subprocess reads the token
-from its standard input, and `LibraryClient` sends it only to the hub. `datasets` would send a token of the environment
-to every address that starts like the hub's.
+from its standard input, and `LibraryClient` sends it only to the hub. A token in the environment would be unsafe:
+`datasets` sends it to every address that starts like the hub's.
 """
 
 import json
@@ -20,10 +20,10 @@ _TOKEN_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 def check_configs_load(
     repo: str, commit: str, endpoint: str, token: str | None, configs: Mapping[str, Sequence[str]]
 ) -> None:
-    """Check that `datasets` loads each config's first row and finds its splits.
+    """Check that `datasets` loads each config's first row and finds all splits.
 
-    `configs` has the expected split names, as on the hub, by config. Other splits or a failure raise InputError;
-    loading for more than 30 minutes raises RetryableError.
+    `configs` maps each config to its split names on the hub. Raise InputError if loading fails or finds other splits,
+    RetryableError if loading takes more than 30 minutes.
     """
     variables = {
         **{name: value for name, value in os.environ.items() if name not in _TOKEN_VARIABLES},

@@ -1,9 +1,9 @@
 """Content of the dataset repo that publishes a sealed Nemotron artifact.
 
-The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. The manifest's provenance names
-machines and folders, so only its digest of the replaced artifact is published. Each candidate pool and training subset
-is a config; other rows are the config `default`. The card repeats the terms that readers of the source datasets must
-agree to.
+The repo has the artifact's files, its manifest, a new card, and its Croissant metadata. Of the manifest's provenance,
+only the digest of the replaced artifact is published: the rest names machines and folders. Each candidate pool and
+training subset is a config; other rows are the config `default`. The card repeats the terms that readers of the source
+datasets must agree to.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ class Publication:
 
     @property
     def configs(self) -> dict[str, list[str]]:
-        """Names of the splits of each config, in the form that the hub allows."""
+        """Split names of each config, in the form that the hub allows."""
         names, groups = split_names(self.splits), group_by_config(self.splits)
         return {config: [names[split.name] for split in splits] for config, splits in groups.items()}
 
@@ -117,8 +117,8 @@ class Publication:
 def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_licences: bool = False) -> Publication:
     """Collect the files of a publication and write its card.
 
-    Raise UsageError for rows of unknown licences, unless `allow_unknown_licences`, and for an artifact that is neither
-    a Nemotron inventory nor has Nemotron rows. Raise InputError for a source dataset that the hub no longer shows.
+    Raise UsageError for an artifact of another kind, and for rows of unknown licences unless `allow_unknown_licences`.
+    Raise InputError if the hub no longer shows a source dataset.
     """
     if artifact.manifest.kind not in ROW_KINDS | {"nemotron/inventory"}:
         what = f"expected an artifact of Nemotron rows, got {artifact.manifest.kind}"
@@ -157,7 +157,7 @@ def prepare_publication(artifact: Artifact, repo: HubRepo, *, allow_unknown_lice
 
 
 def _read_scores_split(artifact: Artifact) -> CardSplit:
-    """Return the only split of scores, whose rows name neither datasets nor licences."""
+    """Return the single split of a scores artifact; rows name no dataset or licence."""
     with StoredParquet(artifact.path(scores.SCORES_FILE)) as file:
         schema, footer = file.schema_arrow.remove_metadata(), file.metadata
     split = CardSplit(DEFAULT_CONFIG, artifact.manifest.identity.recipe["split"], scores.SCORES_FILE, schema)

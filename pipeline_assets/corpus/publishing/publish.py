@@ -1,4 +1,4 @@
-"""Publication in a dataset repo that is consistent after every commit.
+"""Publication in a dataset repo, which is consistent after every commit.
 
 The first commits, of at most 100 files each, add new files, which no card names yet. The last commit has the card, the
 manifest and replaced files, and deletes files that only the previous manifest lists. Each commit names its parent; if
@@ -60,7 +60,7 @@ class PublicationPlan:
         return sum(commit.upload_bytes for commit in self.commits)
 
     def lines(self) -> Iterator[str]:
-        """Yield a line on each commit, and one on the files that need not be sent."""
+        """Yield a line for each commit, then a line for the files already in the repo."""
         for number, commit in enumerate(self.commits, 1):
             last = f", with card, manifest and replaced files; {len(commit.deletions):,} files deleted"
             size = f"{len(commit.uploads):,} files, {commit.upload_bytes:,} bytes"
@@ -72,8 +72,8 @@ class PublicationPlan:
 def plan_publication(publication: Publication, repo: HubRepo, *, replaces: bool = False) -> PublicationPlan:
     """Plan the commits that the repo still needs.
 
-    Raise UsageError if the commits would overwrite an edited card, or files of another publication or program, unless
-    `replaces`.
+    Unless `replaces`, raise UsageError if the commits would overwrite an edited card, or files of another publication
+    or program.
     """
     if repo.access_settings() is None:
         return PublicationPlan(None, _plan_commits([*publication.files.values()], {}, []), [])
@@ -116,7 +116,7 @@ def publish(
     repo. Calling again resumes an interrupted publication.
 
     Returns:
-        The commit of the publication, and the plan before the first commit.
+        Commit of the publication, and the plan that was made before the first commit.
 
     Raises:
         UsageError: As in `plan_publication`.
@@ -155,7 +155,7 @@ def publish_sealed(
 ) -> BuildResult:
     """Publish an artifact and record its repo and row counts in `publication.json`.
 
-    Without `hub`, as in a rebuild, nothing is sent. For `replaces` see `plan_publication`, for errors `publish`.
+    Without `hub`, as in a rebuild, nothing is sent. `plan_publication` explains `replaces`; `publish` lists the errors.
     """
     sent: dict[str, Any] = {}
     if hub is None:
@@ -195,7 +195,7 @@ def _read_repo_manifest(repo: HubRepo, remote_files: Mapping[str, HubFile], comm
 def _plan_commits(
     changed_files: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete_paths: Sequence[str]
 ) -> list[PlannedCommit]:
-    """Divide changes into commits: batches of new files, then all the rest in one."""
+    """Divide changes into commits: batches of new files, then one commit for the rest."""
     at_last = {*remote_files, CARD_FILE, MANIFEST_FILE}
     new = [item for item in changed_files if item.path not in at_last]
     last = [item for item in changed_files if item.path in at_last]

@@ -1,4 +1,4 @@
-"""Search of a dataset repo, in every reachable commit, for forgotten rows.
+"""Search for forgotten rows in every reachable commit of a dataset repo.
 
 Each distinct file is downloaded once, searched, and deleted. The removal list contains keyed hashes, so a row is found
 only by a whole value: its id, its text, one side of a text pair, or its URL. Values are the strings of Parquet and JSON
@@ -44,7 +44,7 @@ class RepoSearchResult:
     Attributes:
         commits_by_ref: Commits that each ref reaches, the newest first.
         lfs_hashes_by_ref: sha256 of the large files (LFS) in the trees of these commits.
-        places_by_hash: Places of each entry of the removal list, by the entry's hash.
+        places_by_hash: Places where each entry of the removal list was found, by the entry's hash.
         unread_places: Places of files that are not text, or are damaged.
     """
 
@@ -66,7 +66,7 @@ class RepoSearch:
     cache_folder: Path  # for downloads; removed before and after a search
 
     def search(self, repo: HubRepo, commits_by_ref: Mapping[str, list[str]]) -> RepoSearchResult:
-        """Search all files of the commits of each ref; skip files deleted from storage."""
+        """Search every file in every commit of each ref; skip files deleted from storage."""
         fresh = replace(repo, hub=replace(repo.hub, cache=self.cache_folder))
         durable.remove(self.cache_folder)
         result = RepoSearchResult(commits_by_ref, list_lfs_hashes(fresh, commits_by_ref))
@@ -92,7 +92,7 @@ class RepoSearch:
         return result
 
     def _search_file(self, repo: HubRepo, commit: str, file: HubFile, index: HubFile | None) -> Collection[str] | None:
-        """Return the entries that a file contains; None if it is unreadable.
+        """Return the hashes of the entries that match a file; None if it is unreadable.
 
         If reading fails after the first match, the matches are returned. `index` is the row index of a token file,
         and None for other files.
@@ -172,9 +172,9 @@ def _json_keys(json_text: bytes, *, is_row: bool) -> Iterator[RowKeys]:
 
 
 def _row_keys(value: object, *, is_row: bool) -> Iterator[RowKeys]:
-    """Yield `RowKeys` of each string in nested lists and mappings, and of their keys.
+    """Yield `RowKeys` for each string in nested lists and mappings, keys included.
 
-    If `is_row`, a short string is also the URL in its `RowKeys`.
+    If `is_row`, a string that is short enough for a URL is also the URL in its `RowKeys`.
     """
     waiting = [("", value)]
     while waiting:

@@ -33,11 +33,11 @@ class RemovalRecord(msgspec.Struct):
     """Record and certificate of a removal with UTC times, but without ids or texts.
 
     Attributes:
-        started, proved: Times before the first and after the last search of the repo.
-        requested: Earliest date of the removed entries on the list.
+        started, proved: Time before the first search of the repo, and time after the last search.
+        requested: Earliest date at which one of the removed entries was added to the list.
         certificate: Name of the certificate's file; empty if no certificate was written.
         commits: Commits that each ref reached before the removal.
-        removed: Places of each removed entry, by its hash. A place is `REF@COMMIT:PATH`.
+        removed: Former places of each removed entry, by the entry's hash. A place is `REF@COMMIT:PATH`.
         objects: sha256 of the large files that were deleted.
         remaining: Places of entries that are still reachable.
         unread: Places of files that could not be searched.
@@ -59,7 +59,7 @@ class RemovalRecord(msgspec.Struct):
 
     @property
     def has_forgotten_head(self) -> bool:
-        """True if a head of a branch contains a forgotten row, which a squash would keep."""
+        """Whether a branch's head contains a forgotten row, which a squash would keep."""
         branches = ((ref, commits) for ref, commits in self.commits.items() if ref.startswith(_BRANCH_PREFIX))
         heads = tuple(f"{ref}@{commits[0]}:" for ref, commits in branches)
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)
@@ -117,7 +117,7 @@ def unpublish(
 def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
     """Add the results of a search to the record of earlier runs.
 
-    `objects` gets large files of branches and tags only; `remaining` and `unread` are replaced.
+    Only large files of branches and tags are added to `objects`; `remaining` and `unread` are replaced.
     """
     for ref, reached in result.commits_by_ref.items():
         record.commits[ref] = list(dict.fromkeys([*reached, *record.commits.get(ref, ())]))
@@ -129,7 +129,7 @@ def _add_result(record: RemovalRecord, result: RepoSearchResult) -> None:
 
 
 def reachable_commits(repo: HubRepo) -> dict[str, list[str]]:
-    """List the commits of each ref, newest first, by the full name of the ref."""
+    """Return the commits of each ref, newest first, by the ref's full name."""
 
     def fetch(api: "HfApi") -> dict[str, list[str]]:
         refs = api.list_repo_refs(repo.name, repo_type="dataset", include_pull_requests=True)
@@ -174,9 +174,9 @@ def _move_tags(repo: HubRepo, tags: list[str]) -> None:
 
 
 def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
-    """Delete the large files that branches and tags no longer contain, for good.
+    """Permanently delete the large files that branches and tags no longer contain.
 
-    Files that only other refs ever contained are kept, and so are uploads since the removal started.
+    Files of other refs that branches and tags never contained are kept. So are uploads since the removal started.
     """
     commits, kept, deleted = reachable_commits(repo), set[str](), {*record.objects}
     for ref, objects in list_lfs_hashes(repo, commits).items():
@@ -200,9 +200,9 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return the former commits, of branches and tags, that the hub still serves.
+    """Return commits that the hub still serves, but branches and tags no longer reach.
 
-    The only key of the dict is `_EARLIER_REF`; without such commits, the dict is empty.
+    The dict has the single key `_EARLIER_REF`, or is empty without such commits.
     """
     own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
     before = {commit for ref in own_refs for commit in record.commits[ref]}

@@ -40,8 +40,8 @@ class LicensedColumns(RecipeSection):
     the first column that has a value of a valid type.
 
     Attributes:
-        id: Text or integers; a row without an id gets a derived one.
-        license: Licence of the row, used in lower case. A row without a value has the licence of the licence files, or
+        id: Columns of ids, which are text or integers. A row without an id gets a derived id.
+        license: Columns of licences, used in lower case. A row without a value has the licence of its licence file, or
             else of the recipe. If a single name is set, a value that is not text (for example a list) results in
             `unknown`. `meta` keeps the column unchanged.
     """

@@ -28,10 +28,10 @@ def _column_paths(schema: pa.Schema | pa.StructType, prefix: str = "") -> Iterat
 
 
 def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]], where: object) -> None:
-    """Raise UsageError if a column that a recipe sets as a single name does not exist.
+    """Raise UsageError if a file lacks a column that a recipe sets as a single name.
 
-    `columns` has pairs of a Document field and its column. A field with alternative columns is not checked. The error
-    names `where`, the file. Raise InputError if two columns have the same name.
+    `columns` has pairs (Document field, column). A field with alternative columns is not checked. Errors name the file,
+    `where`. Raise InputError if two columns have the same name.
     """
     if repeated := next((name for name, count in Counter(schema.names).items() if count > 1), None):
         raise InputError(f"two columns have the name `{repeated}`", where, "rename one of them")
@@ -43,7 +43,7 @@ def check_columns(schema: pa.Schema, columns: Iterable[tuple[str, ColumnChoice]]
 
 
 class Column(NamedTuple):
-    """A column of one row; its value is `parent[key]`."""
+    """Column of a row; the value is `parent[key]`."""
 
     parent: dict[str, Any]
     key: str
@@ -70,7 +70,7 @@ def find_column(row: dict[str, Any], name: str) -> Column | None:
 def column_values(column: pa.Array) -> list[Any]:
     """Convert an Arrow column to Python values; each invalid value becomes a `Fault`.
 
-    Times in nanoseconds become standard library times if these can represent them, otherwise text.
+    Times in nanoseconds become times of the standard library, or text if they are finer than a microsecond.
     """
     try:
         values: list[Any] = column.to_pylist()
@@ -117,7 +117,7 @@ def _to_stdlib_times(value: Any) -> Any:
 
 
 def convert_batch(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Fault]:
-    """Yield each row of a batch as Python values by column name, or its first fault."""
+    """Yield each row of a batch: Python values by column name, or the first fault."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]
     faults = faults_by_row(columns)

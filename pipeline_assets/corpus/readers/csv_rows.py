@@ -28,8 +28,8 @@ Row = tuple[int, bytes, dict[str, Any] | Fault]
 def read_csv(file: SourceFile) -> tuple[list[str], Iterator[Row]]:
     """Return the column names of a file, and an iterator of its rows.
 
-    A row is a tuple (byte offset, bytes, values by column name); for an unusable row, a Fault takes the place of the
-    values. A blank file has no columns and no rows.
+    A row is a tuple (byte offset, bytes, values by column name); for an unusable row, the values are replaced by a
+    Fault. A blank file has no columns and no rows.
 
     A `.tsv` file whose header has a tab is delimited by tabs. Other files are delimited by the comma, semicolon, tab or
     bar: whichever is most frequent in the header outside quotes. Blank lines are skipped. A column without a name is

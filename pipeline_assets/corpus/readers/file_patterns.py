@@ -42,8 +42,8 @@ def _glob(root: Path, folder: str, parts: Sequence[str], ancestors: Set[Path]) -
     """Yield each path below `folder` that matches `parts`, and whether it is a folder.
 
     `parts` are the remaining parts of a pattern. `folder` is empty or ends with `/`; `folder` and the yielded paths are
-    relative to `root`. Links to `ancestors`, the real paths of `folder` and of all folders above it, are not followed,
-    because the search would never end.
+    relative to `root`. `ancestors` are the real paths of `folder` and of all folders above it. Links to them are not
+    followed, because the search would never end.
     """
     (first, *rest), is_any_depth = parts, parts[0] == "**"
     if is_any_depth and rest:
@@ -90,7 +90,7 @@ def _matches_start(names: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
 
 
 def _no_match_error(root: Path, pattern: str, has_folders: bool) -> UsageError:
-    """Return the error for a pattern that matches no file, with a pattern to write."""
+    """Return the error for a pattern that matches no file, with a proposed correction."""
     require_folder(root, "correct the source's folder")
     if has_folders:
         fix = f"write {f'{pattern}/*'.lstrip('/').replace('//', '/')} for the files in the folder"

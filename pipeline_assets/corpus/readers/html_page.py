@@ -32,9 +32,9 @@ _NOT_NESTED = re.compile(
 
 
 def html_row(content: bytes) -> dict[str, Any] | Fault:
-    """Return a row with `text` and, if the page has one, `title`; or the page's fault.
+    """Return a page's row, with `text` and an optional `title`, or the page's fault.
 
-    The encoding comes from the byte order mark, else from a charset in the first `_CHARSET_BYTES`, else it is UTF-8.
+    The encoding comes from the byte order mark, or else from a charset in the first `_CHARSET_BYTES`, or is UTF-8.
     """
     encoding = next((name for mark, name in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None)
     if encoding is None:
@@ -95,7 +95,7 @@ def _is_too_deep(page: str) -> bool:
 
 
 def decoded_html_row(page: str) -> dict[str, Any] | Fault:
-    """Return the `text` of a page, and its `title` if it has one; or the page's fault.
+    """Return a decoded page's row, with `text` and an optional `title`, or its fault.
 
     The text comes from the element `main`, or else from the body, without menus, sidebars, footers and controls.
     """

@@ -31,7 +31,7 @@ class Span:
 
 
 def check_file_hash(file: HubFile, spans: Sequence[Span], where: str) -> None:
-    """Raise RetryableError, and delete the spans, if a whole file has a wrong hash."""
+    """Check a whole file's hash; if wrong, delete the spans and raise RetryableError."""
     kind, _, expected = file.digest.partition(":")
     digest = hashlib.sha256() if kind == "sha256" else hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
     for span in spans:
@@ -86,8 +86,8 @@ def _partial_name(start: int, stop: int) -> str:
 def count_missing_bytes(folder: Path, start: int, stop: int) -> int:
     """Count the bytes of [start, stop) that the cache lacks.
 
-    Only spans with exactly these bounds count. A partial download counts only if it began since the last boot. Damage
-    is found when the bytes are used.
+    Only spans with exactly these bounds count as cached, and a partial download only if it began since the last boot.
+    Damaged bytes count, too: damage is found when they are used.
     """
     missing, partial = stop - start, _partial_name(start, stop)
     for path in folder.glob(f"{start}-{stop}.*"):

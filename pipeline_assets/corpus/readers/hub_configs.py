@@ -1,8 +1,8 @@
 """Configs of a hub dataset, with their languages, scripts and files.
 
 A multilingual dataset names its configs `<language>_<Script>` (ISO 639-3 and ISO 15924), such as `eng_Latn`. The card
-of the dataset lists them under `configs`, in the YAML between its first two `---` lines (hub documentation, "Manual
-Configuration").
+of the dataset lists the configs under `configs`, in the YAML between its first two `---` lines (hub documentation,
+"Manual Configuration").
 
 Patterns in a card have the syntax of `datasets` (fsspec's glob): `*`, `?` and `[…]` match within one folder and ignore
 hidden names, `**` matches any number of folders.
@@ -35,7 +35,7 @@ _LANGUAGE_SCRIPT = re.compile(r"^([a-z]{2,3})_([A-Z][a-z]{3})(?:_\w+)?$")
 
 @dataclass(frozen=True)
 class Config:
-    """Config of a hub dataset; `language` and `script` are None if the name lacks one."""
+    """Config of a hub dataset; `language` and `script` are None if not in the name."""
 
     name: str
     language: str | None
@@ -48,7 +48,7 @@ class Config:
 
 
 def read_configs(hub: HubFiles, dataset: str, commit: str) -> list[Config]:
-    """Read the configs that a dataset's card lists; InputError if not a list."""
+    """Read the configs that a dataset's card lists; raise InputError if invalid."""
     return parse_configs(read_card(hub, dataset, commit), f"{dataset}@{commit}:{CARD_FILE}")
 
 
@@ -68,7 +68,7 @@ def parse_configs(card: str, where: str) -> list[Config]:
 
 
 def parse_card_metadata(card: str, where: str) -> dict[str, Any]:
-    """Parse a card's YAML, {} if missing or not a mapping; InputError if invalid."""
+    """Return the mapping in a card's YAML, {} without one; InputError if unparsable."""
     text = card.lstrip("\ufeff").replace("\r\n", "\n")
     parts = re.split(r"^---[ \t]*$", text, maxsplit=2, flags=re.MULTILINE)
     if len(parts) < 3 or parts[0].strip():
@@ -109,13 +109,13 @@ def find_split_files(
 ) -> tuple[list[str], list[str]]:
     """Return the patterns and the paths of a split's Parquet or JSON lines files.
 
-    If `config` has patterns for the split, these select the files, and are returned even if they match none.
+    If `config` has patterns for the split, these are returned with the paths that they match, possibly none.
 
-    If `config` has only a folder, or is None because the card has no configs, a word for the split in the paths below
-    the folder selects the files, as in `datasets`: `train/0.jsonl.zst`, `web-train-00000.parquet`. JSON lines are used
-    only without Parquet files, and uncompressed `.json` files never. If no path has a word for train, validation or
-    test, all files belong to the split that the folder's own path names or, without `config`, to `train`. The returned
-    patterns match the folder and the endings of the selected files.
+    Otherwise files are searched in the folder of `config`, or in the whole dataset if `config` is None, for a card
+    without configs. As in `datasets`, a file belongs to a split if its path below the folder contains a word for the
+    split: `train/0.jsonl.zst`, `web-train-00000.parquet`. If no path has a word for train, validation or test, all
+        files belong to the split in the folder's own path, or to `train` if `config` is None. JSON lines are used only
+        without Parquet files, and uncompressed `.json` files never. The patterns match the files' folder and endings.
 
     Both lists are empty if no file is selected, or if `config` has neither patterns for the split nor a folder.
     """

@@ -1,4 +1,4 @@
-"""Hub responses with an error status: their errors and requested waits."""
+"""Error statuses of hub responses: conversion to errors, and requested waits."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -58,7 +58,7 @@ def status_error(error: Exception, status: int, hub_call: HubCall) -> InputError
 
 
 def requested_wait_s(headers: Mapping[str, str]) -> float | None:
-    """Return the wait in seconds that headers request, at most 600, or None."""
+    """Return the seconds of waiting that headers request, at most 600, or None."""
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     try:

@@ -1,7 +1,7 @@
 """Access to the files of hub repositories at a commit, through a local cache.
 
 Files are checked against the commit's listing. Listings and bytes are cached, so files that were read once need no
-network. Local paths take only hashes from a hub, so a hub cannot choose a path.
+network. Of a hub's responses, local paths contain only hashes, so a hub cannot choose a path.
 """
 
 import math
@@ -101,7 +101,7 @@ class HubFiles:
     def fetch(self, dataset: str, commit: str, file: HubFile, start: int = 0, stop: int | None = None) -> Span:
         """Fetch bytes [start, stop) of a file into the cache, by default the whole file.
 
-        An interrupted download resumes. A whole file whose hash is not the listed one raises RetryableError. A part is
+        An interrupted download resumes. Raise RetryableError if a whole file's hash differs from the listing. A part is
         fetched only if the hub states the listed hash for the file; the part's sha256 is checked at every later use.
         """
         stop = file.size if stop is None else stop
@@ -158,7 +158,7 @@ class HubFiles:
         return sorted(filter(None, found.values()), key=lambda file: file.path)
 
     def _check_cached_listing(self, dataset: str, commit: str, file: HubFile) -> None:
-        """Raise, and delete the cached listing, if it has `file` but the hub does not."""
+        """Delete the cached listing and raise an error if only that listing has `file`."""
         path = self.listing_path(dataset, commit)
         if file in (hub_listing.read_cached_listing(path) or ()) and file not in self._fetch_listing(dataset, commit):
             path.unlink()
@@ -234,7 +234,7 @@ class HubFiles:
         return folder / "bytes" / digest.replace(":", "-")
 
     def _cache_folder(self, dataset: str) -> Path:
-        """Return a repository's cache folder, which for a model is in the folder `models`."""
+        """Return a repository's cache folder; for a model, it is in the folder `models`."""
         check_name(dataset, self.repo_type)
         return (self.cache if self.repo_type == "dataset" else self.cache / "models") / dataset.replace("/", "--")
 

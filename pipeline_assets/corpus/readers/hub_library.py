@@ -1,6 +1,6 @@
 """HTTP client for `huggingface_hub` that limits time, size, waits and credentials.
 
-The library's own session has no timeout, reads any body whole, and waits as long as a server requires.
+The library's own session has no timeout, reads whole bodies of any size, and waits as long as a server requires.
 """
 
 import functools
@@ -23,14 +23,14 @@ _MIN_CHUNK_BYTES = 1 << 20  # S3 storages reject parts below 5 MiB
 
 
 class UnansweredError(httpx2.RequestError):
-    """Error for a request without a response, which `huggingface_hub` does not retry."""
+    """Error for a request without a response; `huggingface_hub` does not retry it."""
 
 
 class LibraryClient(LimitedClient):
     """`LimitedClient` for `huggingface_hub`; it also limits the waits before retries.
 
-    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. With `retries_all`, the
-    library itself retries all requests, otherwise only PUT; it waits at most `_MAX_RETRY_WAIT_S` before a retry.
+    Streamed bodies may have any size. `token` replaces the token that `huggingface_hub` sends. The library itself
+    retries PUT requests or, with `retries_all`, all requests; it waits at most `_MAX_RETRY_WAIT_S` before a retry.
     """
 
     _decodes_error_bodies = True
@@ -109,7 +109,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _check_part_sizes(response: httpx2.Response) -> None:
-    """Raise MalformedResponse if a git-lfs server requests too small upload parts.
+    """Raise MalformedResponse if a git-lfs server requires upload parts below 1 MiB.
 
     For parts of 0 bytes, `huggingface_hub` divides by zero.
     """

@@ -60,7 +60,7 @@ def _check_file(file: HubFile) -> HubFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """Listing in the cache, with a hash by which damage to the listing is found."""
+    """Cached listing, with a hash that reveals damage to the listing."""
 
     files: list[HubFile]
     sha256: str

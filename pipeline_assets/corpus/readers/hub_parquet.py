@@ -17,7 +17,7 @@ _TAIL_BYTES = 1 << 16  # most footers fit; otherwise a second request fetches th
 
 
 class SpanFile(io.RawIOBase):
-    """File object of a hub file's cached spans; reading other bytes raises OSError."""
+    """File object over the cached spans of a hub file; other bytes raise OSError."""
 
     def __init__(self, size: int, spans: Sequence[Span]) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def list_row_groups(metadata: pq.FileMetaData, file: HubFile, text_column: str) 
 
 
 def open_row_groups(file: HubFile, spans: Sequence[Span]) -> pq.ParquetFile:
-    """Open a Parquet file, given local spans of the footer and of row groups to read.
+    """Open a Parquet file from local spans of the footer and of row groups to read.
 
     Page checksums are verified. If the bytes are damaged, Arrow's own errors are raised.
     """

@@ -92,8 +92,8 @@ class _BoundedStream(httpx2.SyncByteStream):
 class _TimedStream(httpcore2.NetworkStream):
     """Connection that must move MIN_PROGRESS_BYTES in `progress_s` seconds of waiting.
 
-    Reading and writing are counted separately. A socket timeout limits only a single call, so byte by byte, a body
-    could take years.
+    Reading and writing are counted separately. A socket timeout limits only a single call, so a body that arrives byte
+    by byte could take years.
     """
 
     def __init__(self, stream: httpcore2.NetworkStream, progress_s: float) -> None:

@@ -23,8 +23,8 @@ _decode = msgspec.json.Decoder().decode
 def json_rows(piece: ByteRange, lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     """Yield the byte offset of each line that is not blank, and its row or fault.
 
-    `lines` are the lines of `piece` with their offsets. NaN and Infinity are not JSON. If a key is repeated, its last
-    value is used. Raise InputError for a truncated last line, and for a file of an array or multi-line objects.
+    `lines` are the lines of `piece` with their offsets. NaN and Infinity are invalid. If a key is repeated, its last
+    value is used. Raise InputError for a truncated last line, for an array, and for multi-line objects.
     """
     is_first = piece.start == 0
     for offset, line in lines:
@@ -82,7 +82,7 @@ def _truncated_line_error(piece: ByteRange, offset: int, line: bytes, fault: Fau
 
 
 def raise_if_array_or_multiline(first_line: bytes, where: object) -> None:
-    """Raise InputError if the line begins an array or an object over several lines."""
+    """Raise InputError if a file's first line begins an array or a multi-line object."""
     first_line = first_line.lstrip()
     if first_line[:1] == b"[":
         fix = "write one line per element: jq -c '.[]' FILE"

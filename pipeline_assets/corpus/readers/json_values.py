@@ -40,10 +40,10 @@ def file_values(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 def json_values(blocks: Iterable[bytes], where: object) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the bytes of each element of an array, or of each object.
 
-    A value that is the first text in a line, but not in the file's first line, has the byte offset of the line as its
-    position. The first element of an array has the offset of the opening bracket if both are in one line. Other values
-    have their own offset. Values are found by brackets and commas; they need not be valid JSON. Raise InputError if the
-    file ends within a value, continues after the array, or has a value above 256 MiB.
+    A position is a byte offset. It is the start of the line if only white space precedes the value in the line, unless
+    this is the file's first line. For an array's first element, it is the opening bracket if both are in one line.
+    Other values have their own offset. Brackets and commas delimit values, which need not be valid JSON. Raise
+    InputError if the file ends within a value, continues after the array, or has a value above 256 MiB.
     """
     text, start = bytearray(), 0  # bytes since the last value, and their offset in the file
     bracket: int | None = None  # offset of the array's bracket, before its first element
@@ -111,7 +111,7 @@ def _split_at_brackets(blocks: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]
 def _value_position(text: bytearray, start: int, bracket_offset: int | None) -> int:
     """Return the position of a value, as `json_values` defines it.
 
-    `text`, from byte `start` of the file, is whitespace and the value. For the first element of an array,
+    `text` begins at byte `start` of the file: white space, then the value. For the first element of an array,
     `bracket_offset` is the offset of the array's bracket; otherwise it is None.
     """
     blanks = len(text) - len(text.lstrip(_BLANK))

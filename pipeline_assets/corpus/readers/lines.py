@@ -46,12 +46,12 @@ def regroup_by_lines(blocks: Iterable[bytes], offset: int, where: object) -> Ite
 
 
 def piece_lines(piece: ByteRange) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and bytes (with newline) of the lines that begin in a range."""
+    """Yield the offset and bytes (with newline) of each line that begins in a range."""
     return split_lines(line_blocks(piece.file, piece.start), piece.stop)
 
 
 def split_lines(blocks: Iterable[tuple[int, bytes]], stop: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield the offset and bytes (with newline) of the lines that begin before `stop`."""
+    """Yield offset and bytes (with newline) of each line that begins before `stop`."""
     for offset, block in blocks:
         for line in io.BytesIO(block):
             if stop is not None and offset >= stop:
@@ -93,7 +93,7 @@ def _seek_line(stream: BinaryIO, start: int) -> int:
 def read_blocks(stream: BinaryIO, file: SourceFile) -> Iterator[bytes]:
     """Yield the rest of an open file in decompressed blocks.
 
-    At byte 0, detect the compression and hash the file while it is read; at later positions, do neither.
+    If the file is at byte 0, detect the compression and hash the file while reading. At later positions, do neither.
     """
     offset = stream.tell()
     codec = detect_codec(stream.read(HEAD_BYTES)) if offset == 0 else None

@@ -22,8 +22,8 @@ class Listing:
     """Files outside the data root from which an artifact will be built.
 
     Attributes:
-        inputs: Input entries of the future manifest, as far as listings and Parquet footers determine them.
-        missing_bytes: Uncached bytes to request from a hub, by file or source; None without a hub.
+        inputs: Input entries of the future manifest that listings and Parquet footers determine.
+        missing_bytes: Number of bytes to fetch from a hub, by file or source; None without a hub.
     """
 
     inputs: tuple[Mapping[str, Any], ...] = ()
@@ -36,7 +36,7 @@ class Listing:
 
     @classmethod
     def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Return the uncached bytes of hub files, without inputs, which their pin lists."""
+        """Count the uncached bytes of hub files; omit inputs, because the pin lists them."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

@@ -9,8 +9,8 @@
 | `.txt` `.md`, by `text_unit` | the file, paragraphs or lines | 0, or byte offset | the file, or byte ranges |
 | `.html` `.htm` `.ipynb` `.docx` `.pdf` | the file | 0 | the file |
 
-A piece of a text file has the paragraphs or lines that begin in it. All but Parquet may be compressed (zstd, gzip,
-bzip2, xz). A compressed file is one piece, because reading cannot start in its middle.
+A piece of a text file has the paragraphs or lines that begin in it. All formats but Parquet may be compressed (zstd,
+gzip, bzip2, xz). A compressed file is one piece, because reading cannot start in its middle.
 """
 
 import fnmatch
@@ -72,11 +72,11 @@ class LocalRecipe(SourceLabels):
     Attributes:
         columns: Columns of JSON, CSV and Parquet; None if no file has columns.
         text_unit: Unit of text that is one document; None if no file is text. With `line`, blank lines are skipped.
-        exclude: Patterns of files and folders, relative to the source's folder, that are not read.
+        exclude: Patterns of files and folders that are not read, relative to the source's folder.
         text_endings: Endings of further text files, such as `.py`, or `.html` to keep the tags of pages.
-        license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A
-            licence file is not a document. It states the licence of rows that do not state their own, in its folder and
-            in subfolders without a licence file.
+        license_files: Pattern of licence file names, such as LICENSE*; with None, no file is a licence file. A licence
+            file is not a document. It determines the licence of the rows in its folder, and in subfolders without a
+            licence file, unless a row states a licence.
     """
 
     files: Patterns = ("**/*",)
@@ -126,7 +126,7 @@ def plan_local(
 ) -> list[Piece]:
     """Divide files, where possible, into pieces of about `shard_bytes`, in file order.
 
-    An unreadable file is one piece; its error is added to `unreadable_reasons`, or raised if that is None.
+    An unreadable file is one piece. Its error is added to `unreadable_reasons` or, if that argument is None, raised.
     """
     pieces: list[Piece] = []
     for file in files:
@@ -185,8 +185,8 @@ def read_first_rows(file: source_folder.SourceFile) -> list[dict[str, Any]]:
 def check_first_rows(files: Sequence[source_folder.SourceFile], columns: LicensedColumns) -> None:
     """Raise UsageError if a column of the recipe is missing in the first 20 files.
 
-    Each Parquet and CSV file must have all columns that are set as single names. If there are JSON files,
-    at least one of their first rows must have the text column. Unreadable files are skipped.
+    Each Parquet and CSV file must have all columns that are set as single names. Among the first rows of the JSON
+    files, at least one must have the text column. Unreadable files are skipped.
     """
     samples: list[tuple[source_folder.SourceFile, dict[str, Any]]] = []
     for file in files[:SAMPLE_SIZE]:

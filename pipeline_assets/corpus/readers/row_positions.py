@@ -47,7 +47,7 @@ def line_number(file: SourceFile, offset: int) -> int | None:
 
 
 def locate_line(file: SourceFile, line: int) -> int:
-    """Return the byte offset of a line, given its number from 1.
+    """Return the byte offset of a line; lines count from 1.
 
     For CSV and TSV, return the offset of the row that contains the line. Raise UsageError if the line does not exist or
     is the header of a table, or if the format has numbered rows.
@@ -73,7 +73,7 @@ def locate_line(file: SourceFile, line: int) -> int:
 
 
 def _row_start(file: SourceFile, offset: int, line: int) -> int:
-    """Return the offset of the row of CSV or TSV that contains a line at `offset`."""
+    """Return the offset of the CSV or TSV row that contains the line at `offset`."""
     starts = (start for start, _, _ in read_csv(file)[1])
     before = deque(itertools.takewhile(lambda start: start <= offset, starts), maxlen=1)
     if not before:

@@ -34,7 +34,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ByteRange:
-    """Byte range of a file: the lines, or records of several lines, that begin in it."""
+    """Byte range of a file, for the lines or multi-line records that begin in it."""
 
     file: SourceFile
     start: int = 0  # possibly in the middle of a line
@@ -47,7 +47,7 @@ class ByteRange:
 
 
 def list_files(root: Path, patterns: Sequence[str], exclude: Sequence[str] = ()) -> list[SourceFile]:
-    """List the files below `root` that match a pattern and none of `exclude`, by name.
+    """List the files below `root` that match a pattern and none of `exclude`, sorted.
 
     Patterns have shell syntax: `*` matches within one folder and ignores hidden files, `**` matches any number of
     folders. A pattern that is the name of a file matches that file, even with special characters. Raise UsageError if a
@@ -193,7 +193,7 @@ class SourceFolder(InputFolder):
         return list_files(self.path, self.patterns, self.exclude)
 
     def excluded_files(self) -> Iterator[tuple[str, str]]:
-        """Yield each excluded file's name with each pattern of `exclude` that matches it."""
+        """Yield (file name, pattern) for each excluded file and each pattern that matches."""
         names = matching_names(self.path, self.patterns) if self.exclude else ()
         excluded = [name for name in names if is_excluded(name, self.exclude)]
         yield from ((name, pattern) for pattern in self.exclude for name in excluded if is_excluded(name, [pattern]))
@@ -218,7 +218,7 @@ def modification_times_ns(files: Sequence[SourceFile]) -> list[int]:
 
 
 def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Path) -> dict[str, Any]:
-    """Return the folder and modification times of files for a manifest's provenance.
+    """Return the provenance of input files: their folder and modification times.
 
     The path of a folder inside the data root is relative to the root, because both may be moved together.
     """
@@ -227,7 +227,7 @@ def folder_provenance(folder: InputFolder, files: Sequence[SourceFile], root: Pa
 
 
 def input_folder(manifest: Manifest, root: Path) -> SourceFolder | None:
-    """Return a manifest's input folder and patterns; None unless it records both."""
+    """Return a manifest's input folder; None if it lacks the path or the patterns."""
     path, recipe = input_folder_path(manifest, root), manifest.identity.recipe
     patterns = recipe.get("files")
     return SourceFolder(path, (*patterns,), (*recipe.get("exclude", ()),)) if path is not None and patterns else None
@@ -248,7 +248,7 @@ def open_pinned_files(path: Path, pin: Manifest) -> Iterator[list[SourceFile]]:
 
 
 def listed_files(folder: SourceFolder, manifest: Manifest) -> list[SourceFile]:
-    """Return the files in `folder`, after comparing them with a manifest's list.
+    """Return the files that a manifest lists, after a check that they are unchanged.
 
     Raise InputError if names, sizes or times have changed. Hashes are checked later, while the files are read.
     """

@@ -35,7 +35,7 @@ def note_unreadable(file: SourceFile, reasons: MutableMapping[str, str] | None) 
 
 @dataclass(frozen=True)
 class UnreadableFiles:
-    """Unreadable files whose number of rows is unknown, with the size of their source.
+    """Unreadable files of a source, whose rows cannot be counted, and their sizes.
 
     Attributes:
         reasons: Reasons by file name.
@@ -51,8 +51,8 @@ class UnreadableFiles:
     def raise_if_above_limit(self, max_fraction: str, where: object) -> None:
         """Raise InputError if unreadable files exceed `max_fraction` of the bytes.
 
-        If `max_fraction` is above 0, a single unreadable file may exceed it, up to a third of the bytes, in a source of
-        at least three files.
+        A single unreadable file of up to a third of the bytes is accepted, too, if `max_fraction` is above 0 and the
+        source has at least three files.
         """
         limit, share = Fraction(max_fraction), Fraction(self.bytes, max(self.source_bytes, 1))
         is_small = limit > 0 and max(share, Fraction(1, max(self.source_files, 1))) <= MAX_FLOOR_SHARE

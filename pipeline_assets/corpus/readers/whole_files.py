@@ -51,7 +51,7 @@ _PACKAGES = {"html": ["selectolax"], "docx": ["mammoth", "selectolax"], "pdf": [
 
 
 def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
-    """Return the version of each package on which the text of these formats depends.
+    """Return the versions of the packages that extract text from these formats.
 
     Raises:
         UsageError: A package is not installed.
@@ -64,7 +64,7 @@ def extractor_versions(formats: Iterable[str | None]) -> dict[str, str]:
 
 
 def _plain_text(text: str) -> str:
-    """Convert text to a plain `str` of valid UTF-8; pypdf returns subclasses of it."""
+    """Convert text to a plain `str` that UTF-8 can encode; pypdf returns subclasses."""
     return str(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -88,8 +88,8 @@ class WikipediaRecipe(RecipeSection):
 def read_wikipedia(piece: ByteRange, recipe: WikipediaRecipe) -> Iterator[Document | Reject]:
     """Yield a Document or a Reject for each page that begins in a range, in order.
 
-    The position of a page is the byte offset of its first line. For a page with text, InputError is raised if url and
-    recipe state no language, or different languages, or if the url is not on Wikipedia.
+    The position of a page is the byte offset of its first line. Raise InputError if the url of a page with text is not
+    on Wikipedia, or if url and recipe state different languages or none.
     """
     name = piece.file.name
     licence = recipe.licence()

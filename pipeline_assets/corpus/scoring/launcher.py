@@ -62,10 +62,10 @@ class ScoreWork:
 
 
 class Launcher(Protocol):
-    """Runner of scoring jobs, one per score shard of a split, on other machines."""
+    """Runner of a split's scoring jobs on other machines, one job per score shard."""
 
     def run(self, stage: str, jobs: Sequence[ScoreJob], folder: StagingView) -> Generator[Receipt]:
-        """Run jobs, store their receipts under `stage`, and yield these in job order."""
+        """Run jobs, store their receipts under `stage`, and yield receipts in job order."""
 
     def provenance(self) -> Mapping[str, Any]:
         """Return facts about the machines, for the provenance in a manifest."""

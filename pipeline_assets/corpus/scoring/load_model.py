@@ -82,7 +82,7 @@ def _positions_depend_on_longest_row(network: Any, folder: Path) -> bool:
 
 
 def check_quantisation(config: Any, folder: Path, dequantises: bool) -> None:
-    """Raise InputError if `transformers` would expand, or fail on, quantised weights.
+    """Raise InputError if `transformers` would expand or reject quantised weights.
 
     If `dequantises`, nothing is checked, because the recipe requests expanded weights.
     """
@@ -164,7 +164,7 @@ def _find_head(network: Any, folder: Path) -> LmHead:
 
 
 def _logit_scale(config: Any) -> float:
-    """Return the factor of a model's logits; only Cohere and Granite configs set one."""
+    """Return the scale of a model's logits; only Cohere and Granite configs set one."""
     return float(getattr(config, "logit_scale", None) or 1 / (getattr(config, "logits_scaling", None) or 1))
 
 
@@ -213,7 +213,7 @@ def _try_row_attention(network: Any) -> bool:
 
 
 def _reference_nll(network: Any, row: NDArray[np.int32]) -> float:
-    """Return a row's mean NLL, without its first token, from the model's own logits."""
+    """Compute a row's mean NLL after the first token from the model's own logits."""
     ids = torch.from_numpy(row.astype(np.int64)).to(network.device)
     logits = network(input_ids=ids[None], use_cache=False).logits[0, :-1].float()
     return float(torch.nn.functional.cross_entropy(logits, ids[1:].to(logits.device)))

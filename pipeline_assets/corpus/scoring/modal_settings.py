@@ -26,21 +26,21 @@ class ModalSettings(pydantic.BaseModel):
     Attributes:
         app: Name of the app on Modal, and prefix of its volumes.
         environment: Modal environment; None for Modal's default.
-        gpu: GPU model; `none` scores on a CPU. For `H100` Modal may use an H200, for `H100!` it does not.
-        gpus: GPUs per container.
-        cpu: Physical cores per container.
+        gpu: GPU model; `none` scores on a CPU. For `H100`, Modal may provide an H200; for `H100!` it never does.
+        gpus: Number of GPUs per container.
+        cpu: Number of physical cores per container.
         region: Modal region; None for any.
         secret: Name of the Modal secret with HF_TOKEN, for hub files that need a token; empty for none.
-        timeout_s: Limit of a shard in seconds, including the loading of the model.
-        startup_s: Limit of a container's start in seconds, including its image.
+        timeout_s: Maximum seconds for a shard, including the loading of the model.
+        startup_s: Maximum seconds for a container's start, including the loading of its image.
         scaledown_s: Seconds that a container waits for another shard.
         places: Maximum number of containers at a time; each scores one shard.
         tokens_per_s: Estimated speed of a container. 17,000 is a published figure of gpt-oss-120b on one H100.
         gpu_price, cpu_price, memory_price: Prices; the GPU price is None if unknown.
         region_factor: Factor of all prices if a region is set.
         prices_read: Day on which the prices were read; None if unknown.
-        cost_limit: Limit for all splits that one command scores; None for no limit.
-        split_cost_limit: Limit for one split; None for no limit.
+        cost_limit: Cost limit for all splits that one command scores; None for no limit.
+        split_cost_limit: Cost limit for one split; None for no limit.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

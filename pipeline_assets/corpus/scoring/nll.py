@@ -1,7 +1,7 @@
 """Negative log-likelihood (NLL) of the tokens of a row that count in the loss.
 
-`TokenRow.in_loss` marks these tokens. Logits are computed only for them, one block at a time: a few positions by a part
-of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
+`TokenRow.in_loss` marks these tokens. Logits are computed only for them, block by block. A block has some positions and
+a part of the vocabulary. The log-sum-exp is accumulated block by block (Milakov and Gimelshein 2018, "Online normalizer
 calculation for softmax"). Logits are float32 for any dtype of weights, because bfloat16 has only 8 significant bits. A
 row's sum is float64.
 """
@@ -69,7 +69,7 @@ class LmHead:
     def logits(self, hidden: torch.Tensor, start: int, stop: int) -> torch.Tensor:
         """Compute float32 logits of the ids in [start, stop), shape (positions, ids).
 
-        A `stop` beyond the vocabulary means its end.
+        A `stop` beyond the vocabulary means the end of the vocabulary.
         """
         block = self.weight[start:stop].T
         if block.dtype == torch.float32 or not (block.is_cuda and _HAS_FLOAT32_SUMS):
@@ -142,10 +142,10 @@ class RowNll:
     """NLL of a row, with the batch that the row was scored in.
 
     Attributes:
-        nll_sum: Sum over the tokens that count in the loss, in nats; NaN if a logit is NaN, None if out of memory.
+        nll_sum: Sum over the tokens in the loss, in nats; NaN if a logit is NaN, None if out of memory.
         batch_number: Number of the batch in the order of scoring, from 0.
-        batch_tokens: Tokens of the batch, padding included.
-        token_nll: NLL of each token that counts, in order, computed in float32; empty if the row exceeds the memory.
+        batch_tokens: Number of tokens in the batch, padding included.
+        token_nll: NLL of each token in the loss, in order, computed in float32; empty if the row exceeds the memory.
     """
 
     nll_sum: float | None
@@ -167,7 +167,7 @@ class ScoringResult:
 def score_rows(
     model: LanguageModel, rows: Sequence[TokenRow], max_batch_tokens: int, max_batch_rows: int | None = None
 ) -> ScoringResult:
-    """Compute the NLL of each row; every row must have a token that counts.
+    """Compute the NLL of each row; every row must have a token in the loss.
 
     `plan_batches` explains `max_batch_tokens` and `max_batch_rows`. A batch that exceeds the device's memory is halved
     until it fits; a single row that exceeds the memory has no NLL.

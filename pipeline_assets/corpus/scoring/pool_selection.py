@@ -25,7 +25,7 @@ class Selection:
     """Pool rows that were selected for scoring.
 
     Attributes:
-        row_numbers_by_file: Selected rows of each pool file, ascending, shape (rows,).
+        row_numbers_by_file: Numbers of the selected rows of each pool file, ascending, shape (rows,).
         counts: `rows` counts all rows of the pool files. `dropped/repeated_id` (pools overlap) and
             `dropped/not_sampled` count rows that are not scored; they are omitted if 0.
     """
@@ -38,7 +38,7 @@ class Selection:
         return sum(map(len, self.row_numbers_by_file.values()))
 
     def text_bytes(self, files: Mapping[str, Path]) -> int:
-        """Estimate the bytes of the selected texts from the footers of the pool files."""
+        """Estimate the size of the selected texts in bytes, from the pool files' footers."""
         total = 0.0
         for name, rows in self.row_numbers_by_file.items():
             with StoredParquet(files[name]) as file:
@@ -63,7 +63,7 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
     """Select the first row of each id, in the order of the files.
 
-    `files` has paths by name. `max_rows` limits the selection to the rows with the lowest hashes of ids, unless None.
+    `files` has paths by name. Unless `max_rows` is None, select only the `max_rows` rows with the lowest hashes of ids.
     Memory: 16 bytes per row, and a sorted copy. Raise InputError if a file is not a valid pool, or all files are empty.
     """
     by_file = {name: _hash_ids(path) for name, path in files.items()}

@@ -25,17 +25,17 @@ class ScoringRecipe(RecipeSection):
         device: Device that runs the model.
         dtype: Dtype of weights; by default float32 on a CPU, bfloat16 on a GPU.
         attention: Attention of `transformers` for padded batches. By default rows are packed if the model allows it.
-        spreads: Whether all GPUs of a machine share one model, which may be larger than one GPU, instead of copies.
+        spreads: Whether one model is spread over all GPUs of a machine; otherwise each GPU has a copy of the model.
         dequantise: Whether quantised weights are converted to `dtype`.
-        threads: CPU threads per shard.
+        threads: Number of CPU threads per shard.
         tokenizer: `model` for the tokenizer among the model's files, or `o200k_harmony`.
-        max_length: Maximum tokens of a row; the rest is cut off. By default the limit in the model's config.
-        batch_tokens: Maximum tokens per batch, padding included; a longer row is a batch of its own.
-        shard_rows: Rows per score shard; an interrupted build resumes at the next shard.
-        max_rows: Maximum rows of a split, chosen by a hash of their ids; None for all.
+        max_length: Maximum number of tokens in a row; the rest is cut off. By default the limit in the model's config.
+        batch_tokens: Maximum number of tokens per batch, padding included; a longer row is a batch of its own.
+        shard_rows: Number of rows per score shard; an interrupted build resumes at the next shard.
+        max_rows: Maximum number of rows of a split, chosen by a hash of their ids; None for all.
         rescored: Number of rows per split that are scored again in batches of different sizes, to measure the
             stability of scores.
-        token_nll: Whether scores have the NLL of each token that counts.
+        token_nll: Whether scores have the NLL of each token in the loss.
     """
 
     LATER_KEYS = frozenset({"token_nll"})

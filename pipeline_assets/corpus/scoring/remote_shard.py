@@ -86,7 +86,7 @@ def is_fetched(request: Request, files_folder: Path) -> bool:
 
 
 def _listing_path(model_digest: str, files_folder: Path) -> Path:
-    """Return the path of a model's file listing, written after all files are fetched."""
+    """Return the path of a model's file listing, which `fetch_files` writes last."""
     return files_folder / f"model-{canonical_sha256(model_digest).rpartition(':')[2]}.json"
 
 

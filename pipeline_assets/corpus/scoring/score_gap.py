@@ -23,10 +23,10 @@ class Gap:
     """Comparison of two models on the same rows.
 
     Attributes:
-        bytes: UTF-8 bytes of the rows' completions.
-        first, second: Bits per byte of each model; None without bytes.
-        gap: `second` - `first`, below 0 if the second model is better; None without bytes.
-        low, high: Ends of the gap's 95 % interval, from the spread of rows; None without bytes or with one row.
+        bytes: Number of UTF-8 bytes in the rows' completions.
+        first, second: Bits per byte of each model; None if `bytes` is 0.
+        gap: `second` - `first`, below 0 if the second model is better; None if `bytes` is 0.
+        low, high: Ends of the gap's 95 % interval, from the spread of rows; None if `bytes` is 0 or `rows` is 1.
         second_better_share: Share of rows for which the second model's NLL is lower; None without rows.
     """
 
@@ -125,7 +125,7 @@ def _read_scores(split: ScoredSplit | None) -> pl.DataFrame:
 
 
 def _sum_by_domain(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum the rows that both models scored, by domain.
+    """Add up the scores of the rows that both models scored, by domain.
 
     Columns: `domain`, `rows`, `bytes`; `first` and `second`, the nats of each model; `better`, the number of rows for
     which the second model is better. A row's change is the nats of the second model minus the nats of the first. For

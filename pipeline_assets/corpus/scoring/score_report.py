@@ -3,8 +3,8 @@
 Files: `report.json`, and `report.html` with the same content as one page with plots. In `report.json`, `total` and each
 entry of `splits` count `rows`, `truncated` rows and `tokens_lost`. `without_score` counts rows without a score by
 reason. `highest` and `lowest` list up to five rows with the highest and lowest `nll_mean`. `scored` has the figures
-below for all rows with a score; `domains`, `correctness` (ranges) and `lengths` (powers of two of tokens) have these by
-group:
+below for all rows with a score; `domains`, `correctness` (ranges) and `lengths` (numbers of tokens, by power of two)
+have these figures by group:
 
     rows, completion_tokens, completion_bytes, nll_sum   number of rows, and sums over them; NLL in nats
     nll, bits_per_byte, perplexity                       of all completion tokens together; null without tokens or
@@ -58,7 +58,7 @@ _MEAN_KEYS = {"NLL": "nll", "bits/byte": "bits_per_byte", "PPL": "perplexity"}
 
 
 def preview_scores(report: Artifact) -> list[dict[str, str]]:
-    """Return preview lines: total (if several splits), groups of rows, splits."""
+    """Return preview lines: the total of several splits, groups of rows, each split."""
     content = _REPORT_FORMAT.read(report.path(REPORT_JSON))
     total, splits = content["total"], content["splits"]
     lines = [_preview_row("all", total["scored"])] if len(splits) > 1 else []
@@ -97,7 +97,7 @@ def report_on_scores(staging: StagingDir, splits: Sequence[ScoredSplit], setting
 
 @dataclass
 class _ScoreSums:
-    """Each `nll_mean` of a group of rows, and sums of the other `_NUMBER_COLUMNS`."""
+    """All `nll_mean` values of a group of rows, and sums of other `_NUMBER_COLUMNS`."""
 
     nll_means: list[NDArray[np.float64]] = field(default_factory=lambda: [np.empty(0)])
     sums: NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))

@@ -68,7 +68,7 @@ def _join_scores(pool_path: Path, runs: Sequence[pa.Table], columns: Sequence[st
 
 
 def read_pool_rows(path: Path, row_numbers: NDArray[np.int64], columns: Iterable[str]) -> Iterator[pa.Table]:
-    """Read some rows of a pool file, a table per row group.
+    """Yield the requested rows of a pool file, as one table per row group.
 
     `row_numbers` are ascending row numbers. Missing columns are omitted; if all are missing, the file's first column is
     read. If the file lacks some of these rows, `InputError` is raised after the last table.

@@ -58,7 +58,7 @@ class CountedControlTokens(NamedTuple):
     headers: bool
 
     def loss_rule(self, body_mode: encode.LossMode) -> str:
-        """Return the rule of `body_mode`, followed by the values of both attributes."""
+        """Return the loss rule: `body_mode.rule`, then the value of each attribute."""
         return f"{body_mode.rule} terminators={str(self.terminators).lower()} headers={str(self.headers).lower()}"
 
 
@@ -109,10 +109,10 @@ def _build_encoder_tables(tokenizer: Tokenizer) -> None:
 def encode_rows(
     shard: _Shard, window: Window, folder: StagingView, tokenizer: Tokenizer, control_tokens: CountedControlTokens
 ) -> Receipt:
-    """Encode a shard's rows; InputError if tokens do not decode to a row's text.
+    """Encode a shard's rows; InputError if a row's tokens do not decode to its text.
 
-    Work files of the receipt, in order: token ids (int32), loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
-    table. In the table, `first_token` is a position in the shard's file of token ids. Counts: `documents`, `tokens`.
+    The receipt lists three work files: token ids (int32), the loss mask (bool, one byte per token), and a `ROWS_SCHEMA`
+    table, whose `first_token` is a position in the shard's file of token ids. It counts `documents` and `tokens`.
     """
     names = [f"{WORK_FOLDER}/{TOKENS_FOLDER}/{shard.name}.{kind}" for kind in ("ids", "mask", "rows")]
     rows: list[dict[str, Any]] = []
@@ -174,10 +174,10 @@ def _build_loss_mask(
     tokenizer: Tokenizer,
     name: str,
 ) -> NDArray[np.bool_]:
-    """Build the loss mask of a row, shape (tokens,); check that tokens decode to text.
+    """Build a row's loss mask, shape (tokens,).
 
-    In a text of a chat template, headers do not count, and a terminator is the text from the end of a body through the
-    first special token before the next body. Its tokens are not decoded, because encoding compared them with the text.
+    Raise InputError if the tokens of a Harmony text do not decode to it; for a chat template's text, encoding checked
+    that. In a chat template's text, headers do not count, and a body's terminator ends with the next special token.
     """
     mask, spans = np.zeros(len(tokens.ids), bool), []
     if isinstance(loss_mode, MarkedSpans):  # was checked when the row was encoded
@@ -208,7 +208,7 @@ def _build_loss_mask(
 
 
 def _find_stop(text: str, ids: NDArray[np.int32], start: int, stop: int, tokenizer: Tokenizer) -> int:
-    """Return the end of the tokens from `start` that decode to `text`; else `stop`."""
+    """Return the end of `text`, which begins at token `start`; `stop` if not found."""
     return next((index for index in range(start + 1, stop) if tokenizer.decode(ids[start:index]) == text), stop)
 
 

@@ -1,9 +1,9 @@
 """Training subsets of scored rows.
 
     subset_<rule>/<dataset>/<split>-00000-of-0000N.parquet   rows, `SUBSET_SCHEMA`, in the order of the scores
-    tokens/<rule>/…                                          the same rows as tokens, see `subset_tokens`
+    tokens/<rule>/…                                          tokens of these rows, see `subset_tokens`
 
-Memory is a few numbers per row, a row group of a pool, and a file of the subset.
+Memory use is a few numbers for each row, one row group of a pool, and one file of a subset.
 """
 
 import itertools
@@ -55,7 +55,7 @@ _COUNTED_COLUMNS = ["meta_domain", "stats_tokens", "stats_completion_tokens"]
 
 @dataclass(frozen=True)
 class _Shard:
-    """Rows of a split that a rule chose.
+    """Rows that a rule chose from one split.
 
     `rows` is always 0, so that the engine does not search the shard for poison rows.
     """
@@ -110,11 +110,11 @@ class _ScoredRows:
     Attributes:
         nll: Mean NLL, shape (rows,); NaN without a score.
         percentile: Percentile within the split, shape (rows,); NaN without a score.
-        strata: Index of each row's stratum among the sorted strata of each rule; 0 without strata; shape (rows, rules).
+        strata: Index of a row's stratum in a rule's sorted strata; 0 if the rule has no strata; shape (rows, rules).
         tokens, completion_tokens: Numbers of tokens from the pool, shape (rows,); 0 if unknown.
         meets_conditions: Whether a row meets all conditions of a rule, shape (rows, rules).
         candidates: Whether a row meets a rule's conditions and is in its range of percentiles, shape (rows, rules).
-        ranks: `selection_ranks` of the candidates of rules with `max_rows` or `balance`, else 0; shape (rows, rules).
+        ranks: `selection_ranks` of a rule's candidates if it has `max_rows` or `balance`, else 0; shape (rows, rules).
         present_columns: Columns of conditions that have a value in some row.
     """
 
@@ -214,7 +214,7 @@ def _write_subsets(
 
 
 def write_rows(shard: _Shard, window: Window, folder: StagingView) -> Receipt:
-    """Write the rows that a rule chose in a split to work files of one row group each."""
+    """Write a shard's chosen rows to work files of one row group each."""
     files: list[OutputFile] = []
     for tables in group_by_size(_read_chosen_rows(shard), lambda table: int(table.nbytes), _FILE_BYTES):
         table = pa.concat_tables(tables).combine_chunks()
@@ -243,8 +243,8 @@ def _describe_decisions(scored_rows: _ScoredRows, is_chosen: NDArray[np.bool_]) 
     - `candidates`: number of rows that meet all conditions and are in the rule's range of percentiles;
     - `taken`: number of chosen rows;
     - `splits`: for each split with chosen rows, their number, and their lowest and highest `nll_mean` and percentile;
-    - `could_flip`: for splits with an error bar, number of `rows` that meet the conditions and are near a boundary
-      (`are_near_boundary`), and their `share` of these rows and the candidates; null without an error bar;
+    - `could_flip`: number of `rows` that meet the conditions and are near a boundary (`are_near_boundary`), and their
+      `share` of all near rows and candidates. Splits without an error bar are omitted; null if all are;
     - `unsaid`: columns of conditions that have no value in any row; omitted if empty.
     """
     splits = (split for split, _ in scored_rows.split_ranges())

@@ -40,11 +40,11 @@ class EncodedRow:
     """Tokens of a row, truncated to the maximum length.
 
     Attributes:
-        completion_bytes: UTF-8 bytes of the tokens that count.
+        completion_bytes: Number of UTF-8 bytes of the tokens in the loss.
         tokens_lost: Number of tokens that were cut off at the end.
-        encoding_losses: Counts of the text that the tokenizer lost, the truncated part included.
-        reason: None if a token counts; else `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
-            `no_completion_left` (completion cut off), or the reason of the `Refusal` of an invalid text.
+        encoding_losses: Counts of the text that the tokenizer lost, including text that was then cut off.
+        reason: Why no token is in the loss, or None: `no_text`, `unknown_loss_mode`, `no_completion` (only a prompt),
+            `no_completion_left` (completion cut off), or the `Refusal.reason` of an invalid text.
     """
 
     tokens: TokenRow = _NO_TOKENS
@@ -62,10 +62,10 @@ def encode_row(
     max_length: int,
     template: str | None = None,
 ) -> EncodedRow:
-    """Encode a row, cut it to `max_length` tokens, and mark the tokens that count.
+    """Encode a row, cut it to `max_length` tokens, and mark the tokens in the loss.
 
     `text`, `loss_mode`, `loss_rule` and `template` are columns of the row, see `marked_text.parse_row`. Raise
-    InputError if `tokenizer` is not the chat template's, or lacks the control tokens of a Harmony text.
+    InputError if `tokenizer` is not the tokenizer of the chat template, or lacks control tokens of a Harmony text.
     """
     if not text:
         return EncodedRow(reason=NO_TEXT)

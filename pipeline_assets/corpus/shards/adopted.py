@@ -20,11 +20,11 @@ def adopt_shards(
     source: str,
     tokenizer: TokenizerFile,
 ) -> BuildResult | None:
-    """Link an earlier version's token shards of a source, if new ones would be equal.
+    """Link a source's token shards from an earlier version if new ones would be equal.
 
-    `earlier_shards` have the same stage version and recipe. `corpus_versions` has the corpus of the earlier shards and
-    the new corpus. Return None if an earlier file is damaged, or if documents, their division into shards, or the
-    tokenizer differ.
+    `earlier_shards` must have the current stage version and recipe. `corpus_versions` is the pair of the earlier corpus
+    and the new corpus. Return None if an earlier file is damaged, or if the source's documents, their division into
+    shards, or the tokenizer differ.
     """
     before, now = (_shard_contents(corpus, source) for corpus in corpus_versions)
     if before != now or earlier_shards.manifest.identity.decisions["tokenizer"] != tokenizer.recipe.content():
@@ -36,7 +36,7 @@ def adopt_shards(
 
 
 def _shard_contents(corpus: Artifact, source: str) -> list[tuple[str, int, str]]:
-    """List path, rows and content hash of each shard of a source, to compare them."""
+    """List (path, number of rows, content hash) for each shard of a source."""
     rows, hashes = shard_rows(corpus), {file.path: file.content_sha256 for file in corpus.manifest.identity.files}
     owners = shard_sources(corpus) or [source] * len(rows)
     return [(path, rows[path], hashes[path]) for path, owner in zip(rows, owners, strict=True) if owner == source]

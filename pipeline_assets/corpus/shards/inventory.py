@@ -38,7 +38,7 @@ class Difference:
 class Inventory:
     """Content of corpora of token shards, and differences between files and manifests.
 
-    `corpora` maps each corpus to facts from its manifest: the digest, some decisions and counts, `shards` and
+    `corpora` maps each corpus to facts from its manifest: the digest, `_DECISION_KEYS`, `_COUNT_KEYS`, `shards` and
     `lost_text`. `shards` has file, rows and sha256 of each shard. `lost_text` has the tokenizer's losses; it is empty
     for a lossless tokenizer, and None if a version that did not count losses built the shards. A corpus without a
     readable manifest is only in `differences`.
@@ -49,7 +49,7 @@ class Inventory:
 
     @property
     def tokens(self) -> int:
-        """Tokens in the rows of all corpora."""
+        """Number of tokens in the rows of all corpora."""
         return sum(corpus["tokens"] for corpus in self.corpora.values())
 
     def to_json(self) -> dict[str, Any]:

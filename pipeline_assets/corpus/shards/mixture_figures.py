@@ -1,8 +1,8 @@
 """Figures of a mixture: rows, tokens and licences of its corpora.
 
-mixtures/<recipe>_shards.json           numbers of documents (`records`), rows (`sequences`), shards, tokens, tokens by
-                                        licence, and lost text, of each corpus and in total
-mixtures/<recipe>_filtered_shards.json  the same for filtered corpora only, with rows that the filters kept and dropped
+mixtures/<recipe>_shards.json           for each corpus and in total: number of documents (`records`), rows
+                                        (`sequences`), shards and tokens; tokens by licence; lost text
+mixtures/<recipe>_filtered_shards.json  as above for filtered corpora, plus numbers of rows kept and dropped by filters
 mixtures/<recipe>_full_shards.json      copy of inventory.json: every shard with its rows and sha256
 mixtures/<recipe>_tokenizer.json        figures of the trained tokenizer, see `tokens.trained_tokenizer`
 """
@@ -55,7 +55,7 @@ def preview_segments(segments: Artifact) -> list[dict[str, str]]:
 def write_mixture_figures(inventory: Artifact) -> Path:
     """Write the figures to JSON files in the recipe's `mixtures/`; return this folder.
 
-    Remove the earlier figures of filters or of a tokenizer that the shards in the inventory do not use.
+    Remove earlier figures of a tokenizer or of filters if the shards in the inventory do not use them.
     """
     recipe_folder = inventory.folder.parent
     folder, corpora = recipe_folder / MIXTURES_FOLDER, _corpus_figures(inventory)
@@ -138,8 +138,8 @@ def _upstream_digests(manifest: Manifest | None) -> set[str]:
 def mixture_statistics(recipe_folder: Path) -> JsonObject:
     """Return a mixture's figures from the JSON files in the recipe's `mixtures/`.
 
-    Keys: `recipe`, its name; the totals and `corpora` of `<recipe>_shards.json`; `filtered_shards` and `tokenizer`, the
-    content of these files. A missing file adds no keys, except an empty `corpora`.
+    The dict has `recipe` (its name), the totals and `corpora` from `<recipe>_shards.json`, and the content of two more
+    files as `filtered_shards` and `tokenizer`. A missing file adds no key, but `corpora` always exists.
     """
     statistics: JsonObject = {"recipe": recipe_folder.name}
     for name in ("shards", "filtered_shards", "tokenizer"):

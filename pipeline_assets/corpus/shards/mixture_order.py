@@ -1,9 +1,9 @@
 """Seeded order of a mixture's rows, by weight, equal for any number of ranks.
 
 This is proportionate fairness (Baruah et al., "Proportionate Progress", Algorithmica 1996) on one processor. Positions
-count from 1. The k-th row of a corpus of weight w may occur from the first position p with w · p > k - 1 on. The row's
+count from 1. The k-th row of a corpus of weight w may not occur before the first position p with w · p > k - 1. Its
 deadline is position ⌈k / w⌉; after that, the corpus would lag behind its weight by a whole row. Of the corpora whose
-next row may occur, the one with the earliest deadline gets the position; ties go to the first name. Choosing the corpus
+next row may occur, the one with the earliest deadline gets the position, on ties the first by name. Choosing the corpus
 with the largest deficit would let many small corpora lag by more than a row. All positions are computed in integers.
 
 Within a corpus, the rows of an epoch are in a `hashed_order` of the seed, the corpus name and the epoch.
@@ -28,10 +28,10 @@ logger = logging.getLogger("corpusmill")
 def rank_positions(
     rows: int, batch: int, rank: int, ranks: int, step: int, drop_last: bool, padding: bool = False
 ) -> range:
-    """Return the positions that one rank reads from a step on, batch after batch.
+    """Return the positions that one rank reads, starting at a step, in order.
 
-    All ranks have the same number of batches, and at each step the same number of rows. Without `padding`, the last
-    `rows % ranks` rows are not read, or with `drop_last`, the last `rows % (ranks * batch)`.
+    All ranks have the same number of batches, and at each step the same number of rows. The last `rows % ranks` rows
+    are not read; with `drop_last`, the last `rows % (ranks * batch)`; with `padding`, every row is read.
 
     Args:
         rows: Length of the order.
@@ -40,8 +40,8 @@ def rank_positions(
         ranks: Number of ranks.
         step: First step, from 0; each rank reads one batch per step.
         drop_last: Read only full batches.
-        padding: Read every row, and repeat the first rows of the order until all ranks have the same number, as torch's
-            DistributedSampler does without its `drop_last`. Position p >= rows stands for position p % rows.
+        padding: Read every row, then repeat the first rows of the order until all ranks have equally many, as torch's
+            DistributedSampler does without its `drop_last`. A position p >= rows means position p % rows.
 
     Returns:
         A range whose `stop` is the number of positions that all ranks read together from step 0 on.
@@ -67,7 +67,7 @@ def rank_positions(
 
 
 def log_remainder(label: str, rows: int, used_rows: int, ranks: int) -> None:
-    """Log how many rows of an order the ranks do not read, or read again.
+    """Log how many rows of an order the ranks omit or repeat.
 
     `label` begins the log line. `used_rows` is the number of rows that the ranks read together, including repeats.
     """
@@ -90,7 +90,7 @@ class MixtureOrder:
 
 
 def weight_fractions(weights: Mapping[str, float | str]) -> dict[str, Fraction]:
-    """Return weights as exact fractions; ValueError unless all > 0 and their sum is 1."""
+    """Return weights as exact fractions; ValueError if any is <= 0 or the sum not 1."""
     fractions = dict[str, Fraction]()
     for name, weight in weights.items():
         try:

@@ -138,10 +138,10 @@ class MixtureReader:
     def batches(
         self, batch: int, rank: int = 0, ranks: int = 1, step: int = 0, drop_last: bool = False, padding: bool = False
     ) -> Iterator[NDArray[Any]]:
-        """Yield the batches of one rank from a step on, arrays of shape (batch, seq_len).
+        """Yield one rank's batches, shape (batch, seq_len), starting at a step.
 
         The last batch may have fewer rows. See `rank_positions` for arguments and errors. Rank 0 logs how many rows are
-        not read or are repeated. A batch is a view of a group of rows of about 4 MiB.
+        not read or are repeated. Rows are read in groups of about 4 MiB; a batch is a view of its group.
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
@@ -174,12 +174,12 @@ class MixtureReader:
 
     @cached_property
     def _files(self) -> list[tuple[TokenShards, int]]:
-        """Token shards and file number of every file, in the order of corpora."""
+        """Pairs (token shards, file number) of all files, in the order of corpora."""
         return [(shards, number) for shards in self.shards.values() for number in range(len(shards.files))]
 
     @cached_property
     def _first_keys(self) -> NDArray[np.int64]:
-        """Key (corpus << 32 | row) of the first row of each file, ascending."""
+        """Keys (corpus << 32 | row) of the first rows of all files, ascending."""
         return np.concatenate(
             [(number << _ROW_BITS) + shards.first_rows[:-1] for number, shards in enumerate(self.shards.values())]
         )

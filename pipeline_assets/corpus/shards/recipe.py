@@ -88,7 +88,7 @@ class ExternalTokenizerSection(FileTokenizerRecipe):
     """Recipe section of a tokenizer in an existing file.
 
     Attributes:
-        path: Path of the file, absolute or relative to the data root. It changes no byte; `sha256` pins the content.
+        path: Path of the file, absolute or relative to the data root. Changes no byte; `sha256` pins the content.
     """
 
     kind: Literal["file"]
@@ -124,7 +124,7 @@ _KINDS_WITH_LICENCES = ("wikipedia", "stackexchange", "normalized")  # in each d
 def check_licences(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
     """Yield an error for each source without a licence.
 
-    The licence `unknown` suffices only for a source that neither the tokenizer nor the shards use.
+    A source that the tokenizer or the shards use needs a licence other than `unknown`.
     """
     used = {*section_at(recipe, "tokenizer", "sources"), *section_at(recipe, "shards", "sources")}
     for position, section in sections_at(recipe, "sources"):

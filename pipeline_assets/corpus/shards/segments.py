@@ -29,7 +29,7 @@ _SEGMENTS_KEY = RecipeKey("segments")
 
 
 class ShardRows(msgspec.Struct, frozen=True):
-    """Rows [first, stop) of a shard file, counted in the file, and the file's sha256."""
+    """Rows [first, stop) of a shard file, numbered in the file, and the file's sha256."""
 
     file: str
     rows: tuple[int, int]
@@ -80,7 +80,7 @@ _SEGMENTS_FORMAT: MetadataFormat[_SegmentsFile] = MetadataFormat("plan of segmen
 def build_segments(staging: StagingDir, corpora: Mapping[str, Artifact], recipe: SegmentsRecipe) -> BuildResult:
     """Assign rows of token shards to segments, and write segments.json.
 
-    Each segment gets the next unused rows of each corpus; its weights decide how many, rounded by largest remainders.
+    Each segment gets the next unused rows of each corpus. Weights determine how many, rounded by largest remainders.
 
     Raises:
         UsageError: A segment is shorter than a row or names an unknown corpus, a corpus has too few rows, or the
@@ -170,7 +170,7 @@ class TrainingSegments:
         return iter(self.segments)
 
     def reader(self, name: str, seed: int) -> MixtureReader:
-        """Return a reader of all rows of a segment, each once, mixed in proportion.
+        """Return a reader of a segment, which yields each of the segment's rows once.
 
         To resume training at a step of a segment, use `reader(name, seed).batches(…, step=step)`. Raise the errors of
         `MixtureReader`, or KeyError for an unknown segment.

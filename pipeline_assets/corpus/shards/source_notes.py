@@ -2,7 +2,7 @@
 
 README.md        source, commit, amount and date of retrieval; not part of the digest, because it contains a date
 DATASET_CARD.md  the dataset's card at the commit; only for hub datasets
-LICENSES.md      documents and bytes of text under each licence, and the terms of each
+LICENSES.md      for each licence: number of documents, bytes of text, and terms
 """
 
 from collections import Counter
@@ -36,10 +36,10 @@ def add_source_notes(
     licences: LicenceTable,
     hub: HubFiles | None,
 ) -> BuildResult:
-    """Write the notes of a source, and add them to the build of its rows.
+    """Write the notes of a source; return `row_build` with the notes added.
 
-    The counts get `licences`, with documents and bytes of text by licence tag. `raw_pin` is the manifest that lists the
-    source's files. `hub` is needed only for hub datasets.
+    The new count `licences` has the number of documents and bytes of text by licence tag. `raw_pin` is the manifest
+    that lists the source's files. `hub` is needed only for hub datasets.
     """
     documents, text_bytes = Counter[str](), Counter[str]()
     for file in row_build.files:
@@ -89,7 +89,7 @@ def _readme(
 
 
 def _format_value(value: Any) -> str:
-    """Format a recipe value as text; omit a dict's keys without a value."""
+    """Format a recipe value as text; omit keys of a dict that have no value."""
     match value:
         case dict():
             return ", ".join(f"{name}: {text}" for name, item in value.items() if (text := _format_value(item)))
@@ -125,7 +125,7 @@ def _licence_page(source: str, license_counts: Mapping[str, Mapping[str, int]], 
 
 
 def describe_redistribution(license_counts: Mapping[str, object], licences: LicenceTable) -> str:
-    """State whether text under all counted licences may be redistributed."""
+    """Return a sentence on whether the counted licences allow redistribution."""
     answers = {licences[tag].redistributable if tag in licences else None for tag in license_counts}
     if answers == {True}:
         return "All of it may be passed on."

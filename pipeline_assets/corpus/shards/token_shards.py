@@ -33,7 +33,7 @@ _CACHED_ROW_GROUPS = 4
 
 @dataclass(frozen=True)
 class ShardFile:
-    """Shard file at the time when its token shards were opened.
+    """Shard file, as it was when the token shards were opened.
 
     Attributes:
         offset: Byte position of the first token.
@@ -51,9 +51,9 @@ class TokenShards:
     """Open token shards: `shards[row]` is a view of a row's tokens, shape (seq_len,).
 
     A file is mapped when one of its rows is first read; a RetryableError is raised if the file was replaced after
-    opening. A process keeps at most half of `ulimit -n` files mapped, or 64 if that is more. A pickle has only folder
-    and digest; unpickling opens the folder again, and raises RetryableError if the digest differs. `eos` is the id of
-    the end-of-document token.
+    opening. A process keeps at most max(64, `ulimit -n` / 2) files mapped. A pickle has only folder and digest;
+    unpickling opens the folder again, and raises RetryableError if the digest differs. `eos` is the id of the
+    end-of-document token.
     """
 
     folder: Path
@@ -128,7 +128,7 @@ class TokenShards:
 def open_shards(folder: Path | str, digest: str | None = None) -> TokenShards:
     """Open sealed token shards, and check file sizes and the headers of shard files.
 
-    None for `digest` accepts any token shards.
+    If `digest` is None, any token shards are accepted.
 
     Raises:
         InputError: The folder has no sealed token shards; a file is missing, or its size or shape differs.

@@ -85,8 +85,8 @@ def convert_shard(
 ) -> Receipt:
     """Convert the rows of one shard to Documents; drop rows that fail a rule.
 
-    `columns` replace the recipe's columns; rows may then state their own licences, whose tags come from the table of
-    licences. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>` and, with `columns`,
+    If set, `columns` replace the recipe's columns. Each row may then state its own licence; its tag is from the licence
+    table. The receipt has the counts of `ShardWriter`, `rows` (rows read), `dropped/<rule>` and, with `columns`,
     `found/<field>` for each field with a value.
     """
     derive_id, licences = id_deriver(recipe), licence_table() if columns else None
@@ -115,7 +115,7 @@ def _convert_parquet(
     columns: LicensedColumns | None,
     writer: ShardWriter,
 ) -> Iterator[DocumentOrReject]:
-    """Yield the Documents and rejects of a piece of Parquet; count dropped rows.
+    """Yield the Documents and rejects of a Parquet piece; count dropped rows.
 
     `first_row` is the number of the piece's first row in the shard.
     """
@@ -143,7 +143,7 @@ def _convert_parquet(
 
 
 def _read_batches(fetched_piece: FetchedPiece, where: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the number of each batch's first row in the row group, and the batch."""
+    """Yield (number of the batch's first row in the row group, batch) for each batch."""
     group, rows = fetched_piece.piece.group, fetched_piece.piece.rows
     try:
         with open_row_groups(group.file, fetched_piece.spans) as parquet:

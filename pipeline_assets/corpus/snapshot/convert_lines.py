@@ -55,7 +55,7 @@ def convert_lines(
 def _find_failed_rule(rules: list[ColumnRule], row: dict[str, object]) -> ColumnRule | tuple[str, str] | None:
     """Return the first rule that a row fails; None if it passes all of them.
 
-    If a column has the wrong type for a rule, return the reason and detail of a reject.
+    If a column has the wrong type for a rule, return the (reason, detail) of a reject.
     """
     for rule in rules:
         try:

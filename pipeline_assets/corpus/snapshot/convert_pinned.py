@@ -25,7 +25,7 @@ def convert_hub_rows(
     columns: LicensedColumns,
     settings: RunSettings,
 ) -> ConvertedSource:
-    """Fetch and convert the rows of a hub dataset that `raw_pin` lists.
+    """Fetch and convert the rows that `raw_pin` lists from a hub dataset.
 
     Raise InputError if the hub's files or row groups differ from the pin's.
     """

@@ -1,8 +1,8 @@
 """Random row groups of a hub dataset's Parquet files, drawn by hash.
 
-Files are ranked by sha256(seed, path), the row groups of a file by sha256(seed, path, row group). Round n takes the row
-group of rank n from each file, in the order of the files' ranks, until the amount is reached. An amount of files takes
-all row groups of the first files.
+Files are ranked by sha256(seed, path), and each file's row groups by sha256(seed, path, row group). Round n draws the
+row group of rank n of each file, in the order of the files' ranks. The last round ends when the amount is reached. If
+the amount is a number of files, all row groups of the first files are drawn.
 """
 
 import itertools
@@ -29,7 +29,7 @@ def choose_pieces(
     seed: str,
     limit: tuple[Unit, int],
 ) -> list[Piece]:
-    """Draw row groups until they reach the limit, or all if they are too few.
+    """Draw row groups until a limit is reached; draw all if they are too few.
 
     `limit` is a unit and an amount; with the unit `files`, whole files are read. `read_row_groups` yields a list of row
     groups for each file that it receives, in order. One call may get several files, so that their footers can be

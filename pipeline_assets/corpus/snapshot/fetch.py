@@ -27,10 +27,10 @@ class FileRequest:
 
     Attributes:
         pieces: Pieces of the file, in the plan's order.
-        ranges: Bytes [start, stop) to fetch. If `is_whole`, one range from 0 to the tail. Other Parquet files: a range
-            per piece, empty (stop <= start) if in the tail. JSON lines: the ranges of the only piece.
-        is_whole: Whether one range and the tail are a whole Parquet file, whose hash must be checked. False if the tail
-            alone is the file: its hash was checked before.
+        ranges: Byte ranges [start, stop) to fetch. For JSON lines, the ranges of the only piece. For Parquet, all bytes
+            before the tail if `is_whole`; otherwise a range per piece, empty (stop <= start) if the tail contains it.
+        is_whole: Whether a Parquet file is fetched as a range and the tail, so that its hash must be checked. False if
+            the tail is the whole file, because its hash is already checked.
     """
 
     file: HubFile

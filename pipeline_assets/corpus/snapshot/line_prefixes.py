@@ -1,8 +1,8 @@
 """First rows of a hub dataset's files of JSON lines.
 
-A sample has the first rows of files, in proportion to their sizes, because reading cannot start in the middle
-of a compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of
-a snapshot, the first rows of a file are one row group. Row numbers count from 0 without blank lines, as in `datasets`.
+A sample has the first rows of files, in proportion to the files' sizes: reading cannot start in the middle of a
+compressed file. JSON lines have no footer, so rows are counted while the bytes are fetched. In the plan of a snapshot,
+the first rows of a file are one row group. Row numbers start at 0 and skip blank lines, as in `datasets`.
 """
 
 import functools
@@ -56,7 +56,7 @@ class SpanStream:
         return head
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return the next bytes, at most `size` and of one span; b"" after the last span."""
+        """Return up to `size` next bytes, all from one span; b"" after the last span."""
         while not (block := self._file.read(size)):
             span = next(self._remaining, None)
             if span is None:
@@ -79,7 +79,7 @@ class Prefix:
     columns: tuple[str, ...]  # that occur in the first 100 rows
 
     def row_group(self, file: HubFile) -> RowGroup:
-        """Return these rows as the only row group of their file in a plan."""
+        """Return the prefix as a row group, the only one that a plan has for its file."""
         return RowGroup(file, 0, 0, self.rows, 0, self.stop, self.line_bytes)
 
 
@@ -113,11 +113,11 @@ def row_lines(stream: SpanStream, where: str) -> Iterator[bytes]:
 
 
 def read_prefix(hub: HubFiles, recipe: SnapshotRecipe, unit: Unit, file: HubFile, limit: int | None) -> Prefix:
-    """Count a file's first rows up to a limit, and fetch only as many bytes as needed.
+    """Read a file's first rows up to a limit; fetch only as many bytes as needed.
 
-    `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The line that reaches the limit is the last
-    one; without a limit, all rows are counted. A file that is read to its end is checked against its hash. Raise
-    UsageError if the first 100 rows lack the text column or a rule's column.
+    `limit` counts rows if `unit` is `documents`, otherwise bytes of lines. The prefix ends with the line that reaches
+    the limit; if `limit` is None, the prefix is the whole file. The hash of a file that is read to its end is checked.
+    Raise UsageError if the first 100 rows lack the text column or a rule's column.
     """
     where = recipe.input_name(file.path)
     rows, line_bytes, is_whole = 0, 0, True
@@ -161,11 +161,11 @@ def draw_prefixes(
     threads: int,
     progress: Progress,
 ) -> dict[str, Prefix]:
-    """Read the first rows of files up to a limit; return the prefixes by path.
+    """Read first rows of files until an amount is reached; return prefixes by path.
 
-    `limit` is a unit and an amount. With the unit `files`, the amount counts whole files. Otherwise, files are read in
-    random order until the amount is reached, each in proportion to its size, but at least `MIN_SHARE`. `read_file`
-    reads a file's first rows up to a limit, or all rows for None.
+    `limit` is a unit and an amount. With the unit `files`, that many files are read whole. Otherwise, files are read in
+    random order until the amount is reached. The share of each file is proportional to its size, but at least
+    `MIN_SHARE`. `read_file` reads a file's first rows up to a limit; None means all rows.
     """
     unit, amount = limit
     ranked = sorted(files, key=lambda file: seeded_sort_key(seed, file.path))
@@ -194,7 +194,7 @@ def read_prefixes(
     log_every_s: float,
     pinned_inputs: Sequence[Mapping[str, Any]],
 ) -> dict[str, Prefix]:
-    """Return prefixes by file path: those in `pinned_inputs` or, if empty, drawn ones."""
+    """Return prefixes by path, from `pinned_inputs`; draw prefixes if that is empty."""
     if pinned_inputs:
         entries = {entry["name"]: entry for entry in pinned_inputs if "row_groups" in entry}
         listed = [(file, entries.get(recipe.input_name(file.path))) for file in listing]

@@ -1,4 +1,4 @@
-"""Listing of the files and row groups of a snapshot, before its build or as a pin."""
+"""Listings of a snapshot's files and row groups, before a build or for a pin."""
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.readers.hub_listing import hub_entry
@@ -19,7 +19,7 @@ def pin_sample(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s:
 
 
 def list_snapshot(hub: HubFiles, recipe: SnapshotRecipe, threads: int, log_every_s: float) -> Listing:
-    """List a snapshot's files and the bytes to fetch, for JSON lines an upper limit."""
+    """List a snapshot's files; count the bytes to fetch (a maximum for JSON lines)."""
     listing = list_data_files(hub, recipe)
     source = f"{recipe.source}: {recipe.dataset}@{recipe.revision}"
     if is_json_lines(listing[0]):

@@ -23,9 +23,9 @@ class Amount(RecipeSection):
 
     Attributes:
         files: Number of files, drawn by the seed and read whole.
-        documents: Number of source rows, before any rule; of the last row group, only as many as needed are read.
-        text_bytes: Uncompressed bytes of the text column according to the footers; for JSON lines, uncompressed bytes
-            of the lines. Row groups are read whole.
+        documents: Number of source rows before any rule; the last row group is read only up to this number.
+        text_bytes: Number of uncompressed bytes: of the text column according to the footers or, for JSON lines, of the
+            lines. Row groups are read whole.
     """
 
     files: int | None = pydantic.Field(default=None, gt=0)
@@ -100,7 +100,7 @@ class SnapshotRecipe(HubRows):
 
     Attributes:
         name: Name in the folder `corpora/<name>/<commit>`; changes no byte. Two samples of one commit need two names.
-        shard_text_bytes: Minimum text bytes of a shard, which ends with the row group that reaches them.
+        shard_text_bytes: Minimum text bytes of a shard; the row group that reaches them is the shard's last.
     """
 
     name: Name

@@ -1,6 +1,6 @@
 """Stores on a hub: datasets and read-only buckets.
 
-A commit that writes a `Pointer` names its parent commit. So the hub refuses it if another writer has committed since.
+A commit that writes a `Pointer` names its parent, so the hub refuses the commit if the head has moved since.
 """
 
 import contextlib

@@ -63,7 +63,7 @@ def _matching_paths(paths: Iterable[str], source: SourceFolder, url: str) -> lis
 
 
 def list_objects(url: str, source: SourceFolder) -> list[StoredObject]:
-    """List the objects that a source's patterns select, by name; UsageError if none."""
+    """List the objects that a source selects, sorted by name; UsageError if none."""
     objects = {stored.name: stored for stored in ObjectStore.open(url).list_objects()}
     names = _matching_paths(objects, source, url)
     if not names:
@@ -76,7 +76,7 @@ def fetch_source(url: str, source: SourceFolder, settings: RunSettings) -> dict[
     """Copy the current versions of matching objects; return their provenance.
 
     Copies of objects that the store no longer has are removed, because the readers would read them. Raise InputError if
-    an object changes during the copy, or its name is not valid for a file.
+    an object changes during the copy, or if an object's name is not a valid file name.
     """
     objects, folder = list_objects(url, source), source.path
     copied = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]

@@ -1,7 +1,7 @@
 """Object stores: S3, GCS, Azure and folders, accessed through `obstore`.
 
 `obstore` reads the credentials from the environment. No message contains them: a message has the store's URL, and an
-error's status, or its first line without query strings.
+error's HTTP status. Without a status, it has the error's first line, minus query strings.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class Pointer:
 class StoredObject:
     """Object to read; `version` is its ETag, or its version in a store without ETags.
 
-    `modified_ns` is in nanoseconds since 1970. Objects that are named by their content need neither attribute.
+    `modified_ns` is in nanoseconds since 1970. Objects named by their content need neither `version` nor `modified_ns`.
     """
 
     name: str
@@ -70,8 +70,8 @@ class StoredObject:
 class ObjectStore:
     """Objects below the prefix of a URL; keys are relative paths.
 
-    For a `file://` URL, `folder` is the local folder. A file system has no conditional put, so a lock and a rename
-    take its place there. Methods raise DeniedError without permission, and TransientError if a request fails.
+    For a `file://` URL, `folder` is the local folder. A file system has no conditional put; a lock and a rename replace
+    it. Methods raise DeniedError without permission, and TransientError if a request fails.
     """
 
     url: str
@@ -102,7 +102,7 @@ class ObjectStore:
             raise UsageError(_describe_error(error), url, fix) from None
 
     def prepare_writes(self) -> None:
-        """Raise UsageError unless the store refuses a put whose condition is false.
+        """Raise UsageError if the store accepts a put whose condition is false.
 
         If a store ignored conditions, several simultaneous pushes of one pointer would all seem to succeed. A folder in
         a sealed artifact is refused as well.
@@ -139,7 +139,7 @@ class ObjectStore:
             ]
 
     def read(self, key: str, start: int, size: int, etag: str | None = None) -> bytes:
-        """Read `size` bytes from `start`; fewer at the end, none if `key` is missing.
+        """Read `size` bytes from `start`; fewer at the end, b"" for a missing object.
 
         Raise InputError if `etag` is set and is not the ETag of the object.
         """
@@ -209,7 +209,7 @@ class ObjectStore:
         return None
 
     def replace(self, key: str, content: bytes, expected: Pointer | None) -> bool:
-        """Replace a pointer that still equals `expected`; otherwise return False.
+        """Replace a pointer if it still equals `expected`; return False if it does not.
 
         `expected` is None for a new pointer. A pointer that already has the content `content` counts as replaced,
         because the answer to an earlier put may have been lost. A put that the store refuses because of simultaneous

@@ -17,7 +17,7 @@ CHECKSUM_FILE = "checksum.json"  # next to a model: {"file", "sha256", "bytes"}
 
 
 def expected_hash(path: Path, explicit_sha256: str = "") -> str:
-    """Return `explicit_sha256`, else a file's hash in its checksum.json, else ''."""
+    """Return `explicit_sha256`; if empty, a file's hash in checksum.json, or else ''."""
     sibling = path.with_name(CHECKSUM_FILE)
     if explicit_sha256 or not sibling.is_file():
         return explicit_sha256

@@ -87,10 +87,10 @@ def encode_shard(
     OracleMismatchError if the fast library and the oracle encode a document differently.
 
     Returns:
-        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejected are poison
-        rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` read;
-        encoded `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`;
-        `dropped/other_split`; `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
+        A receipt of three files: raw int32 ids, the table that `DocumentTable` reads, and rejects. Rejects are poison
+        rows, texts that would crash the library, and texts that encode to a special id. Counts: `rows` read; encoded
+        `documents`, with their `tokens` (end tokens included) and UTF-8 `bytes`; `spot_checked`; `dropped/other_split`;
+        `rejected/<reason>`; and the fields of `Losses`, as `encoded/<field>`.
     """
     library = load_tokenizer(tokenizer)
     get_split = split_rule(valid_fraction)
@@ -182,7 +182,7 @@ class _ShardEncoder:
 
 
 def is_spot_checked(doc_id: str) -> bool:
-    """Check whether a document is in the 0.1 %, chosen by id, that the oracle encodes."""
+    """Check whether the oracle encodes a document; a hash of the id selects 0.1 %."""
     return hashlib.sha256(b"spot-check\0" + doc_id.encode()).digest() < _SPOT_CHECK_BELOW
 
 

@@ -24,7 +24,7 @@ class TokenizerFile:
     Attributes:
         file: Path of the tokenizer file; None for the o200k file that the program ships.
         driver: Library that encodes with the o200k file.
-        section: Recipe section of the tokenizer, which errors name.
+        section: Recipe section of the tokenizer, for error messages.
     """
 
     recipe: HarmonyRecipe | FileTokenizerRecipe

@@ -1,7 +1,7 @@
 """Counter of the text that a tokenizer loses while it encodes.
 
-Lost characters are the length of a text minus the length of its decoded known tokens, both in NFKC without whitespace,
-but at least the number of unknown tokens. SentencePiece writes one unknown token for a run of characters.
+The number of lost characters is the length of a text minus the length of its decoded known tokens (both in NFKC without
+whitespace), but at least the number of unknown tokens. SentencePiece writes one unknown token for a run of characters.
 """
 
 import unicodedata

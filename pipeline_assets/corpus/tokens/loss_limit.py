@@ -34,7 +34,7 @@ class LossLimit:
     def evaluate(self, manifest: Manifest) -> Verdict:
         """Compare a manifest's losses by source with the limit; warn above 0.1 %.
 
-        For an artifact from a version that did not count losses, `applies` of the verdict is false.
+        The verdict has `applies=False` if an earlier version, which did not count losses, built the artifact.
         """
         by_source = read_losses(manifest)
         if by_source is None:

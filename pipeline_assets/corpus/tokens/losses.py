@@ -21,7 +21,7 @@ class Losses:
         tokens: Number of tokens, without end-of-document tokens.
         unknown_tokens: Number of unknown tokens.
         characters: Number of characters, without whitespace.
-        lost_characters: Number of characters that unknown tokens stand for, or that no token stands for.
+        lost_characters: Number of characters that unknown tokens replace, or that no token encodes.
     """
 
     tokens: int = 0

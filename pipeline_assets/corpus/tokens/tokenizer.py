@@ -34,7 +34,7 @@ class Tokenizer(ABC):
         """Encode texts; every text must pass `can_encode`."""
 
     def encode_controlled(self, texts: Sequence[bytes], controls: Sequence[str]) -> list[ControlledIds]:
-        """Encode texts with control tokens; text between control tokens is encoded alone.
+        """Encode texts with control tokens; the text between them is encoded separately.
 
         Args:
             texts: UTF-8 texts; each part between control tokens must pass `can_encode`.

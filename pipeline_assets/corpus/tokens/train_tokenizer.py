@@ -169,7 +169,7 @@ def _drawn_texts(staging: StagingDir, receipts: Sequence[Receipt], file_index: i
 
 
 def _measured_texts(staging: StagingDir, receipts: Sequence[Receipt]) -> list[str]:
-    """Return about 2 MB of held-out texts, or of sampled texts if none is held out."""
+    """Return about 2 MB of held-out texts; if no text is held out, of sampled texts."""
     part = 1 if any(receipt.files[1].rows for receipt in receipts) else 0
     texts, size = list[str](), 0
     for text in _drawn_texts(staging, receipts, part):
@@ -185,8 +185,8 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Sequence[str], o200k_file: Pa
 
     The figures are bytes per token; tokens per word, where a word is a run without whitespace (fertility, Rust et al.
     2021, arXiv 2012.15613); the share of unknown tokens; and the share of texts that decoding restores exactly. Bytes
-    per token and tokens per word are also measured for o200k, whose vocabulary file is `o200k_file`, None for the
-    shipped one.
+    per token and tokens per word are also measured for o200k, with the vocabulary file `o200k_file`; None means the
+    shipped file.
     """
     size, words = sum(len(text.encode()) for text in texts), sum(len(text.split()) for text in texts)
     own = tokenizer.encode(texts)

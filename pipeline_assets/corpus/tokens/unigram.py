@@ -1,8 +1,8 @@
 """Training of a SentencePiece unigram model.
 
-Equal lines give an equal model. So sampling, which SentencePiece cannot seed, is off, and one thread trains. The input
-is in memory, because a model file contains its path. The trainer would silently skip long lines, and lines with NUL or
-U+2585, so `split_for_trainer` cuts these first.
+Equal lines result in an equal model. So sampling, which SentencePiece cannot seed, is off, and one thread trains. The
+trainer reads an iterator, because the model would contain the path of an input file. The trainer would silently skip
+long lines, and lines with NUL or U+2585, so `split_for_trainer` cuts these first.
 """
 
 import io
@@ -71,7 +71,7 @@ class TrainedModel:
 
 
 class VocabularyTooLargeError(UsageError):
-    """Error if a vocabulary size exceeds `max_pieces`, the largest for the text."""
+    """Error for a vocabulary size above `max_pieces`, the maximum for the text."""
 
     max_pieces = 0
 

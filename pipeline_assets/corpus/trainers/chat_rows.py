@@ -72,8 +72,8 @@ class ChatFile:
     Attributes:
         relative_path: Path in the artifact and in the export.
         tool_catalogues: JSON files with the tool lists of the file's split, by id.
-        has_all_tools: Whether the data root has all upstream artifacts. If not, a row whose tool list is in no
-            catalogue is an error; otherwise, its tools remain in its messages.
+        has_all_tools: Whether the data root has all upstream artifacts. If True, a row whose tool list is in no
+            catalogue keeps its tools in its messages. If False, such a row is an error.
         rows: Always 0, so that the engine does not search the file for poison rows.
     """
 
@@ -89,7 +89,7 @@ def write_chat_file(source: ChatFile, window: Window, folder: StagingView) -> Re
     """Convert the rows of a file; drop rows with invalid text or without messages.
 
     Counts: `rows` (all), `documents` (converted), `NOT_HARMONY_COUNT_KEY` (dropped) unless 0. Raise InputError if the
-    tools of a row are missing (`ChatFile.has_all_tools`) or its loss rule is unknown.
+    tools of a row are missing (see `ChatFile.has_all_tools`), or if its loss rule is unknown.
     """
     with (
         ParquetOutput(folder.path(source.relative_path), _SCHEMA, _ROW_GROUP_ROWS) as output,
@@ -140,9 +140,9 @@ def chat_messages(
 ) -> tuple[list[ChatMessage], list[dict[str, bool]]]:
     """Return a text's chat messages, and for each the parts that count in the loss.
 
-    `in_loss` has the numbers of the Harmony messages that count. If `omits_tools`, developer messages omit their tools;
-    if `skips_system`, the first message is omitted. The second list has, for each chat message, a boolean for each of
-    `_MESSAGE_PARTS`, by name.
+    `in_loss` has the numbers of the Harmony messages in the loss. If `omits_tools`, developer messages omit their
+    tools; if `skips_system`, the first message is omitted. The second list has, for each chat message, a boolean for
+    each of `_MESSAGE_PARTS`, by name.
     """
     chats, parts = to_chat_messages(parsed.conversation[skips_system:], omits_tools)
     complete = [{field.name: chat.get(field.name) for field in _MESSAGE_TYPE} for chat in chats]

@@ -52,8 +52,8 @@ def is_archive(file: Path) -> bool:
 def site_host(file: Path) -> str:
     """Return the site's host from the name `<host>.7z` or `<host>-Posts.7z`.
 
-    The host of any other file is the name of its folder, which may end with `-Posts`, too. Raise InputError for a name
-    that cannot be a host with a dot, and OtherTableError for names such as `<host>-Comments.7z`.
+    For a file without the suffix .7z, use the name of its folder, `<host>` or `<host>-Posts`. Raise InputError for a
+    name that cannot be a host with a dot, and OtherTableError for names such as `<host>-Comments.7z`.
     """
     name = file.name.removesuffix(".7z") if file.suffix == ".7z" else file.absolute().parent.name
     match = _HOST.fullmatch(name)
@@ -68,7 +68,7 @@ def site_host(file: Path) -> str:
 def posts_bytes(file: Path, start: int = 0, stop: int | None = None) -> Generator[bytes, None, None]:
     """Yield the bytes of a Posts.xml in blocks, from `start` to `stop`.
 
-    None for `stop` means to the end. An archive is always read whole, and a thread unpacks it; close the iterator to
+    Without `stop`, read to the end. An archive is always read whole, and a thread unpacks it; close the iterator to
     stop the thread early. A damaged archive raises InputError, possibly only after the last block.
     """
     if not is_archive(file):

@@ -199,7 +199,7 @@ class _PostLayout:
         self._is_tight = False
 
     def _flush_marker(self) -> None:
-        """Append the pending item marker, if any, on a line of its own."""
+        """Append a pending item marker on a line of its own; do nothing without a marker."""
         if self._item:
             self._item, self._heading = f"{self._item}{self._heading}".rstrip(" "), ""
             self._append_block("")
@@ -223,7 +223,7 @@ class _PostLayout:
             self._append_block(f"{fence}{language[1] if language else ''}\n{code}\n{fence}")
 
     def _read_verbatim(self, closing: str) -> tuple[str, str]:
-        """Return the text up to a closing tag, without and with `alt` texts of images."""
+        """Return the text up to a closing tag twice: without and with images' `alt` texts."""
         code, with_alt_texts = list[str](), list[str]()
         for text, name, attributes, _ in self._tags:
             text += "\n" * (name in ("br", "/br"))

@@ -59,11 +59,11 @@ Outcome = Document | Reject | str
 def read_threads(bucket: Bucket, file_name: str, recipe: SiteRecipe, window: Window = WHOLE_SHARD) -> Iterator[Outcome]:
     """Join the posts in a window of a bucket; yield Documents, rejects and drop codes.
 
-    A Document stands for the rows of a question and its answers, a reject or code for one row. Order: rejects of poison
-    rows; Documents and codes by question id; other rejects by row. In a Document, the accepted answer comes first, then
-    the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta` has the
-    rows of the answers. `window` counts the rows of the bucket by question id, then by row number. `file_name` is the
-    name of the dump in the manifest.
+    A Document contains a question and its answers; a reject or code is for a single row. Order: first rejects of poison
+    rows, then Documents and codes by question id, then other rejects by row. In a Document, the accepted answer comes
+    first, then the others by descending score, then by id. `source_row` is the row of the question; `answers` in `meta`
+    has the rows of the answers. `window` has positions in the bucket, whose rows are sorted by question id and row
+    number. `file_name` is the name of the dump in the manifest.
 
     Reject reasons: `invalid_character`, `invalid_utf8`, `malformed_row`, `missing_attribute`, `wrong_type`;
     `duplicate_post`, an id that occurred earlier in the thread; `no_question`, an answer without its question;
@@ -95,7 +95,7 @@ def read_threads(bucket: Bucket, file_name: str, recipe: SiteRecipe, window: Win
 
 
 def _convert_thread(posts: Collection[Post], file_name: str, recipe: SiteRecipe) -> Iterator[Document | str]:
-    """Yield a rule's code for each dropped post, then the Document of a kept thread."""
+    """Yield a drop code for each dropped post, then the Document if a thread is kept."""
     [question] = (post for post in posts if post.post_type_id == QUESTION)
     if recipe.min_question_score is not None and question.score < recipe.min_question_score:
         yield from ["low_question_score"] * len(posts)
