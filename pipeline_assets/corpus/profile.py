@@ -93,7 +93,7 @@ class ProfileCounts:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the tokens of every document were counted."""
+        """True if the tokens of every document were counted."""
         return self.sample.weights == WEIGHT_ONE * self.documents
 
 

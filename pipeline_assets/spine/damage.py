@@ -1,4 +1,4 @@
-"""One-line errors, with a fix, about damage in files that this project wrote."""
+"""Errors about damage in files that this project wrote."""
 
 import contextlib
 from collections.abc import Iterator

@@ -88,7 +88,7 @@ class FileContent:
 
     @property
     def is_raw(self) -> bool:
-        """Whether the content hash is the hash of the bytes; false for .zst and .parquet."""
+        """True if the content hash is the hash of the bytes; false for .zst and .parquet."""
         return not self.path.endswith(_ENCODED_SUFFIXES)
 
 

@@ -1,4 +1,4 @@
-"""Files that one stage of a build wrote, and that tasks of later stages read."""
+"""Files of one stage of a build that tasks of later stages read."""
 
 import hashlib
 from collections.abc import Mapping

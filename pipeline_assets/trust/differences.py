@@ -31,7 +31,7 @@ class FileFinding:
 
     @property
     def matches_manifest(self) -> bool:
-        """Whether both manifests have equal entries for the file, or both have none."""
+        """True if both manifests have equal entries for the file, or both have none."""
         return self.sealed == self.rebuilt
 
 

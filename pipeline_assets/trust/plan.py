@@ -108,7 +108,7 @@ class ArtifactPlan:
 
     @property
     def needs_replace(self) -> bool:
-        """Whether a build replaces the artifact only with `--replace`."""
+        """True if a build replaces the artifact only with `--replace`."""
         is_replaced = self.status.sealed_state in ("stale", "damaged") and not self.is_kept_if_equal
         return is_replaced and not self.status.target.members
 

@@ -332,7 +332,7 @@ class FilterRecipe(RecipeSection):
 
     @property
     def reads_meta(self) -> bool:
-        """Whether a filter other than `python` reads columns of a document's meta."""
+        """True if a filter other than `python` reads columns of a document's meta."""
         return bool(self.rules or self.wikipedia or self.blocklist or self.score)
 
 

@@ -227,12 +227,12 @@ class Message(NamedTuple):
 
     @property
     def is_call(self) -> bool:
-        """Whether the assistant calls a tool."""
+        """True if the assistant calls a tool."""
         return self.role is Role.ASSISTANT and self.recipient is not None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the header has no recipient, channel or content type."""
+        """True if the header has no recipient, channel or content type."""
         return self.recipient is None and self.channel is None and self.content_type is None
 
 

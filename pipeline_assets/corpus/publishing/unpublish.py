@@ -59,7 +59,7 @@ class RemovalRecord(msgspec.Struct):
 
     @property
     def has_forgotten_head(self) -> bool:
-        """Whether a branch's head contains a forgotten row, which a squash would keep."""
+        """True if a branch's head contains a forgotten row, which a squash would keep."""
         branches = ((ref, commits) for ref, commits in self.commits.items() if ref.startswith(_BRANCH_PREFIX))
         heads = tuple(f"{ref}@{commits[0]}:" for ref, commits in branches)
         return any(place.startswith(heads) for places in self.remaining.values() for place in places)

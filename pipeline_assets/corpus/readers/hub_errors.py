@@ -1,4 +1,4 @@
-"""Error statuses of hub responses: conversion to errors, and requested waits."""
+"""Error statuses of hub responses and the waits that they request."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple

@@ -59,7 +59,7 @@ class SnapshotPlan:
 
     @property
     def has_language_column(self) -> bool:
-        """Whether every file with a piece has a column `language`."""
+        """True if every file with a piece has a column `language`."""
         return all("language" in self.tails[piece.group.file.path].columns for piece in self.pieces)
 
     @property
