@@ -1,4 +1,4 @@
-"""Functions that build artifacts with files, or with only a list of inputs."""
+"""Build functions of kinds whose artifacts have files, or only list their inputs."""
 
 import functools
 from collections.abc import Callable, Mapping

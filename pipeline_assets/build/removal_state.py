@@ -63,9 +63,10 @@ def applied_positions(manifests: Iterable[Manifest]) -> dict[str, str]:
 
 
 def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProxyType({})) -> Removals:
-    """Read a data root's removal list; InputError if it is damaged or lost entries.
+    """Read a data root's removal list.
 
-    The list must contain the positions of all comparisons and of `names_by_position` (see `applied_positions`).
+    Raise InputError if the list is damaged, or entries are missing: it must contain the position of each comparison
+    and each key of `names_by_position` (see `applied_positions`).
     """
     positions = {comparison.position for comparison in read_comparisons(root).values()}
     listed = read_removal_list(root)  # after the positions, since another process may add entries and use them

@@ -290,7 +290,7 @@ class Target:
         return "current", manifest.digest
 
     def check_results(self, root: Path, manifest: Manifest) -> tuple[CheckResult, ...]:
-        """Return the stored results of applicable checks, and the count limit's result."""
+        """Return the results of checks that apply: stored ones, and the count limit's."""
         stored = read_check_results(root / self.folder, manifest.digest) or ()
         applying = tuple(check for check in stored if check.applies)
         if self.count_limit is None:

@@ -252,7 +252,7 @@ def _interrupt_on_stop_signals() -> Iterator[None]:
 def explain_recipe_keys(file: object = None, find_option: OptionFinder | None = None) -> Iterator[None]:
     """Name options instead of recipe keys in InputErrors that a `with` block raises.
 
-    If an error's place is a key without an option, the place becomes `file` and the key.
+    A key that no option sets is named as `FILE: KEY`.
     """
     try:
         yield

@@ -22,7 +22,9 @@ from pipeline_assets.spine.manifest_schema import KindParts
 from pipeline_assets.spine.metadata_file import MetadataFormat
 from pipeline_assets.spine.typed_values import convert
 
-_ALLOWED_TYPES = "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
+_ALLOWED_TYPES_ERROR = (
+    "canonical JSON contains only dicts with text keys, lists, text, whole numbers, booleans and null"
+)
 
 
 def canonical_json(value: object) -> bytes:
@@ -47,13 +49,13 @@ def _check_types(value: object) -> None:
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
-                    raise TypeError(f"{_ALLOWED_TYPES}; got the key {key!r}")
+                    raise TypeError(f"{_ALLOWED_TYPES_ERROR}; got the key {key!r}")
                 _check_types(item)
         case list() | tuple():
             for item in value:
                 _check_types(item)
         case _:
-            raise TypeError(f"{_ALLOWED_TYPES}; got {type(value).__name__} {value!r}")
+            raise TypeError(f"{_ALLOWED_TYPES_ERROR}; got {type(value).__name__} {value!r}")
 
 
 SCHEMA = "corpusmill/manifest/1"

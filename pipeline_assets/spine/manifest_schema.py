@@ -39,7 +39,7 @@ class _Input(TypedDict):
 
 
 class _Counts(TypedDict, total=False):
-    """Ledger and common counts, each a total or a mapping from parts to counts."""
+    """Counts that many kinds have; a count is a total, or a mapping from parts."""
 
     documents: _CountOrParts
     tokens: _CountOrParts

@@ -91,9 +91,9 @@ def check_hub_cache(cache: Path, external_inputs: Mapping[str, Sequence[InputEnt
 
 
 def _check_spans(entry: InputEntry, folder: Path, artifact_digest: str, was_read: bool, check: HubCacheCheck) -> None:
-    """Add hash tasks for a file's cached spans, and findings for wrong sizes.
+    """Add to `check` a file's hash tasks, and a finding for each span of a wrong size.
 
-    If a build read the file (`was_read`), `check` lists its name as a whole, partial or unavailable file.
+    The file's name is added as well if a build read it (`was_read`): to the whole, partial or unavailable files.
     """
     check.listed_count += 1
     spans: list[hub_cache.Span] = []

@@ -85,7 +85,7 @@ class ConversationRows(FileRows):
         digest = next(entry["digest"] for entry in inputs if entry["name"].rpartition("/")[2] == part.source)
         return self.upstream_rows(self.lineage.open_by_digest(digest), self.lineage).upstream_row_for_source(file, row)
 
-    def figures(self, part: Part) -> Mapping[str, Any]:
+    def part_facts(self, part: Part) -> Mapping[str, Any]:
         count = part.record["stats_completion_tokens"]  # null if the pools came without it
         return {} if count is None else {"completion_tokens": count}
 

@@ -133,7 +133,7 @@ def preview(artifact: Artifact, kinds: Kinds) -> list[dict[str, str]]:
 def _preview_row(store: RowStore, row_number: int) -> dict[str, str]:
     [part] = store.row_at(row_number).parts
     size = {"characters": f"{len(part.text):,}"} if part.tokens is None else {"tokens": f"{part.tokens:,}"}
-    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.figures(part).items()}
+    figures = {name.replace("_", " "): f"{value:,}" for name, value in store.part_facts(part).items()}
     line = " ".join(store.excerpt_text(part).split())
     excerpt = line if len(line) <= _EXCERPT_CHARACTERS else line[:_EXCERPT_CHARACTERS] + "…"
     key = "id" if store.display_names.contents == "texts" else "doc_id"

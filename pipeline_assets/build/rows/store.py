@@ -244,7 +244,7 @@ class RowStore(ABC):
                 return outcome, reject
         return None
 
-    def figures(self, part: Part) -> Mapping[str, Any]:
+    def part_facts(self, part: Part) -> Mapping[str, Any]:
         """Return further facts about a part, such as token counts, as JSON; may be empty."""
         return {}
 

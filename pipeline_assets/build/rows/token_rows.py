@@ -153,7 +153,7 @@ class PackedRows(TokenRowStore):
     def draws(self, doc_id: str, source: str) -> list[DocumentDraw]:
         return [line for line in find_document_draws(self.artifact, [doc_id]) if line.source == source]
 
-    def figures(self, part: Part) -> Mapping[str, Any]:
+    def part_facts(self, part: Part) -> Mapping[str, Any]:
         return {"draws": [asdict(draw) | {"told": draw.epoch_summary} for draw in self.draws(part.id, part.source)]}
 
     def fate(self, part: Part) -> Fate | None:

@@ -138,7 +138,7 @@ def _trace(store: RowStore, places: Sequence[tuple[Row, Part]], position: int | 
             # position in the document = start of the part in it + offset of the token in the part
             number = part.start + position - (row.first_token or 0) - part.column
             token = _describe_token(tokenizer, ids, number, position)
-    return TracedRow(store, places, text, token, store.figures(places[0][1]) if with_figures else {})
+    return TracedRow(store, places, text, token, store.part_facts(places[0][1]) if with_figures else {})
 
 
 def _row_text(store: RowStore, part: Part) -> TracedText:

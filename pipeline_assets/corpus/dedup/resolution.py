@@ -190,7 +190,7 @@ def decide_shard(
                 decisions |= _near_drop_decisions(_select_documents(similar, numbers), seen_stores)
             if copied is not None:
                 copies = _select_documents(copied, numbers)
-                decisions |= _copy_drop_decisions(copies, dropped_originals_file, seen_stores)
+                decisions |= _exact_drop_decisions(copies, dropped_originals_file, seen_stores)
             lines = []
             for number, doc_id in zip(numbers.tolist(), table["doc_id"].to_pylist(), strict=True):
                 row, decision = number - shard.first_number, decisions.get(number)
@@ -215,7 +215,7 @@ def _select_documents(table: pa.Table, documents: NDArray[np.uint64]) -> pa.Tabl
     return table.filter(bool_column((numbers >= documents[:1]) & (numbers <= documents[-1:])))
 
 
-def _copy_drop_decisions(
+def _exact_drop_decisions(
     copies: pa.Table, dropped_originals_file: Path | None, seen_stores: Sequence[SeenStore]
 ) -> dict[int, _DropDecision]:
     """Return the decisions to drop exact copies, by document number."""

@@ -148,7 +148,10 @@ def ranges_between(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> Se
 
 
 def _find_positions(folder: StagingView, runs: Runs, bounds: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the first row with key >= bound of each run, shape (bounds, runs)."""
+    """Return the number of each run's first row with key >= bound, for all bounds.
+
+    Shape (bounds, runs).
+    """
     positions = np.empty((len(bounds), len(runs)), _ROW_DTYPE)
     lows = np.array(bounds[:-1], np.uint64)  # the last bound may exceed 64 bits, and no key reaches it
     for number, run in enumerate(runs):

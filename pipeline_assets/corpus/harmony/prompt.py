@@ -125,9 +125,9 @@ def _variant_lines(name: str, schema: _Schema, variants: Sequence[_Schema], inde
     yield f"{indent},"
 
 
-def _render_variant(schema: _Schema, indent: str, shows_description: bool, quotes_enums: bool = True) -> str:
+def _render_variant(schema: _Schema, indent: str, shows_description: bool, quotes_enum_default: bool = True) -> str:
     description = _get_text(schema, "description") if shows_description else None
-    default = _render_default(schema, quotes_enums) or None
+    default = _render_default(schema, quotes_enum_default) or None
     comments = [comment for comment in (description, default) if comment is not None]
     return _render_nullable_type(schema, indent + "   ") + (f" // {' '.join(comments)}" if comments else "")
 
@@ -137,11 +137,11 @@ def _render_nullable_type(schema: _Schema, indent: str) -> str:
     return f"{rendered} | null" if schema.get("nullable") is True and "null" not in rendered else rendered
 
 
-def _render_default(schema: _Schema, quotes_enums: bool) -> str:
+def _render_default(schema: _Schema, quotes_enum_default: bool) -> str:
     """Render a schema's default as `default: …`; empty if the schema has none.
 
     A string is written between quotes, without escapes. If the schema has an enum, a string is instead written without
-    quotes, or as JSON if `quotes_enums`. Any other default is written as JSON.
+    quotes, or as JSON if `quotes_enum_default`. Any other default is written as JSON.
     """
     if "default" not in schema:
         return ""
@@ -150,7 +150,7 @@ def _render_default(schema: _Schema, quotes_enums: bool) -> str:
         return f"default: {compact_json(default)}"
     if not _get_list(schema, "enum"):
         return f'default: "{default}"'
-    return f"default: {compact_json(default) if quotes_enums else default}"
+    return f"default: {compact_json(default) if quotes_enum_default else default}"
 
 
 def _as_schema(value: JsonValue) -> _Schema:

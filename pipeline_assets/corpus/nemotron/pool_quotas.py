@@ -25,11 +25,11 @@ RankLimits = Mapping[str, Mapping[str, int]]
 def find_rank_limits(
     candidate_files: Mapping[str, Sequence[Path]], pools: Sequence[str], recipe: PoolsRecipe, flags_column: str
 ) -> tuple[RankLimits, dict[str, Any]]:
-    """Return the limits of pools with quotas, and their candidate and row counts.
+    """Return the limits of pools with quotas, and these pools' counts.
 
     `candidate_files` lists files of candidates by split. Their column `flags_column` has a character for each of
-    `pools`: U+0001 if the row is in the pool, else U+0000. Each pool has counts in total and by stratum: `candidates`,
-    and `rows`, the selected candidates. Memory: some tens of bytes per candidate of one pool.
+    `pools`: U+0001 if the row is in the pool, else U+0000. `candidates` counts these rows and `rows` counts those that
+    the quota selects, for the whole pool and for each stratum. Memory: some tens of bytes per candidate of one pool.
     """
     limits, described = dict[str, dict[str, int]](), dict[str, Any]()
     for number, pool in enumerate(pools):

@@ -195,7 +195,7 @@ def _read_repo_manifest(repo: HubRepo, remote_files: Mapping[str, HubFile], comm
 def _plan_commits(
     changed_files: Sequence[UploadFile], remote_files: Mapping[str, HubFile], obsolete_paths: Sequence[str]
 ) -> list[PlannedCommit]:
-    """Divide changes into commits: batches of new files, then one commit for the rest."""
+    """Divide changes into commits: batches of new data files, then all other changes."""
     at_last = {*remote_files, CARD_FILE, MANIFEST_FILE}
     new = [item for item in changed_files if item.path not in at_last]
     last = [item for item in changed_files if item.path in at_last]

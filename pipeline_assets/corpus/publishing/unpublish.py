@@ -200,9 +200,9 @@ def _delete_large_files(repo: HubRepo, record: RemovalRecord) -> None:
 def _surviving_commits(
     repo: HubRepo, record: RemovalRecord, commits_by_ref: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return commits that the hub still serves, but branches and tags no longer reach.
+    """Return commits that no branch or tag reaches any more, but the hub still serves.
 
-    The dict has the single key `_EARLIER_REF`, or is empty without such commits.
+    The commits are under the key `_EARLIER_REF`. If there are none, the dict is empty.
     """
     own_refs = (ref for ref in record.commits if ref.startswith(_OWN_REF_PREFIXES))
     before = {commit for ref in own_refs for commit in record.commits[ref]}
