@@ -15,9 +15,10 @@ from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import input_folder_path
 from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER
+from pipeline_assets.corpus.stores.object_source import CACHE_FOLDER as OBJECT_CACHE_FOLDER
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.adoption import read_plan
-from pipeline_assets.spine.areas import AREAS
+from pipeline_assets.spine.areas import AREAS, scan_folders
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.folder_lock import lock_folder
 from pipeline_assets.spine.kept_folder import artifact_of_kept_folder
@@ -26,6 +27,9 @@ from pipeline_assets.spine.lock_owner import lock_owner
 from pipeline_assets.spine.manifest import Manifest
 from pipeline_assets.spine.opening import highest_fence
 from pipeline_assets.spine.staging import artifact_of_leftover, leftover_path
+
+# `hub` has the demo's published sets, which `forget --published` searches.
+_FOLDERS_WITHOUT_EXPORTS = {CACHE_FOLDER, OBJECT_CACHE_FOLDER, REMOVALS_FOLDER, "dagster", "hub", "rebuilds"}
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
     """Yield everything that may still contain forgotten rows.
 
     First come the artifacts in `affected_folders`, which are the folders that `compare_with_removal_list` returns; then
-    leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another affected
-    artifact is skipped, unless its rows were published.
+    exports, leftovers and kept work, caches, downloads, copies, previews and sources. An artifact inside another
+    affected artifact is skipped, unless its rows were published.
     """
     root, sealed = stores.lineage.root, stores.lineage.manifests
     digests = {digest for digest, comparison in read_comparisons(root).items() if comparison.contains_rows}
@@ -64,6 +68,13 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
         elif not any(parent in affected_folders for parent in folder.parents):
             yield Remnant(folder, "an artifact that was not rebuilt", folder)
+    for folder, manifest in _exports(root) if digests else ():
+        inputs, kind = {entry["digest"] for entry in manifest.identity.upstream}, stores.kinds.get(manifest.kind)
+        compared = {manifest.digest} if kind is not None and kind.applies_removals else inputs or {manifest.digest}
+        if {manifest.digest, *inputs} & digests:
+            yield Remnant(folder, "an export or copy of an artifact", folder)
+        elif manifest.digest not in stores.lineage and not all(digest in stores.lineage for digest in compared):
+            yield Remnant(folder, "an export or copy of an artifact that is missing here", is_manual=True)
     without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))
     touched = {*affected_folders, *without_rows}
     for folder in _hidden_folders(root):
@@ -93,6 +104,18 @@ def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
     """Check whether a build dropped listed rows, or replaced an artifact in `digests`."""
     has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
     return has_fewer or manifest.provenance.get("replaces") in digests
+
+
+def _exports(root: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Yield (folder, manifest) of sealed folders outside the areas; skip members, and data roots below `root`."""
+    sealed: Path | None = None
+    for top in sorted(root.iterdir()):
+        if top.name not in _FOLDERS_WITHOUT_EXPORTS and not top.name.startswith("."):
+            for folder, manifest in ((Path(name), found) for name, found in scan_folders(str(top))):
+                is_nested = sealed in folder.parents or {*AREAS}.intersection(folder.relative_to(root).parts)
+                if isinstance(manifest, Manifest) and not is_nested:
+                    sealed = folder
+                    yield folder, manifest
 
 
 def _hidden_folders(root: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """Remnants of forgotten rows, as `forget --clean` lists and removes them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from sealed_roots import ROOTS, unpack
 from stage_a_build import only, recipe_with
 from stage_a_sources import DATASET, write_hub
 
+from pipeline_assets.commands.export import export
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
@@ -98,6 +100,37 @@ def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path) -> No
     assert (root / "rebuilds/notes.unfinished").exists() and downloads.exists()
     assert typed(root, clean=True, keep_history=True, apply=True)["in_use"] == []
     assert not (root / "rebuilds").exists() and not downloads.exists()
+
+
+def test_clean_removes_exports_and_copies_of_affected_artifacts_anywhere_in_the_root(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    notes, exports = root / "stage_a/mixed/normalized/notes", root / "exports"
+    export(notes, out=exports / "rows", to="jsonl")
+    for target in ("exports/copy", "demo/stage_a/notes"):
+        shutil.copytree(notes, root / target)
+    forget_ids(root, ["note_7"])
+
+    with locked(exports / "copy"):
+        answer = typed(root, clean=True, apply=True)
+
+    reason = "an export or copy of an artifact"
+    found = [Path(one["folder"]) for one in answer["remnants"] if one["reason"] == reason]
+    assert found == [exports / "copy", exports / "rows"] and answer["in_use"] == [str(exports / "copy")]
+    assert (exports / "copy").exists() and not (exports / "rows").exists()
+    assert (root / "demo/stage_a/notes").exists()  # of another data root
+
+
+def test_clean_names_exports_of_artifacts_that_the_root_lacks(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes", "other")
+    (root / "exports").mkdir()
+    (root / "stage_a/mixed/normalized/other").rename(root / "exports/other")
+    forget_ids(root, ["note_7"])
+
+    answer = typed(root, clean=True, apply=True)
+
+    found = {one["folder"]: one["reason"] for one in answer["remnants"] if one["is_manual"]}
+    assert found[str(root / "exports/other")] == "an export or copy of an artifact that is missing here"
+    assert (root / "exports/other").exists()
 
 
 def up_to_normalized(content: dict[str, Any], source: str) -> None:
