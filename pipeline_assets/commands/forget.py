@@ -150,13 +150,14 @@ def _list_unsearchable(stores: "RowStores", affected: Collection[Path]) -> tuple
     """Return unsearchable artifacts, each with a reason, and the lines to print.
 
     The reason is the name of a missing input, or None if the artifact's rows were read without the removal list.
-    Artifacts with a missing input are omitted if they are in `affected`.
+    Artifacts in `affected` are omitted.
     """
     unsearchable = stores.find_unsearchable(affected)
     found: dict[str, str | None] = {str(path): missing for path, missing in unsearchable.items()}
     names = [f"{folder}  {missing}, from which it was built, is missing" for folder, missing in found.items()]
     advice = ["they may contain forgotten rows: run their recipes with --replace, or remove them"] if names else []
-    unlisted = [folder for folder in map(str, stores.find_unsourced()) if folder not in found]
+    skipped = {*found, *map(str, affected)}
+    unlisted = [folder for folder in map(str, stores.find_unsourced()) if folder not in skipped]
     names += [
         f"{folder}  built from published pools, or files that are not read through the list" for folder in unlisted
     ]

@@ -110,6 +110,20 @@ def test_artifacts_without_one_of_their_inputs_are_named_as_unsearchable(
     assert typed(root)["unsearchable"] == {}
 
 
+def test_artifacts_whose_input_was_rebuilt_without_the_rows_are_no_longer_unsearchable(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes")
+    changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
+    build(recipe_of(local_source(tmp_path, "notes", rows(9)), **changes), run_in(root, replace=True))
+    forget_ids(root, ["note_7"])
+    build(recipe, run_in(root, replace=True))
+
+    answer = typed(root)
+
+    names = ("deduplicated/mixed", "filtered/notes", "packed/mixed", "report/mixed")
+    assert answer["artifacts"] == [f"{root}/stage_a/mixed/{name}" for name in names]
+    assert answer["unsearchable"] == {}
+
+
 def test_training_subsets_of_published_pools_are_named_as_unsearchable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
