@@ -124,7 +124,7 @@ def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_eve
             manifest = hashlib.sha256(data).hexdigest()
             manifests[manifest] = UploadFile.from_bytes(manifest_key(manifest), data)
             with contextlib.suppress(FileNotFoundError):
-                data = check_record_path(artifact.folder).read_bytes()
+                data = check_record_path(artifact.folder.resolve()).read_bytes()
                 checks = hashlib.sha256(data).hexdigest()
                 objects[object_key(checks)] = UploadFile.from_bytes(object_key(checks), data)
             entries.append(RefEntry(_path_in_root(artifact.folder, root), artifact.manifest.digest, manifest, checks))
