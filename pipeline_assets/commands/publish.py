@@ -127,7 +127,7 @@ def push(
     warn_of_listed_rows(folder, root)
     with _open_store(store, root) as opened:
         pushed = push_artifact(folder, root, opened, with_upstream=upstream, log_every_s=LOG_EVERY.read(os.environ))
-    main, count = pushed.ref.artifacts[0], pluralize(len(pushed.ref.artifacts), "artifact")
+    main, count = pushed.ref.artifacts[0], pluralize(pushed.artifacts, "artifact")
     state = "new" if pushed.earlier_digest is None else f"was {pushed.earlier_digest}"
     state = "unchanged" if pushed.earlier_digest == main.digest else state
     sent = f"{format_bytes(pushed.sent_bytes)} sent of {format_bytes(pushed.bytes)} in {count}"
@@ -166,6 +166,10 @@ def pull(
     compared = "intact" if replace else "compared by size (--replace compares the content)"
     present = f"; already present: {pulled.present_artifacts:,}, {compared}" if pulled.present_artifacts else ""
     echo(f"{folder}: {main.digest} of {main.folder}, {format_bytes(pulled.bytes)} pulled in {count}{present}")
+    lacks_upstream = all(entry.is_part_of(main) for entry in found.artifacts)
+    if upstream and lacks_upstream and require_manifest(folder).identity.upstream:
+        what = "no upstream artifacts were pulled, because none were pushed"
+        echo(f"warning: {main.folder}: {what}; push it with --upstream, then pull again", err=True)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,10 @@ class RefEntry(msgspec.Struct, frozen=True):
     manifest: str
     checks: str | None
 
+    def is_part_of(self, main: "RefEntry") -> bool:
+        """Check whether this is the artifact `main` or one of its members."""
+        return self.folder == main.folder or self.folder.startswith(f"{main.folder}/")
+
 
 class Ref(msgspec.Struct, frozen=True):
     """Parsed pointer file.
@@ -89,12 +93,13 @@ def _path_in_root(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class PushResult:
-    """Result of a push: the pointer, the bytes of its artifacts, and the bytes sent.
+    """Result of a push: the pointer, the number and bytes of the pushed artifacts, and the bytes sent.
 
     `earlier_digest` is the pointer's digest before the push; None if the pointer was missing or damaged.
     """
 
     ref: Ref
+    artifacts: int
     bytes: int
     sent_bytes: int
     earlier_digest: str | None
@@ -102,6 +107,8 @@ class PushResult:
 
 def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_every_s: float) -> PushResult:
     """Push a sealed artifact with its members and, if `with_upstream`, its inputs.
+
+    Otherwise, the pointer keeps the inputs that an earlier push of the same artifact named.
 
     Raises:
         UsageError: Nothing is sealed in `folder`, or an artifact is outside the data root `root`.
@@ -140,7 +147,11 @@ def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_eve
                 batch = files[first : first + _MAX_BATCH_FILES]
                 sent += store.put(batch)
                 progress.add(sum(file.size for file in batch))
-    ref, is_new = Ref(REF_SCHEMA, tuple(entries)), earlier is None or not {*entries} <= {*earlier.artifacts}
+    count, is_new = len(entries), earlier is None or not {*entries} <= {*earlier.artifacts}
+    if earlier is not None and earlier.artifacts[0].digest == entries[0].digest and not with_upstream:
+        folders = {entry.folder for entry in entries}
+        entries += (entry for entry in earlier.artifacts if entry.folder not in folders)
+    ref = Ref(REF_SCHEMA, tuple(entries))
     data = msgspec.json.format(msgspec.json.encode(ref), indent=1) + b"\n"
     if is_new and not store.replace(ref_key(name), data, before):
         current = store.read_pointer(ref_key(name))
@@ -149,4 +160,4 @@ def push(folder: Path, root: Path, store: Store, *, with_upstream: bool, log_eve
             what = "removed the pointer" if other is None else f"pushed {other.artifacts[0].digest} under this name"
             fix = f"pull {name} to compare, or push again to replace it"
             raise InputError(f"another process {what} since this push began", f"{store.url}/{ref_key(name)}", fix)
-    return PushResult(ref, total, sent, None if earlier is None else earlier.artifacts[0].digest)
+    return PushResult(ref, count, total, sent, None if earlier is None else earlier.artifacts[0].digest)
