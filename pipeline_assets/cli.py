@@ -181,8 +181,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Names that are not UTF-8 and lone surrogates are printed with escapes.
             stream.reconfigure(errors="backslashreplace")
+    current_folder = os.curdir
     try:
-        _check_encoding()
+        current_folder = _current_folder()
+        _check_encoding(current_folder)
         is_help = not {"--help", "--version"}.isdisjoint(sys.argv)  # these only write output
         with writing_output() if is_help else contextlib.nullcontext():
             status = app(prog_name="corpusmill", standalone_mode=False)
@@ -204,15 +206,24 @@ def main() -> None:
     except OSError as error:
         from pipeline_assets.spine.disk_errors import explain_os_error
 
-        _exit_with_error(explain_os_error(error, Path(os.fsdecode(error.filename or os.getcwd()))))
+        _exit_with_error(explain_os_error(error, Path(os.fsdecode(error.filename or current_folder))))
 
 
-def _check_encoding() -> None:
+def _current_folder() -> str:
+    """Return the current folder; UsageError if it was removed, or replaced by a build."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        fix = "change to another folder, or to this one again (`cd .`) if it was replaced"
+        raise UsageError("the current folder was removed", os.environ.get("PWD", os.curdir), fix) from None
+
+
+def _check_encoding(current_folder: str) -> None:
     """Raise UsageError if an argument, data root or current folder is not UTF-8.
 
     Parquet and the UI require UTF-8.
     """
-    for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), os.getcwd()):
+    for name in (*sys.argv[1:], os.environ.get("CORPUSMILL_DATA", ""), current_folder):
         if not name.isprintable() and any(0xDC80 <= ord(letter) <= 0xDCFF for letter in name):
             raise UsageError("the name is not UTF-8", name, "rename the file or folder")
 

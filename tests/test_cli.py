@@ -96,6 +96,25 @@ def test_an_error_without_a_file_is_not_one_of_the_output(
     assert "Cannot allocate memory" in error and "standard output" not in error
 
 
+@pytest.mark.parametrize("words", [["status"], ["--help"]])
+def test_a_current_folder_that_was_removed_is_one_line(words: list[str], tmp_path: Path) -> None:
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    program = [sys.executable, "-m", "pipeline_assets.cli", *words]
+
+    result = subprocess.run(
+        ["sh", "-c", script, str(tmp_path), *program],
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert result.returncode == 2
+    expected = (
+        "the current folder was removed; change to another folder, or to this one again (`cd .`) if it was replaced"
+    )
+    assert result.stderr == f"corpusmill: {tmp_path}: {expected}\n"
+
+
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
 def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_path: Path) -> None:
     def typed(*words: str) -> Typed:
