@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline_assets.build.removal_state import lacks_applied_entries, read_removals
 from pipeline_assets.build.run import LOG_EVERY, open_hub
 from pipeline_assets.commands.inputs import manifests_below, warn_of_listed_rows
 from pipeline_assets.commands.terminal import (
@@ -170,6 +171,11 @@ def pull(
     if upstream and lacks_upstream and require_manifest(folder).identity.upstream:
         what = "no upstream artifacts were pulled, because none were pushed"
         echo(f"warning: {main.folder}: {what}; push it with --upstream, then pull again", err=True)
+    removals = read_removals(root)
+    if lacking := [manifest for manifest in pulled.manifests if lacks_applied_entries(removals, manifest)]:
+        what = f"{lacking[0].kind} {lacking[0].name} was built with entries that the removal list of {root} lacks"
+        fix = "put its forgotten rows on this list, or copy the folder `removals` of its data root"
+        echo(f"warning: {what}; before it is built again here, {fix}", err=True)
 
 
 @contextlib.contextmanager

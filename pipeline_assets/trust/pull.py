@@ -55,11 +55,12 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 @dataclasses.dataclass(frozen=True)
 class PullResult:
-    """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled."""
+    """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled, with the pulled manifests."""
 
     artifacts: int
     present_artifacts: int
     bytes: int
+    manifests: tuple[Manifest, ...]
 
 
 def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: bool, log_every_s: float) -> PullResult:
@@ -102,7 +103,7 @@ def pull_all(store: Store, ref: Ref, folder: Path, root: Path | None, replace: b
                 check_record_path(target), _read_object(store, object_key(entry.checks), entry.checks)
             )
     size = sum(file.bytes for manifest in missing.values() for file in manifest.storage)
-    return PullResult(len(missing), len(entries) - len(missing), size)
+    return PullResult(len(missing), len(entries) - len(missing), size, tuple(missing.values()))
 
 
 def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_assets.build.drive import build_without_checks
-from pipeline_assets.build.removal_state import applied_positions, read_removals
+from pipeline_assets.build.removal_state import applied_positions, lacks_applied_entries, read_removals
 from pipeline_assets.build.run import INTERMEDIATE_ZSTD_LEVEL, Run
 from pipeline_assets.build.systems import unknown_kind
 from pipeline_assets.build.target import Kind, Kinds, Target
@@ -229,16 +229,20 @@ def rebuild(folder: Path, run: Run, kinds: Kinds, with_upstream: bool = False, k
     Raises:
         RetryableError: The sealed artifact was replaced during the rebuild.
         UsageError: The folder has no artifact, or this program cannot build a kind or its stage version.
-        InputError: An input is missing, damaged or cannot be fetched, or a build fails.
+        InputError: An input is missing, damaged or cannot be fetched, the removal list lacks entries that a build
+            applied, or a build fails.
     """
     plan = RebuildPlan(folder, run.root, kinds, with_upstream)
+    removal_list = read_removals(run.root, applied_positions(step.manifest for step in plan.steps))
+    for manifest in (step.manifest for step in plan.steps if lacks_applied_entries(removal_list, step.manifest)):
+        what = f"{manifest.kind} {manifest.name} was built with entries that the removal list here lacks"
+        raise InputError(what, run.root, "rebuild it in the data root in which it was built")
     requested = plan.steps[-1].manifest
     ticket = {"digest": requested.digest, "with_upstream": with_upstream, "versions": current_versions()}
     name = re.sub(r"[^\w.-]+", "-", f"{requested.name}-{requested.digest.partition(':')[2][:12]}")
     with scratch_folder(run.root, name, ticket) as scratch:
         scratch_run = replace(run, root=scratch.folder, replace=True, publishes=False)
         outcomes: list[StepOutcome] = []
-        removal_list = read_removals(run.root, applied_positions(step.manifest for step in plan.steps))
         for step in plan.steps:
             changed = [outcome.step.target for outcome in outcomes if outcome.verdict in ("different", "not rebuilt")]
             if any(target in step.target.upstream for target in changed):  # the rebuild would differ too

@@ -1,15 +1,20 @@
 """Folders from which `push` reads, and what the pointer keeps of an earlier push."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from healing_set import HealingSet
+from marked_rows import build, built_sources, run_in, text_of, typed
 from pushed_set import fetch, name_of, send
 
-from pipeline_assets.commands.publish import pull
+from pipeline_assets.commands.publish import pull, push
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, read_check_results, write_check_results
+from pipeline_assets.spine.errors import InputError
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.trust.pull import find_ref
+from pipeline_assets.trust.rebuild import rebuild
 
 pytest.importorskip("obstore", reason="obstore is not installed")
 
@@ -65,3 +70,32 @@ def test_a_pull_with_upstream_warns_if_none_was_pushed(
     assert warning in pulled(upstream=True)
     send(split, made, ObjectStore.open(url))
     assert warning not in pulled(upstream=True)
+
+
+def test_a_pulled_artifact_without_forgotten_rows_is_not_built_with_them_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, recipe = built_sources(tmp_path, "notes", "other")
+    (tmp_path / "text").write_text(f"notes {text_of(5)}")
+    typed(root, text=[tmp_path / "text"], reason="r", apply=True)
+    build(recipe, run_in(root, replace=True))
+    url, other = (tmp_path / "store").as_uri(), tmp_path / "elsewhere"
+    (tmp_path / "store").mkdir()
+    names = [f"stage_a/mixed/normalized/{source}" for source in ("notes", "other")]
+
+    for name in names:
+        push(root / name, url, upstream=True)
+        pull(url, other / name, upstream=True)
+
+    what = "stage_a/normalized mixed/notes was built with entries that the removal list"
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        f"warning: {what} of {other} lacks; before it is built again here, put its forgotten rows on this list, or "
+        "copy the folder `removals` of its data root"
+    ]
+    with pytest.raises(InputError, match=f"{what} here lacks; rebuild it in the data root in which it was built"):
+        rebuild(other / names[0], run_in(other), SYSTEMS.kinds)
+    assert not (other / "rebuilds").exists()
+    assert rebuild(other / names[1], run_in(other), SYSTEMS.kinds).is_identical
+    shutil.copytree(root / "removals", other / "removals")
+    assert rebuild(other / names[0], run_in(other), SYSTEMS.kinds).is_identical
