@@ -102,7 +102,7 @@ def _selector_values(
 ) -> "Iterator[SelectorValue]":
     """Yield (selector, value) for ids, texts, URLs and source rows; skip URL patterns."""
     if ids_file is not None:
-        yield from (("id", line.strip()) for line in _read_text(ids_file).splitlines() if line.strip())
+        yield from (("id", line.strip()) for line in _read_text(ids_file).split("\n") if line.strip())
     yield from (("text", _read_text(path)) for path in text_files)
     yield from (_url_value(url) for url in urls if "*" not in url)
     for source in sources:

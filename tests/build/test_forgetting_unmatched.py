@@ -57,6 +57,18 @@ def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest
         ]
 
 
+def test_an_id_with_a_separator_that_ends_no_line_of_a_file_is_one_id(tmp_path: Path) -> None:
+    root, ids = tmp_path / "data", ["a\u2028b", "c\x85d"]
+    changes = {"dedup": None, "decontamination": None, "pack": None}
+    made = [row | {"key": key} for row, key in zip(rows(2), ids, strict=True)]
+    build(recipe_of(local_source(tmp_path, "notes", made), **changes), run_in(root))
+    (tmp_path / "ids").write_text("\n".join(ids), encoding="utf-8")
+
+    answer = typed(root, ids=tmp_path / "ids")
+
+    assert [row["id"] for row in answer["rows"]] == ids and answer["unmatched"] == []
+
+
 def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, *"abcdefg")
 
