@@ -44,7 +44,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
     Checks of an artifact that is up to date run only if `rerun_checks` is set. A failed check raises no error; see
     `Target.raise_if_failed`.
     """
-    kind, was_current = target.kind, target.matches_recipe(run.root)
+    was_current = target.matches_recipe(run.root)
     JsonFormatter.artifact = str(target.folder)  # in the log lines of this build
     try:
         artifact = build_without_checks(target, run)
@@ -54,12 +54,17 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
             logger.debug("sealed %s %s", target.role, identity.digest, extra={"facts": facts})
     finally:
         JsonFormatter.artifact = None
-    if target.export_as is not None:
-        copy_manifest(artifact, _copy_path(run.root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
-    if kind.after_build is not None:
-        kind.after_build(artifact)
+    copy_manifests(target, artifact, run.root)
     checks = [] if target.is_up_to_date(run.root) and not rerun_checks else run_checks(target, run.root)
     return BuildReport(artifact, was_current, checks)
+
+
+def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
+    """Copy the manifest of an artifact to each place where its target or its kind keeps one."""
+    if target.export_as is not None:
+        copy_manifest(artifact, _copy_path(root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
+    if target.kind.after_build is not None:
+        target.kind.after_build(artifact)
 
 
 def _copy_path(path: Path, manifest: Manifest) -> Path:

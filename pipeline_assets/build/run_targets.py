@@ -1,13 +1,15 @@
 """Builds of several targets of a recipe, upstream first."""
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pipeline_assets.build.drive import build
+from pipeline_assets.build.drive import build, copy_manifests
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
-from pipeline_assets.spine.artifact import CheckResult, read_manifest
+from pipeline_assets.spine.areas import MANIFEST_COPIES_FOLDER
+from pipeline_assets.spine.artifact import Artifact, CheckResult, read_manifest
 from pipeline_assets.spine.bars import label_bars
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError
 from pipeline_assets.spine.manifest import Manifest
@@ -74,6 +76,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
     if _lacks_input(target, targets, root):
         return TargetOutcome(target, None, False)
     if target.is_up_to_date(root):
+        restore_manifest_copies(target, root)
         return TargetOutcome(target, read_manifest(root / target.folder), True)
     was_current = target.matches_recipe(root)
     with label_bars(position, len(targets)):
@@ -85,6 +88,15 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
         raise RetryableError(f"{failed.name} failed: {failed.because}", root / target.folder, fix)
     manifest = read_manifest(root / target.folder)
     return TargetOutcome(target, manifest, was_current, target.check_results(root, manifest) if manifest else ())
+
+
+def restore_manifest_copies(target: Target, root: Path) -> None:
+    """Copy the manifest of a sealed artifact that has no copy, because it was pulled or restored without copies."""
+    manifest = read_manifest(root / target.folder)
+    is_copied = target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists()
+    if manifest is not None and not is_copied:
+        with contextlib.suppress(OSError):  # the data root may be read-only
+            copy_manifests(target, Artifact(root / target.folder, manifest), root)
 
 
 def _depends_on_any(target: Target, roles: Collection[str]) -> bool:

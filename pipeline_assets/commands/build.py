@@ -16,7 +16,7 @@ from pipeline_assets.build.recipe import Recipe, upstream_first
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.recipe_writing import write_new_recipe
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.build.run_targets import restore_manifest_copies, run_targets
 from pipeline_assets.build.run_warnings import check_result_line, warning_lines
 from pipeline_assets.build.target import Target
 from pipeline_assets.commands import terminal
@@ -179,6 +179,8 @@ def build_recipe(
             earlier = {target.role: digest for target in requested if (digest := target.up_to_date_digest(data))}
             is_done = len(earlier) == len(requested)
             built = set() if is_done else _build(recipe, requested, path, run, join=join)
+        for target in requested if is_done else ():
+            restore_manifest_copies(target, data)
         states = {
             target.role: ("current", earlier[target.role]) if is_done else target.state(data) for target in requested
         }

@@ -1,4 +1,4 @@
-"""Folders from which `push` reads, and what the pointer keeps of an earlier push."""
+"""Folders from which `push` reads, pointers after a second push, and builds of pulled or restored artifacts."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,7 @@ from healing_set import HealingSet
 from marked_rows import build, built_sources, run_in, text_of, typed
 from pushed_set import fetch, name_of, send
 
+from pipeline_assets.commands.build import build_recipe
 from pipeline_assets.commands.publish import pull, push
 from pipeline_assets.corpus.stores.object_store import ObjectStore
 from pipeline_assets.spine.artifact import CheckResult, open_artifact, read_check_results, write_check_results
@@ -99,3 +100,15 @@ def test_a_pulled_artifact_without_forgotten_rows_is_not_built_with_them_in_sile
     assert rebuild(other / names[1], run_in(other), SYSTEMS.kinds).is_identical
     shutil.copytree(root / "removals", other / "removals")
     assert rebuild(other / names[0], run_in(other), SYSTEMS.kinds).is_identical
+
+
+def test_a_run_copies_the_manifests_of_artifacts_that_were_restored_without_copies(tmp_path: Path) -> None:
+    root, recipe = built_sources(tmp_path, "notes", "other")
+    copies = root / "manifests"
+    names = {path.name for path in copies.iterdir()}
+    shutil.rmtree(copies)
+    shutil.rmtree(tmp_path / "in/sources")  # on another machine, the sources may be missing
+
+    build_recipe(recipe, tmp_path / "recipe.yaml", run_in(root))
+
+    assert {path.name for path in copies.iterdir()} == names == {target.export_as for target in recipe.targets()}
