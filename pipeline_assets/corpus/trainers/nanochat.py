@@ -57,6 +57,5 @@ def _read_tables(shards: Sequence[DocumentShard], is_validation: bool) -> Iterat
 def _write_file(staging: StagingDir, name: str, groups: Iterable[pa.Table]) -> OutputFile:
     with ParquetOutput(staging.path(name), _SCHEMA, _ROW_GROUP_ROWS) as output:
         for group in groups:
-            if len(group):  # an empty table would become a row group
-                output.write(group)
+            output.write(group)
     return output.output(name)

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline_assets.corpus.formats.parquet import ContentHash, ParquetOutput
-from pipeline_assets.corpus.formats.parquet_tables import write_table
+from pipeline_assets.corpus.formats.parquet_tables import regroup_rows, write_table
 from pipeline_assets.spine import durable
 from pipeline_assets.trust.verify import content_sha256
 
@@ -281,6 +281,20 @@ def test_the_hash_of_the_file_is_the_one_reported_when_it_was_written(
     assert written.content_sha256 == content_sha256(path) == hash_of(table)
     assert (written.rows, written.bytes) == (len(rows), path.stat().st_size)
     assert written.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_datasets_reads_regrouped_rows_without_an_empty_row_group(path: Path) -> None:
+    import datasets
+
+    empty = path.with_name("empty.parquet")
+    write_table(path, path.name, regroup_rows([WORDS[:0], WORDS, WORDS[:0]], WORDS.schema, len(WORDS)), WORDS.schema)
+    write_table(empty, empty.name, regroup_rows([WORDS[:0]], WORDS.schema), WORDS.schema)
+
+    files, cache_dir = [str(empty), str(path)], str(path.parent / "datasets")
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=cache_dir)
+
+    assert loaded.to_list() == WORDS.to_pylist()
+    assert (pq.ParquetFile(path).num_row_groups, pq.ParquetFile(empty).num_row_groups) == (1, 0)
 
 
 def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
