@@ -188,7 +188,7 @@ def loader(
         is_packed = isinstance(source, PackedSet)
         order = np.random.default_rng([seed, epoch]).permutation(size) if is_packed else np.arange(size)
         if rank == 0:
-            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, stop, ranks)
+            log_remainder(f"epoch {epoch}" if is_packed else "the order", size, stop, ranks, drop_last)
             if stop < size:
                 logger.info("epoch %d: skipped rows: %s", epoch, ", ".join(map(str, order[stop:])))
         rows_of_rank = order[np.arange(rank, stop, ranks) % size]

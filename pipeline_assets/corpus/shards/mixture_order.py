@@ -60,18 +60,21 @@ def rank_positions(
     share = ranks * batch if drop_last else ranks
     used = -(-rows // share) * share if padding else rows - rows % share  # a multiple of share, rounded up or down
     if not used:
-        fix = "use fewer ranks" + ", or a smaller batch" * drop_last
-        raise ValueError(f"{ranks} ranks need at least {share} rows, got {rows}: {fix}")
+        fixes = ["fewer ranks"] * (ranks > 1) + ["a smaller batch"] * drop_last
+        reader = "1 rank needs" if ranks == 1 else f"{ranks} ranks need"
+        raise ValueError(f"{reader} at least {share} rows, got {rows}: use {', or '.join(fixes)}")
     # Ranks take turns: position p is read by rank p % ranks, and a step of all ranks has ranks × batch positions.
     return range(step * ranks * batch + rank, used, ranks)
 
 
-def log_remainder(label: str, rows: int, used_rows: int, ranks: int) -> None:
+def log_remainder(label: str, rows: int, used_rows: int, ranks: int, drop_last: bool) -> None:
     """Log how many rows of an order the ranks omit or repeat.
 
     `label` begins the log line. `used_rows` is the number of rows that the ranks read together, including repeats.
     """
-    if used_rows < rows:
+    if used_rows < rows and drop_last:
+        logger.warning("%s: drop_last skips the last %d of %d rows", label, rows - used_rows, rows)
+    elif used_rows < rows:
         text = "%s: %d ranks do not read the last %d of %d rows; padding=True repeats rows instead"
         logger.warning(text, label, ranks, rows - used_rows, rows)
     elif used_rows > rows:

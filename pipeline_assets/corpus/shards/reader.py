@@ -145,7 +145,7 @@ class MixtureReader:
         """
         positions = rank_positions(len(self), batch, rank, ranks, step, drop_last, padding)
         if rank == 0:
-            log_remainder("the order", len(self), positions.stop, ranks)
+            log_remainder("the order", len(self), positions.stop, ranks, drop_last)
         return self._read_batches(positions, batch)
 
     def _read_batches(self, positions: range, batch: int) -> Iterator[NDArray[Any]]:

@@ -179,6 +179,7 @@ def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) 
             {"ranks": 2, "batch": 11, "drop_last": True},
             "2 ranks need at least 22 rows, got 21: use fewer ranks, or a smaller batch",
         ),
+        ({"batch": 22, "drop_last": True}, "1 rank needs at least 22 rows, got 21: use a smaller batch"),
         ({"seed": -1}, "seed and epoch must be 0 or more, got -1 and 0"),
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
     ],

@@ -118,7 +118,7 @@ def test_batches_have_the_shards_dtype_rest_is_logged(reader: MixtureReader, cap
     assert {(one.shape, one.dtype) for one in batches} == {((10, 4), np.dtype("uint16"))}
     [record] = caplog.records
     assert record.levelname == "WARNING"  # a trainer that configures no logging shows it
-    assert record.message.startswith("the order: 1 ranks do not read the last 7 of 57 rows; padding=True")
+    assert record.message == "the order: drop_last skips the last 7 of 57 rows"
 
 
 def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
