@@ -142,8 +142,12 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         train.trace(row=0, token=0)
     with pytest.raises(UsageError, match="train: expected a corpus of documents, got healing/megatron_split"):
         next(train.documents())
-    with pytest.raises(InputError, match="none: "):
+    with pytest.raises(InputError, match=r"none: folder not found; pass the folder of a finished artifact$"):
         open_folder(tmp_path / "none")
+    copy = shutil.copytree(train.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("tokens*", "[dr]*"))
+    (copy / "00000.parquet").touch()
+    with pytest.raises(InputError, match="copy: these files are an exported copy of healing/megatron_split"):
+        open_folder(copy)
     with pytest.raises(UsageError):
         run("none", tmp_path)
     with pytest.raises(UsageError, match=r"train: expected a data root, got an artifact; set data to another folder$"):

@@ -19,6 +19,7 @@ from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hin
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
 from pipeline_assets.spine.replacement import forbid_replacement, replaced_error
+from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
 
 
@@ -33,6 +34,7 @@ class OpenedArtifact:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         with forbid_replacement(self.folder):
+            require_manifest(self.folder)  # names a missing folder, and an exported copy, whose files differ
             self.manifest: Manifest = open_artifact(self.folder).manifest
             self._opened_stat = self._manifest_stat()
 
