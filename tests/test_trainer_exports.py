@@ -442,6 +442,18 @@ def test_wrong_use_is_told_in_one_line(
     )
 
 
+def test_rows_of_several_subsets_are_counted_as_repeats(
+    subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    result = corpusmill("export", subsets.folder, "--to", "jsonl", "--out", tmp_path / "copy")
+
+    assert result.stdout.startswith(f"{tmp_path / 'copy'}: 9 rows in 2 files, ")
+    assert result.stderr == (
+        "warning: 3 of 9 rows repeat rows that are in several pools or subsets; "
+        f"each pool or subset has its own folder in {subsets.folder}\n"
+    )
+
+
 @pytest.mark.parametrize("to", ["hf", "olmo"])
 def test_a_file_in_place_of_the_folder_is_named_by_its_plain_path(
     to: str, corpus: Path, corpusmill: Corpusmill, tmp_path: Path

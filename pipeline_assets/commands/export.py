@@ -89,6 +89,7 @@ def export(
         written = format_bytes(exported.bytes)
         sizes = f"{pluralize(exported.rows, 'row')} in {pluralize(len(exported.files), 'file')}, {written}"
         echo(f"{out}: {sizes}, and README.md")
+        _warn_of_repeated_rows(store.artifact, exported.rows)
         return
     target = _export_target(store, to, out, options)
     if not target.matches_recipe(root):
@@ -101,6 +102,15 @@ def export(
         with contextlib.suppress(InputError, OSError), locked(out.absolute()) as lock:
             durable.remove(check_record_path(out))
             durable.remove(lock.path)
+
+
+def _warn_of_repeated_rows(artifact: Artifact, row_count: int) -> None:
+    """Warn if rows were exported once for each of their pools or subsets."""
+    identity = artifact.manifest.identity
+    repeats = row_count - identity.ledger.out if "ledger" in identity.counts else 0  # the ledger counts a row once
+    if repeats > 0:
+        what = f"{repeats:,} of {row_count:,} rows repeat rows that are in several pools or subsets"
+        echo(f"warning: {what}; each pool or subset has its own folder in {artifact.folder}", err=True)
 
 
 def _raise_if_among_artifacts(output_folder: Path, root: Path) -> None:
