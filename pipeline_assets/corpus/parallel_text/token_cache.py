@@ -23,7 +23,7 @@ from pipeline_assets.corpus.parallel_text.pairs import SPLITS, Split
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.files import file_sha256
 from pipeline_assets.spine.metadata_file import MetadataFormat
-from pipeline_assets.spine.replacement import forbid_replacement
+from pipeline_assets.spine.replacement import forbid_replacement, replaced_error
 
 ENCODE_META_FILE, MODEL_FILE = "ENCODE.meta.json", "spm.model"
 ENCODE_FIX = "run `corpusmill parallel encode`"
@@ -68,8 +68,8 @@ class EncodeMeta(msgspec.Struct, frozen=True, kw_only=True):
 class TokenCache:
     """Open token cache, with the ids and offsets of both sides, `src` and `tgt`.
 
-    Pickling stores folder and experiment id; unpickling opens the folder again. Methods raise ValueError for an unknown
-    split or side.
+    Pickling stores folder and experiment id; unpickling, as in a loader's worker, opens the folder again, and raises
+    RetryableError if it has another cache. Methods raise ValueError for an unknown split or side.
     """
 
     folder: Path
@@ -80,7 +80,7 @@ class TokenCache:
     uids: NDArray[np.bytes_]
 
     def __reduce__(self) -> tuple[Callable[[Path, str], "TokenCache"], tuple[Path, str]]:
-        return open_cache, (self.folder, self.meta.experiment_id)
+        return _reopen_cache, (self.folder, self.meta.experiment_id)
 
     def pair_numbers(self, split: Split | None) -> NDArray[np.int64]:
         """Return the pair numbers of a split, or of all pairs; ascending, shape (pairs,)."""
@@ -134,6 +134,13 @@ def open_cache(folder: Path | str, experiment_id: str | None = None, manifest: P
             what = f"sha256 of {manifest} is {found}, but the cache was encoded from {meta.manifest_sha256}"
             raise InputError(what, folder, ENCODE_FIX)
         return cache
+
+
+def _reopen_cache(folder: Path, experiment_id: str) -> TokenCache:
+    cache = open_cache(folder)
+    if cache.meta.experiment_id != experiment_id:
+        raise replaced_error(folder, "open the cache again")
+    return cache
 
 
 def _sha256_or_missing(path: Path) -> str:

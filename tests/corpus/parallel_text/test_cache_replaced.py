@@ -4,6 +4,7 @@ The result is the earlier cache, the later one, or one clear line.
 """
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from interrupted import interrupted
 from pipeline_assets.corpus.parallel_text import token_cache
 from pipeline_assets.corpus.parallel_text.token_cache import ENCODE_META_FILE, open_cache
 from pipeline_assets.spine import folder_exchange
-from pipeline_assets.spine.errors import InputError
+from pipeline_assets.spine.errors import InputError, RetryableError
 
 LATER_ID = "later"
 
@@ -61,3 +62,11 @@ def test_a_cache_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(
     replaced = f"{cache}: the folder was replaced while it was read; run the same command again"
     assert set(answers) == {"earlier", "later", replaced}
     assert answers.count(replaced) > 4
+
+
+def test_a_worker_that_finds_another_cache_advises_to_open_it_again(cache: Path, later: Path) -> None:
+    stored = pickle.dumps(open_cache(cache))
+    folder_exchange.exchange(later, cache)
+
+    with pytest.raises(RetryableError, match=r"cache: the folder was replaced .*; open the cache again$"):
+        pickle.loads(stored)
