@@ -11,6 +11,7 @@ from pipeline_assets.corpus.tokens.sentencepiece_model import SentencePieceModel
 from pipeline_assets.corpus.tokens.unigram import VocabularyTooLargeError, train_unigram
 from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 
+_SECTION = "encode"  # section of the recipe that has the keys of the training
 _VOCABULARY_STEP = 100  # a reduced number of pieces is a multiple of this
 MODEL_HINT = "pass a SentencePiece .model"
 logger = logging.getLogger("corpusmill")
@@ -34,16 +35,16 @@ def read_or_train_model(texts: Sequence[str], recipe: EncodeRecipe, external_mod
     if recipe.model_sha256 is not None and external_model is not None:
         return read_pinned(external_model, recipe.model_sha256, "put the .model file there, or correct its path")
     try:
-        return train_unigram(texts, recipe).model
+        return train_unigram(texts, recipe, _SECTION).model
     except VocabularyTooLargeError as error:
         allowed = error.max_pieces
         pieces = allowed // _VOCABULARY_STEP * _VOCABULARY_STEP or allowed
         logger.info("train split allows %d of %d pieces; training %d", allowed, recipe.vocab_size, pieces)
         try:
-            return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces})).model
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": pieces}), _SECTION).model
         except UsageError:
             logger.info("%d pieces are too few for the characters of the train split; training %d", pieces, allowed)
-            return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed})).model
+            return train_unigram(texts, recipe.model_copy(update={"vocab_size": allowed}), _SECTION).model
 
 
 def load_model(model_bytes: bytes, where: Path) -> SentencePieceModel:

@@ -84,8 +84,10 @@ def require_sentencepiece() -> None:
         raise not_installed_error(error, "tokenizers") from None
 
 
-def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
+def train_unigram(lines: Iterable[str], recipe: UnigramRecipe, section: str = "tokenizer") -> TrainedModel:
     """Train a model on lines without line feeds; blank lines are skipped.
+
+    Errors name `vocab_size` as a key of `section`.
 
     Raises:
         VocabularyTooLargeError: The text has too few different pieces.
@@ -128,7 +130,7 @@ def train_unigram(lines: Iterable[str], recipe: UnigramRecipe) -> TrainedModel:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise _training_error(str(error), recipe.vocab_size) from None
+        raise _training_error(str(error), recipe.vocab_size, section) from None
     return TrainedModel(model.getvalue(), counts["lines"], counts["lines"] - counts["uncut"], counts["bytes"])
 
 
@@ -156,8 +158,8 @@ def split_for_trainer(line: str, keeps_blanks: bool = False) -> Iterator[str]:
             data = data[stop:].lstrip()
 
 
-def _training_error(message: str, vocab_size: int) -> InputError:
-    where = RecipeKey("tokenizer.vocab_size")
+def _training_error(message: str, vocab_size: int, section: str) -> InputError:
+    where = RecipeKey(f"{section}.vocab_size")
     if match := _TOO_LARGE.search(message):
         maximum = int(match[1])
         fix = f"add text, or set at most {maximum:,}"

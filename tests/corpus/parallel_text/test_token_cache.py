@@ -190,6 +190,13 @@ def test_a_model_without_an_end_of_a_sequence_is_refused(manifest: Path, tmp_pat
     )
 
 
+def test_too_few_pieces_are_named_by_the_key_of_the_recipe(manifest: Path, tmp_path: Path) -> None:
+    message = refusal(lambda: encode(manifest, None, tmp_path / "cache", vocab_size=8))
+
+    assert message.startswith("encode.vocab_size: must be > ")
+    assert message.endswith(" for the characters of this sample, got 8; raise it, or lower `character_coverage`")
+
+
 def test_an_edited_manifest_is_not_encoded(manifest: Path, tmp_path: Path) -> None:
     for name in ("manifest.jsonl", "MANIFEST.meta.json"):
         (tmp_path / name).write_bytes((manifest.parent / name).read_bytes())
