@@ -28,7 +28,7 @@ from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.run_warnings import warning_lines
-from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.spine.argument_types import check_arguments, name_arguments
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.provenance import ProvenanceRecorder
@@ -46,6 +46,7 @@ _run_lock = threading.RLock()
 
 
 @check_arguments
+@name_arguments()
 def run(
     recipe: Path | str, data: Path | str = "data", workers: int = 2, replace: bool = False
 ) -> dict[str, list[OpenedArtifact]]:

@@ -14,7 +14,7 @@ from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.spine.argument_types import check_arguments
+from pipeline_assets.spine.argument_types import check_arguments, name_arguments
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest
@@ -118,6 +118,7 @@ class OpenedArtifact:
             return plot_column(column, (table.flatten()[column] for table in tables))
 
     @check_arguments
+    @name_arguments()
     def trace(self, *, row: int | None = None, doc_id: str | None = None, token: int | None = None) -> Traces:
         """Trace one row, document or token to its source rows; pass one of the arguments.
 
