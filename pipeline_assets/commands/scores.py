@@ -27,6 +27,7 @@ from pipeline_assets.corpus.scoring.pool_selection import check_pool_file
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS, ScoringRecipe, detect_device
 from pipeline_assets.corpus.scoring.scores import scored_summary
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
+from pipeline_assets.corpus.scoring.subsets import SUBSET_PREFIX
 from pipeline_assets.spine.artifact import Artifact, open_artifact
 from pipeline_assets.spine.data_root import find_data_root
 from pipeline_assets.spine.errors import UsageError
@@ -235,22 +236,38 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
     splits, stored_names = dict[str, set[str]](), dict[str, str]()
     folders = [] if subdir is None else [f"{subdir.strip('/')}/", f"{POOL_PREFIX}{subdir.strip('/')}/"]
     token_tables = {name.removesuffix("tokens.npy") + "rows.parquet" for name in names if name.endswith("/tokens.npy")}
-    for name in names:
-        is_in_folder = not folders or any(f"/{folder}" in f"/{name}" for folder in folders)
-        if is_in_folder and name.endswith(".parquet") and name not in token_tables:
-            stored = source_split(name)
-            split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
-            if (other := stored_names.setdefault(split, stored)) != stored:
-                what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
-                raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
-            if path is not None:
-                check_pool_file(path / name)
-            splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
+    tables = [name for name in names if name.endswith(".parquet") and name not in token_tables]
+    chosen = [name for name in tables if not folders or any(f"/{folder}" in f"/{name}" for folder in folders)]
+    for name, stored in _stored_splits(chosen).items():
+        split = _INVALID_IN_SPLIT_NAME.sub("_", stored) or "_"
+        if (other := stored_names.setdefault(split, stored)) != stored:
+            what = f"the files of {other!r} and of {stored!r} would be one split, {split}"
+            raise UsageError(what, pool, "rename the files of one of them, or score them with --pool-subdir")
+        if path is not None:
+            check_pool_file(path / name)
+        splits.setdefault(split, set()).add(re.sub(r"(?<=-)\d{5}(?=-of-|\.)", "[0-9]" * 5, name))
     if not splits:
         what = "no Parquet files found" + (f" in {' or '.join(folders)}" if folders else "")
         raise UsageError(what, pool, "choose pools: Parquet files with the columns id, text and loss_mode")
     files = {split: sorted(patterns) for split, patterns in sorted(splits.items())}
     return {"dataset": path.name if path else pool, **section, "splits": list(files), "files": files}
+
+
+def _stored_splits(names: Sequence[str]) -> dict[str, str]:
+    """Map files of pools to their splits, as `DATASET/SPLIT` if several datasets have the split.
+
+    Rows of different datasets may have equal ids, so they cannot be in one split.
+    """
+    datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
+    for name in names:
+        parents = name.split("/")[:-1]
+        others = [folder for folder in parents if not folder.startswith((POOL_PREFIX, SUBSET_PREFIX))]
+        datasets[name] = "/".join(others) if len(others) < len(parents) else ""
+        datasets_by_split.setdefault(source_split(name), set()).add(datasets[name])
+    return {
+        name: f"{dataset}/{split}".strip("/") if len(datasets_by_split[split := source_split(name)]) > 1 else split
+        for name, dataset in datasets.items()
+    }
 
 
 def _gap_lines(model_scores: Sequence[Target], against_scores: Sequence[Target], run: Run) -> list[str]:

@@ -108,6 +108,34 @@ def test_token_files_of_subsets_are_no_pools(corpusmill: Corpusmill, models: Pat
     assert [line.partition(" row")[0] for line in done.stdout.splitlines()] == ["mine/low: 3", "mine/rows: 2"]
 
 
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        (["subset_low/math/train.parquet", "subset_high/chats/train.parquet", "subset_high/math/low.parquet"], ()),
+        (
+            [
+                "math/candidates_long/train.parquet",
+                "chats/candidates_long/train.parquet",
+                "math/candidates_long/low.parquet",
+            ],
+            ("--pool-subdir", "long"),
+        ),
+    ],
+)
+def test_equal_splits_of_several_datasets_are_scored_apart(
+    corpusmill: Corpusmill, models: Path, tmp_path: Path, names: list[str], options: tuple[str, ...]
+) -> None:
+    """Rows of different datasets may have equal ids."""
+    for number, name in enumerate(names, 1):
+        write_pool(tmp_path / "mine", rows_of(number), name)
+
+    done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run", *options)
+
+    assert done.returncode == 0, done.stderr
+    splits = [line.partition(" row")[0] for line in done.stdout.splitlines()]
+    assert splits == ["mine/chats_train: 2", "mine/low: 3", "mine/math_train: 1"]
+
+
 def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     pool = tmp_path / "mine"
     for name in ("my pool.parquet", "my#pool.parquet"):
