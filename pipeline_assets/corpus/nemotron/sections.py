@@ -131,23 +131,29 @@ def check_sections(recipe: Mapping[str, Any]) -> Iterator[RecipeProblem]:
 
 def _check_datasets(recipe: Mapping[str, Any], has_rows: bool, has_layout: bool) -> Iterator[RecipeProblem]:
     """Yield errors of datasets, such as a repeated split or a missing domain."""
-    earlier, sources = set[str](), dict[str, object]()
+    earlier, sources = dict[str, object](), dict[str, object]()
     for number, section in sections_at(recipe, "datasets"):
         dataset, location = str(section.get("dataset")), ("datasets", number)
         splits = section.get("splits")
         splits = [str(split) for split in splits] if isinstance(splits, list | tuple) else []
         named = [dataset_key(dataset)] if has_layout else []
+        repeated = set[str]()
         for key in (*named, *(partition_key(dataset, split) for split in splits)):
             if key in earlier:
-                fix = "name it once for `hf_layout`" if key in named else "name each split once"
-                yield RecipeProblem((*location, "dataset" if key in named else "splits"), f"{key} is repeated", fix)
-            earlier.add(key)
+                repeated.add(key)
+                what, fix = "repeated", "name it once for `hf_layout`" if key in named else "name each split once"
+                if earlier[key] != (dataset, section.get("path")):
+                    what = "the name of two different datasets"
+                    fix = "give a local folder another `dataset`, or a hub dataset a recipe of its own"
+                yield RecipeProblem((*location, "dataset" if key in named else "splits"), f"{key} is {what}", fix)
+            earlier[key] = (dataset, section.get("path"))
         for source in (section, *(seeds for _, seeds in sections_at(section, "prompts"))):
             place, splits = [source.get(key) for key in ("dataset", "path", "revision")], source.get("splits")
             for split in splits if isinstance(splits, list | tuple) else []:
                 key = partition_key(str(source.get("dataset")), str(split))
                 files = section_at(source, "files").get(str(split))
-                if (place, files) != sources.setdefault(key, (place, files)):
+                is_known = source is section and key in repeated
+                if (place, files) != sources.setdefault(key, (place, files)) and not is_known:
                     fix = "give each seed set a `dataset` of its own"
                     yield RecipeProblem((*location, "prompts"), f"{key} is the name of two different sources", fix)
         if has_rows and section.get("domain") is None and known_domain(dataset) is None:

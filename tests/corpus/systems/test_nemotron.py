@@ -73,6 +73,15 @@ def test_a_section_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any]
     assert line.partition("; ")[0] in told and "\n" not in told
 
 
+def test_datasets_of_two_owners_with_one_name_are_refused_in_one_line() -> None:
+    """Names of artifacts omit the owner."""
+    with pytest.raises(UsageError) as refused:
+        recipe_of(dataset(), dataset(dataset="other/chats"))
+
+    assert (refused.value.what, *refused.value.others) == ("chats/low is the name of two different datasets",)
+    assert refused.value.fix == "give a local folder another `dataset`, or a hub dataset a recipe of its own"
+
+
 def test_a_seed_set_may_be_a_split_of_a_dataset_in_the_recipe() -> None:
     files = {"low": ["low*.jsonl"], "high": ["high*.jsonl"]}
     seeds = dataset(files={"low": ["low*.jsonl"]}, text="text")
