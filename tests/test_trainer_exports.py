@@ -385,6 +385,17 @@ def test_the_card_has_a_title_each_step_and_the_tokenizer(to: str, corpus: Path,
     assert (f"Tokenizer `{tokenizer}`; `{END}` ends each document." in card) is (to == "megatron")
 
 
+def test_the_card_of_packed_rows_claims_no_columns_that_they_lack(subsets: Artifact, export: Export) -> None:
+    packed = (export(subsets.folder, "sft") / "README.md").read_text()
+    messages = (export(subsets.folder, "messages") / "README.md").read_text()
+
+    names_rows = "Each row names the row of the source dataset"
+    assert names_rows in messages and names_rows not in packed
+    assert "Each row lists the splits and ids of its conversations, as in the artifact above." in packed
+    assert "Each row keeps the licence" not in packed
+    assert "The rows of the exported artifact state these licences:" in packed
+
+
 def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artifact, export: Export) -> None:
     card = (export(subsets.folder, "messages") / "README.md").read_text()
 

@@ -211,6 +211,8 @@ def _opening_lines(card: CardContent) -> list[str]:
         f"{manifest} lists the inputs with their digests, the version of the program, and how many rows were",
         "kept, dropped and rejected, with the reasons.",
     ]
+    if any("ids" in split.schema.names for split in card.splits):  # packed rows
+        return [*lines, "Each row lists the splits and ids of its conversations, as in the artifact above."]
     return lines + (["Each row names the row of the source dataset that it comes from."] if card.splits else [])
 
 
@@ -259,7 +261,10 @@ def _licence_lines(card: CardContent) -> list[str]:
     ]
     if more := ranked[_MAX_LICENCES:]:
         rows.append(["", f"{len(more):,} more", sum(count for _, count in more), "", ""])
-    lines += ["Each row keeps the licence that its source states. Over all configs, these are:", ""]
+    if card.other_row_licences:
+        lines += ["The rows of the exported artifact state these licences:", ""]
+    else:
+        lines += ["Each row keeps the licence that its source states. Over all configs, these are:", ""]
     return lines + markdown_table(["source", "licence", "rows", "the hub's identifier", "its text"], rows)
 
 
