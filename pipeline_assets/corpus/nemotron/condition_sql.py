@@ -241,7 +241,9 @@ def _column(node: "exp.Column", frame: "pl.DataFrame") -> "pl.Expr":
     if name.upper() in _CLOCK_NAMES:
         raise ValueError(_CLOCK_ERROR)
     if name not in columns:
-        raise ValueError(f"unknown column {name[:60]}{_describe_alternatives(name, columns, 'columns')}")
+        is_value = node.arg_key in ("expression", "expressions")  # right of an operator, or in a list
+        hint = f"; write a text as '{name[:60]}', in single quotes" if is_value else ""
+        raise ValueError(f"unknown column {name[:60]}{hint}{_describe_alternatives(name, columns, 'columns')}")
     # Products of 32-bit columns would wrap around.
     return pl.col(name).cast(pl.Int64) if frame.schema[name] == pl.Int32 else pl.col(name)
 

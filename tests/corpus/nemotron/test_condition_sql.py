@@ -122,6 +122,8 @@ def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp
         ("LENGHT(text) > 1", "unknown function LENGHT, did you mean LENGTH?"),
         ("shoe = 1", "unknown column shoe; columns: dataset, id, loss_mode"),
         ("rows.id = 'a'", "unknown column rows.id"),
+        ("meta_domain = math", "unknown column math; write a text as 'math', in single quotes; columns: dataset, id"),
+        ('meta_domain IN ("math")', "unknown column math; write a text as 'math', in single quotes; columns: dataset"),
         ("stats_tokens > 1; stats_tokens > 2", "write one expression"),
         ("stats_tokens BETWEEN SYMMETRIC 2 AND 1", "BETWEEN with symmetric is not supported"),
         ("stats_tokens = meta_pass_k < 3", "put parentheses around each operand"),
