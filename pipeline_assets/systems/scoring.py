@@ -18,7 +18,7 @@ from pipeline_assets.corpus.nemotron.pools import source_split
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.pages import REPORT_HTML
 from pipeline_assets.corpus.scoring.launcher import HubFileSet, ScoreWork
-from pipeline_assets.corpus.scoring.pool_selection import Selection, has_harmony_rows, select_rows
+from pipeline_assets.corpus.scoring.pool_selection import Selection, first_template, has_harmony_rows, select_rows
 from pipeline_assets.corpus.scoring.recipe import SCORES_STAGE, ScoringRecipe
 from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, preview_scores, report_on_scores
 from pipeline_assets.corpus.scoring.score_shard import Scorer
@@ -142,7 +142,7 @@ def describe_work(target: Target, run: Run, folder: StagingView) -> ScoreWork:
 
 def _split_work(target: Target, run: Run, files: Mapping[str, Path], selection: Selection) -> ScoreWork:
     recipe, model = ScoringRecipe.from_content(target.recipe["scoring"]), target.upstream[1]
-    model_pin.raise_if_unsupported(model, run, recipe, has_harmony_rows(files.values()))
+    model_pin.raise_if_unsupported(model, run, recipe, first_template(files.values()))
     pools, weights = (_pinned_hub_files(upstream, run) for upstream in target.upstream)
     split = str(target.partition or target.recipe["split"])
     digest = open_artifact(run.root / model.folder).manifest.digest

@@ -152,6 +152,24 @@ def test_another_tokenizer_than_the_templates_is_refused_in_one_line(folder: Pat
     assert "\n" not in line
 
 
+def test_a_dry_run_refuses_another_tokenizer_too(
+    built: dict[str, Artifact], folder: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
+    typed = ("nemotron", "score", "--pool", built["candidate_pools"].folder, "--out-dir", tmp_path / "out", "--dry-run")
+
+    others = [
+        corpusmill(*typed, "--model", model),
+        corpusmill(*typed, "--model", model, "--tokenizer", "o200k_harmony"),
+    ]
+    own = corpusmill(*typed, "--model", folder / "model")
+
+    for refused in others:
+        assert refused.returncode == 1, refused.stdout
+        assert "rows of this template need the tokenizer.json" in refused.stderr
+    assert own.returncode == 0, own.stderr
+
+
 def write_hub(folder: Path, hub: Path) -> None:
     """Write a hub with the model, whose template reads a variable, and with the rows as a dataset."""
     student, talks = hub / "models" / "maker" / "student", hub / "datasets" / "maker" / "talks" / "data"

@@ -15,6 +15,7 @@ from pipeline_assets.build.pins import raw_pin, split_pin
 from pipeline_assets.build.pins.model_files import ModelFiles, choose_files, choose_template_files
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Target
+from pipeline_assets.corpus.chat_templates.marked_text import require_tokenizer, uses_chat_template
 from pipeline_assets.corpus.chat_templates.template import ChatTemplateFiles
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
 from pipeline_assets.corpus.readers.hub_files import is_repo_name
@@ -211,20 +212,23 @@ def template_files(
         yield ChatTemplateFiles(folder, name, section.date, json.dumps(section.variables, sort_keys=True))
 
 
-def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, is_harmony: bool) -> None:
-    """Raise InputError if a pinned model cannot score with the recipe.
+def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, template: str | None) -> None:
+    """Raise InputError if a pinned model cannot score rows of `template` with the recipe.
 
-    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the tokenizer of a hub
-    model, the tokenizer is fetched and loaded; for Harmony rows, it must have Harmony's control tokens.
+    Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the model's tokenizer, it is
+    loaded, from a hub after fetching it. For Harmony rows, it must have Harmony's control tokens.
     """
     pin = open_artifact(run.root / pin_target.folder).manifest
     max_positions = pin.identity.decisions["max_positions"]
     if recipe.max_length is not None and max_positions is not None and recipe.max_length > max_positions:
         what = f"must be at most the model's {max_positions:,} tokens, got {recipe.max_length:,}"
         raise UsageError(what, RecipeKey("scoring.max_length"), f"set {max_positions} or less")
-    if recipe.tokenizer == "model" and pin_target.external_inputs is None:
+    is_chat, tokenizer = uses_chat_template(template), None
+    if recipe.tokenizer == "model":
         with tokenizer_folder(pin_target, run) as folder:
-            load_model_tokenizer(folder, is_harmony)
+            tokenizer = load_model_tokenizer(folder, not is_chat)
+    if is_chat:
+        require_tokenizer(template, tokenizer)
 
 
 @contextlib.contextmanager

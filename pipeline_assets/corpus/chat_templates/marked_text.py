@@ -133,14 +133,18 @@ def encode_row(
             fix = "score and select them apart from rows of a chat template"
             raise InputError("these rows need a tokenizer with Harmony's control tokens", template or "Harmony", fix)
         return encode.encode_harmony([parsed], tokenizer)[0]
-    expected = str(template).rpartition(" ")[2]
-    actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
-    if not isinstance(tokenizer, HfTokenizer) or tokenizer.sha256 != expected:
-        what = (
-            f"rows of this template need the tokenizer.json {expected}, but the scoring model's tokenizer is {actual}"
-        )
-        raise InputError(what, template, "score them with a model that has the template's tokenizer")
+    tokenizer = require_tokenizer(template, tokenizer)
     return locate_bodies(parsed, encode.loss_message_indexes(parsed, loss_mode), tokenizer)[1]
+
+
+def require_tokenizer(template: str | None, tokenizer: Tokenizer | None) -> HfTokenizer:
+    """Return `tokenizer`, or raise InputError if it is not the tokenizer of a chat template; None is o200k Harmony."""
+    expected = str(template).rpartition(" ")[2]
+    if isinstance(tokenizer, HfTokenizer) and tokenizer.sha256 == expected:
+        return tokenizer
+    actual = f"tokenizer.json {tokenizer.sha256}" if isinstance(tokenizer, HfTokenizer) else "o200k_harmony"
+    what = f"rows of this template need the tokenizer.json {expected}, but the scoring model's tokenizer is {actual}"
+    raise InputError(what, template, "score them with a model that has the template's tokenizer")
 
 
 def locate_bodies(

@@ -51,13 +51,18 @@ class Selection:
 
 def has_harmony_rows(files: Iterable[Path]) -> bool:
     """Check whether the first row of the files is Harmony text; True without rows."""
+    return not uses_chat_template(first_template(files))
+
+
+def first_template(files: Iterable[Path]) -> str | None:
+    """Return the template of the first row of the files; None if it has none, or without rows."""
     for path in files:
         with StoredParquet(path) as file:
             if file.metadata.num_rows:
                 names = [name for name in file.schema_arrow.names if name == "template"]
-                first = next(file.iter_batches(1, columns=names)) if names else None
-                return first is None or not uses_chat_template(first["template"][0].as_py())
-    return True
+                template: str | None = next(file.iter_batches(1, columns=names))[0][0].as_py() if names else None
+                return template
+    return None
 
 
 def select_rows(files: Mapping[str, Path], max_rows: int | None) -> Selection:
