@@ -123,6 +123,8 @@ def subsets(
     [_, target] = score_outputs(_recipe_name(scores), scores, recipe)
     options = options.with_absolute_root()
     artifact = build_targets([target], options.run, options.strict, _subset_lines)
+    if not any(artifact.manifest.identity.counts["subsets"].values()):
+        return
     with contextlib.suppress(UsageError):  # rows that name no dataset cannot be published
         collect_splits_and_sources([artifact])
         command = format_command("nemotron", "publish", "OWNER/NAME", artifact.folder)

@@ -24,7 +24,13 @@ from pipeline_assets.corpus.scoring.score_report import SCORE_REPORT_STAGE, prev
 from pipeline_assets.corpus.scoring.score_shard import Scorer
 from pipeline_assets.corpus.scoring.score_split import local_runner, score_split
 from pipeline_assets.corpus.scoring.scored_split import ScoredSplit
-from pipeline_assets.corpus.scoring.scores import SCORES_FILE, preview_rows, rows_have_scores, scores_are_stable
+from pipeline_assets.corpus.scoring.scores import (
+    SCORES_FILE,
+    preview_rows,
+    rows_have_scores,
+    scores_are_stable,
+    subsets_have_rows,
+)
 from pipeline_assets.corpus.scoring.subset_recipe import SUBSETS_STAGE, SubsetsRecipe
 from pipeline_assets.corpus.scoring.subsets import choose_subsets
 from pipeline_assets.corpus.tokens.hf_tokenizer import load_model_tokenizer
@@ -245,6 +251,6 @@ TRAINING_SUBSETS = Kind(
     Each row has its score, its percentile and the rule that chose it. Requires all splits.""",
     formats=frozenset({"parquet"}),
     row_store_class=SubsetRows,
-    checks=(FILES_CHECK, LEDGER_CHECK),
+    checks=(FILES_CHECK, LEDGER_CHECK, artifact_check(subsets_have_rows, is_blocking=False)),
 )
 SCORING_KINDS = (CHAT_TEMPLATE, MODEL, NLL_SCORES, SCORE_REPORT, TRAINING_SUBSETS)

@@ -105,3 +105,15 @@ def scores_are_stable(scores: Artifact) -> Verdict:
         f"all within {float(stability['largest']):.2g}"
     )
     return Verdict(error_bar <= _MAX_ERROR_BAR, summary, {"rescored": rows, "error_bar": error_bar})
+
+
+def subsets_have_rows(subsets: Artifact) -> Verdict:
+    """Check that at least one training subset has rows."""
+    identity = subsets.manifest.identity
+    rows_by_rule: Mapping[str, int] = identity.counts["subsets"]
+    if any(rows_by_rule.values()):
+        return Verdict(True, ", ".join(f"{rule} {rows:,}" for rule, rows in rows_by_rule.items()))
+    rules = identity.recipe["rules"]
+    bands = ", ".join(f"{rule} from {' to '.join(rules[rule]['percentile'])}" for rule in rows_by_rule)
+    what = f"no row is in a subset; the rules take percentiles (0 to 100): {bands}"
+    return Verdict(False, f"{what}; widen one, or relax its `where`")

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.scoring.scores import (
     preview_rows,
     scored_summary,
     scores_are_stable,
+    subsets_have_rows,
 )
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError
@@ -121,3 +122,24 @@ def test_without_a_row_that_was_scored_again_no_claim_is_made() -> None:
     verdict = scores_are_stable(artifact_in(Path("nowhere"), how_sure={"rescored": 0, "error_bar": None}))
 
     assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "no row was scored again")
+
+
+@pytest.mark.parametrize(
+    ("rows", "passed", "because"),
+    [
+        ({"low": 0, "high": 1200}, True, "low 0, high 1,200"),
+        (
+            {"low": 0, "high": 0},
+            False,
+            "no row is in a subset; the rules take percentiles (0 to 100): low from 0 to 0.2, high from 0.8 to 1; "
+            "widen one, or relax its `where`",
+        ),
+    ],
+)
+def test_a_subset_has_rows(rows: dict[str, int], passed: bool, because: str) -> None:
+    recipe = {"rules": {"low": {"percentile": ["0", "0.2"]}, "high": {"percentile": ["0.8", "1"]}}}
+    identity = Identity(StageVersion("training_subsets", 2), recipe, [], None, {}, {"subsets": rows}, [])
+
+    verdict = subsets_have_rows(Artifact(Path("nowhere"), Manifest("nemotron/training_subsets", "a", identity, [], {})))
+
+    assert (verdict.passed, verdict.because) == (passed, because)
