@@ -29,7 +29,7 @@ from pipeline_assets.trust.push import REFS_FOLDER, Ref, RefEntry, manifest_key,
 
 _THREADS = 8
 _MAX_LISTED_NAMES = 20
-_PUSH_FIX = "delete the object, and push the artifact again from a data root that has it"
+_PUSH_FIX = "push the artifact again from a data root that has it"
 
 
 def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
@@ -110,7 +110,9 @@ def _read_pushed_manifest(store: Store, entry: RefEntry) -> Manifest:
     key = manifest_key(entry.manifest)
     manifest = Manifest.from_bytes(_read_object(store, key, entry.manifest), f"{store.url}/{key}")
     if manifest.digest != entry.digest or any(manifest.storage_errors()):
-        raise InputError(f"not the manifest of {entry.digest}", f"{store.url}/{key}", _PUSH_FIX)
+        raise InputError(
+            f"not the manifest of {entry.digest}", f"{store.url}/{key}", f"delete the object, and {_PUSH_FIX}"
+        )
     return manifest
 
 
@@ -186,5 +188,8 @@ def _read_object(store: Store, key: str, sha256: str) -> bytes:
 
 
 def _damaged_error(store: Store, key: str, size: int, actual: str, expected: str) -> InputError:
-    what = f"the object has sha256 {actual}, expected {expected}" if size else "the object is missing or empty"
-    return InputError(what, f"{store.url}/{key}", _PUSH_FIX)
+    where = f"{store.url}/{key}"
+    if not size:
+        return InputError("the object is missing or empty", where, f"delete it if it exists, and {_PUSH_FIX}")
+    what = f"the object has sha256 {actual}, expected {expected}"
+    return InputError(what, where, f"delete the object, and {_PUSH_FIX}")
