@@ -43,7 +43,7 @@ def main() -> None:
             proof, dice = FlipProof(case, sources, Path(folder, str(number))), random.Random(f"{options.seed} {case}")
             for _ in range(-(-options.flips // len(cases))):
                 outcome = proof.run(dice)
-                (same if outcome.said is None else reported)[outcome.flip.role] += 1
+                (same if outcome.line is None else reported)[outcome.flip.role] += 1
                 if outcome.wrong is not None:
                     wrong.append(f"{case}: {outcome.flip}: {outcome.wrong}")
                     print(wrong[-1], file=sys.stderr, flush=True)

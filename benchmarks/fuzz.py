@@ -21,8 +21,8 @@ from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
-from demo_variants import copy_of
-from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
+from demo_variants import copy_demo
+from fuzz_cases import commands, damaged, leave_unfinished_work, run_command, small_files
 
 _COMPARED_CHARACTERS = 300  # failures with equal last characters have the same cause
 
@@ -36,7 +36,7 @@ def main() -> None:
     counts: Counter[str] = Counter()
     causes: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
-        root, cache = copy_of(options.root, Path(folder, "data")), Path(folder, "cache")
+        root, cache = copy_demo(options.root, Path(folder, "data")), Path(folder, "cache")
         leave_unfinished_work(root)
         files = small_files(root)
         deadline = time.monotonic() + 60 * options.minutes
@@ -48,7 +48,7 @@ def main() -> None:
             counts["damages"] += 1
             with damaged(path, draw) as how:
                 for words in command_lines:
-                    outcome = typed(words, cache)
+                    outcome = run_command(words, cache)
                     counts["commands"] += 1
                     counts["refusals"] += outcome.status != 0
                     counts["failures"] += not outcome.is_clean

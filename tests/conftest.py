@@ -1,4 +1,4 @@
-"""A demo data root, built once by the command that users type, and a way to type commands."""
+"""Fixtures of all tests: the demo's data root and the command line."""
 
 import fcntl
 import gc
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 import yaml
-from command_results import Corpusmill, Typed
+from command_results import Corpusmill, Result
 from command_server import READ_AT_IMPORT, CommandServer, load_tokenizer_tables
 from faulty_hub import FaultyHub
 from huge_pages import use_huge_pages
@@ -29,19 +29,19 @@ from pipeline_assets.spine.provenance import ProvenanceRecorder
 if TYPE_CHECKING:
     import dagster as dg
 
-# A kill takes nothing from the kernel, and power losses are played: in memory tests prove as much.
+# A kill loses nothing of the kernel, and power losses are simulated: tests may run in memory.
 MEMORY = Path("/dev/shm")
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 8 << 30:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
-# A shell has what it starts in the background ignore Ctrl-C, and so would each command that is typed here.
+# A shell starts background processes with Ctrl-C ignored, which commands would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 hypothesis.settings.register_profile("untimed", deadline=None)  # compiling takes seconds, once
 hypothesis.settings.load_profile("untimed")
 
 PROJECT = Path(__file__).parents[1]
-# Commands that are typed have a cache folder of their own, and what is compiled in common.
+# Commands have a cache folder of their own, but share compiled code.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path("~/.cache/corpusmill/compiled").expanduser()))
 TIMEOUT_S = 240
 pytest_plugins = ["corpus_fixtures"]
@@ -52,7 +52,7 @@ gc.disable()  # while modules are imported and tests are collected, nothing beco
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What is loaded by now stays: the collector needn't look at it again, nor copy it in a fork."""
+    """Freeze all loaded objects, so that the collector and forks do not touch them."""
     if len(session.items) > MANY_TESTS:
         load_tokenizer_tables()
         use_huge_pages()
@@ -63,7 +63,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup() -> None:
-    """Hide the test's name from builds: a fork server starts anew whenever the environment differs."""
+    """Hide the test's name from builds: a new environment restarts fork servers."""
     os.environ["PYTEST_CURRENT_TEST"] = "a test"
 
 
@@ -86,19 +86,19 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="session", params=[False, pytest.param(True, marks=pytest.mark.real)], ids=["made", "real"])
 def real(request: pytest.FixtureRequest) -> bool:
-    """State whether a test reads real samples: it runs on made ones, and marked `real` on real ones."""
+    """Check whether a test reads real samples, under the mark `real`."""
     return bool(request.param)
 
 
 @pytest.fixture(scope="session")
 def corpusmill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpusmill]:
-    """Types a command: `corpusmill("verify", folder)`; `env=`, `cwd=`, `user=` as subprocess has them."""
+    """Return a function that runs a command: `corpusmill("verify", folder)`."""
     cache = {"XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache"))}
     server = CommandServer(environment(cache), PROJECT)
 
     def typed(
         *arguments: object, env: Mapping[str, str] | None = None, cwd: Path = PROJECT, **options: object
-    ) -> Typed:
+    ) -> Result:
         variables = environment(cache | dict(env or {}))
         if options or any(name.startswith(READ_AT_IMPORT) for name in env or {}):
             words = command(*arguments)
@@ -132,7 +132,7 @@ def copy_root(intact_roots: Path, tmp_path: Path) -> Callable[[str], Path]:
 
 @pytest.fixture(autouse=True)
 def _no_command_and_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that a test ran in its own process isn't the one that builds and logs in later tests."""
+    """Reset the command and the log that a test's own commands set."""
     monkeypatch.setattr(ProvenanceRecorder, "command", None)
     logger = logging.getLogger("corpusmill")
     logger.handlers, logger.propagate = [], True
@@ -149,7 +149,7 @@ def _no_refused_import() -> Iterator[None]:
 
 @pytest.fixture
 def started() -> Callable[..., subprocess.Popen[str]]:
-    """Types a command and doesn't wait: the process, leader of a group of its own, its stderr piped."""
+    """Return a function that starts a command as leader of its process group."""
 
     def typed(*arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         words, variables = command(*arguments), environment(env or {})
@@ -160,7 +160,7 @@ def started() -> Callable[..., subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Path:
-    """A data root as `corpusmill demo --only healing` leaves it, one for all processes of tests, who only read it."""
+    """Build the demo's data root once for all test processes, which only read it."""
     shared = tmp_path_factory.getbasetemp()
     shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
     root = shared / "demo"
@@ -174,15 +174,15 @@ def demo_root(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) 
 
 @pytest.fixture
 def root(demo_root: Path, tmp_path: Path) -> Path:
-    """A copy of the demo's data root that a test may change."""
-    from demo_variants import copy_of
+    """Copy the demo's data root for changes."""
+    from demo_variants import copy_demo
 
-    return copy_of(demo_root, tmp_path / "data")
+    return copy_demo(demo_root, tmp_path / "data")
 
 
 @pytest.fixture(scope="session")
 def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with stage A of all made sources, which lie below it. Tests only read it."""
+    """Build stage A of all synthetic sources; tests only read it."""
     from stage_a_build import build, recipe_with
     from stage_a_sources import DATASET, write_hub, write_sources
 
@@ -199,7 +199,7 @@ def stage_a_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with stage A of the local notes, which lie below it. Tests only read it."""
+    """Build stage A of the local notes; tests only read it."""
     from stage_a_build import build, notes_recipe
     from stage_a_sources import write_notes
 
@@ -211,7 +211,7 @@ def built_notes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def notes_root(built_notes: Path, tmp_path: Path) -> Path:
-    """A copy of the data root with the notes, of which a test may change all."""
+    """Copy the data root with the notes for changes."""
     return shutil.copytree(built_notes, tmp_path / "notes_root")
 
 
@@ -231,7 +231,7 @@ def demo_hub(demo_root: Path) -> Iterator[FaultyHub]:
 
 @pytest.fixture
 def recipe_in(tmp_path: Path, demo_root: Path) -> Callable[..., Path]:
-    """Writes the demo's recipe into a folder, changed: `recipe_in({"megatron.token_budget": 5})`."""
+    """Write changed demo recipes: `recipe_in({"megatron.token_budget": 5})`."""
 
     def written(changes: Mapping[str, object] | None = None, name: str = "healing_text_v1") -> Path:
         recipe = yaml.safe_load((demo_root / "recipes" / "healing_text_v1.yaml").read_text())

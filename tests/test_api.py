@@ -1,4 +1,4 @@
-"""The Python API `corpusmill`: its names, its imports and its errors."""
+"""The Python API `corpusmill`: its names, imports and errors."""
 
 import json
 import shutil
@@ -31,13 +31,13 @@ API = Path(__file__).parents[1] / "pipeline_assets" / "api"
 V1 = Path("megatron", "healing_text_v1")
 
 
-def test_all_lists_the_functions_and_the_class() -> None:
+def test_all_lists_the_public_names() -> None:
     names = ["OpenedArtifact", "__version__", "labels", "loader", "open_folder", "run"]
     assert corpusmill.__all__ == names
     assert corpusmill.__version__ == version("corpusmill")
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'corpusmill' has no attribute 'pack'"):
         _ = corpusmill.pack  # type: ignore[attr-defined]
 
@@ -52,7 +52,7 @@ def test_functions_are_typed_and_described(name: str) -> None:
     assert (API / "corpusmill" / "py.typed").exists()
 
 
-def test_the_import_loads_neither_dagster_nor_torch(tmp_path: Path) -> None:
+def test_import_loads_neither_dagster_nor_torch(tmp_path: Path) -> None:
     """Run outside of the checkout, so that the installed package is imported."""
     code = "import corpusmill, sys; print(corpusmill.__version__, {'dagster', 'torch'} & set(sys.modules))"
 
@@ -61,7 +61,7 @@ def test_the_import_loads_neither_dagster_nor_torch(tmp_path: Path) -> None:
     assert result.stdout.split() == [version("corpusmill"), "set()"]
 
 
-def test_the_loader_without_torch_names_its_install(tmp_path: Path) -> None:
+def test_loader_without_torch_is_reported_with_its_install_command(tmp_path: Path) -> None:
     code = "import sys; sys.modules['torch'] = None\nfrom corpusmill import loader"
 
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
@@ -70,7 +70,7 @@ def test_the_loader_without_torch_names_its_install(tmp_path: Path) -> None:
     assert result.stderr.splitlines()[-1] == f"ModuleNotFoundError: loader needs torch; {fix}"
 
 
-def test_a_folder_that_is_no_packed_set_is_named_with_its_kind(notes_root: Path) -> None:
+def test_folder_that_is_not_a_packed_set_is_named_with_its_kind(notes_root: Path) -> None:
     corpus = notes_root / "stage_a" / "mixed" / "filtered" / "notes"
 
     with pytest.raises(InputError, match=r"stage_a/filtered has no such file; .* \(stage_a/packed\), such as data/"):
@@ -83,7 +83,7 @@ def test_loader_and_labels_are_those_of_batching() -> None:
     assert (corpusmill.loader, corpusmill.labels) == (batching.loader, batching.labels)
 
 
-def test_a_recipe_that_is_built_is_opened_by_kind(demo_root: Path) -> None:
+def test_built_recipe_is_opened_by_kind(demo_root: Path) -> None:
     artifacts = run(demo_root / "recipes" / "healing_text_v1.yaml", demo_root)
 
     splits = artifacts["healing/megatron_split"]
@@ -91,7 +91,7 @@ def test_a_recipe_that_is_built_is_opened_by_kind(demo_root: Path) -> None:
     assert all(isinstance(split, OpenedArtifact) for split in splits)
 
 
-def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
+def test_opened_folder_has_a_manifest_and_traces(demo_root: Path) -> None:
     train = open_folder(demo_root / V1 / "train")
 
     [traced] = train.trace(token=9)
@@ -100,7 +100,7 @@ def test_a_folder_has_a_manifest_and_origins(demo_root: Path) -> None:
 
 
 @pytest.mark.parametrize(("system", "kind"), [("stage_a", "stage_a/filtered"), ("nemotron", "nemotron/deduplicated")])
-def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, copy_root: Callable[[str], Path]) -> None:
+def test_table_has_the_sealed_bytes_or_names_a_file(system: str, kind: str, copy_root: Callable[[str], Path]) -> None:
     sealed = Lineage(copy_root(system)).manifests
     folder = next(folder for folder, manifest in sealed.items() if manifest.kind == kind)
     artifact = open_folder(folder)
@@ -113,7 +113,7 @@ def test_tables_have_the_sealed_bytes_or_name_a_file(system: str, kind: str, cop
         artifact.table()
 
 
-def test_an_artifact_that_another_one_replaced_is_not_read(copy_root: Callable[[str], Path]) -> None:
+def test_replaced_artifact_is_not_read(copy_root: Callable[[str], Path]) -> None:
     sealed = Lineage(copy_root("stage_a")).manifests
     folder, other = [folder for folder, manifest in sealed.items() if manifest.kind == "stage_a/filtered"][:2]
     artifact, unread = open_folder(folder), open_folder(folder)
@@ -169,7 +169,7 @@ def test_wrong_use_is_one_line(demo_root: Path, tmp_path: Path) -> None:
         ({"data": ""}, "data: must not be empty; correct it"),
     ],
 )
-def test_an_argument_of_another_type_builds_nothing(arguments: dict[str, object], error: str, tmp_path: Path) -> None:
+def test_argument_of_another_type_builds_nothing(arguments: dict[str, object], error: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as raised:
         run(**{"recipe": "healing_text_v1", "data": tmp_path} | arguments)  # type: ignore[arg-type]
 
@@ -177,7 +177,7 @@ def test_an_argument_of_another_type_builds_nothing(arguments: dict[str, object]
     assert not [*tmp_path.iterdir()]
 
 
-def test_arguments_of_opened_artifacts_are_of_their_types(demo_root: Path) -> None:
+def test_arguments_of_opened_artifacts_are_checked_by_type(demo_root: Path) -> None:
     train = open_folder(str(demo_root / V1 / "train"))
     wrong: list[tuple[Callable[..., object], dict[str, object], str]] = [
         (open_folder, {"folder": 5}, "folder: must be a path or text, got 5"),
@@ -204,7 +204,7 @@ def test_arguments_of_opened_artifacts_are_of_their_types(demo_root: Path) -> No
         ({"workers": 1.5}, "workers: must be an integer, got 1.5; correct it"),
     ],
 )
-def test_a_loader_is_not_made_of_arguments_of_another_type(arguments: dict[str, object], error: str) -> None:
+def test_loader_arguments_are_checked_by_type(arguments: dict[str, object], error: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
 
     with pytest.raises(UsageError) as raised:
@@ -213,22 +213,22 @@ def test_a_loader_is_not_made_of_arguments_of_another_type(arguments: dict[str, 
     assert str(raised.value) == error
 
 
-def test_a_loader_of_an_opened_artifact_or_an_array_is_refused_in_a_short_line(demo_root: Path) -> None:
+def test_loader_refuses_an_artifact_or_array_in_a_short_line(demo_root: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     opened = open_folder(demo_root / V1 / "train")
 
-    with pytest.raises(UsageError) as of_opened:
+    with pytest.raises(UsageError) as artifact_error:
         corpusmill.loader(opened, batch=4)  # type: ignore[arg-type]
-    with pytest.raises(UsageError) as of_array:
+    with pytest.raises(UsageError) as array_error:
         corpusmill.loader(np.zeros((50, 50)), batch=4)  # type: ignore[arg-type]
 
     expected = "folder: must be a path or text or a MixtureReader, got "
-    assert str(of_opened.value).startswith(f"{expected}<healing/megatron_split ")
-    assert str(of_opened.value).endswith("; pass its folder")
-    assert str(of_array.value).startswith(f"{expected}array(") and len(str(of_array.value)) < 200
+    assert str(artifact_error.value).startswith(f"{expected}<healing/megatron_split ")
+    assert str(artifact_error.value).endswith("; pass its folder")
+    assert str(array_error.value).startswith(f"{expected}array(") and len(str(array_error.value)) < 200
 
 
-def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: Path) -> None:
+def test_missing_file_of_a_recipe_is_named_before_any_build(tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [{"text": "A note.", "key": "note-1"}])
     pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
     recipe = write_recipe(tmp_path, NO_COMMIT, lambda content: content.update(sources=[source], pack=pack), "notes")
@@ -239,7 +239,7 @@ def test_a_missing_file_of_a_recipe_is_named_before_anything_is_built(tmp_path: 
     assert not [*tmp_path.rglob("manifest.json")]
 
 
-def test_artifacts_of_a_recipe_file_outside_the_data_root_are_no_garbage(tmp_path: Path) -> None:
+def test_artifacts_of_a_recipe_outside_the_data_root_are_not_garbage(tmp_path: Path) -> None:
     source, root = local_source(tmp_path, "notes", [{"text": "A note.", "key": "note-1"}]), tmp_path / "data"
     recipe = write_recipe(tmp_path, NO_COMMIT, lambda content: content.update(sources=[source]), "notes")
 
@@ -250,7 +250,7 @@ def test_artifacts_of_a_recipe_file_outside_the_data_root_are_no_garbage(tmp_pat
     assert root / "stage_a/notes/normalized/notes" in survey.named
 
 
-def test_a_build_logs_the_warnings_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_build_logs_the_warnings_that_the_command_prints(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "rows.jsonl").write_text('{"text": "Soil is soil.", "license": "MIT"}\n')
     (tmp_path / "recipes").mkdir()
@@ -281,7 +281,7 @@ def test_threads_that_build_with_workers_take_turns(tmp_path: Path) -> None:
     assert len({artifact.manifest.digest for artifact in built}) == 1
 
 
-def test_a_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:
+def test_notebook_shows_an_artifact_and_a_trace_as_tables(demo_root: Path) -> None:
     train = open_folder(demo_root / V1 / "train")
 
     table, traced = train._repr_html_(), train.trace(token=9)
@@ -312,7 +312,7 @@ def test_texts_are_escaped_in_tables_and_plots() -> None:
         ([], "x: 0 numbers", []),
     ],
 )
-def test_a_column_is_plotted_by_its_type(values: Sequence[object], title: str, bars: list[tuple[str, int]]) -> None:
+def test_column_is_plotted_by_its_type(values: Sequence[object], title: str, bars: list[tuple[str, int]]) -> None:
     plot = plot_column("x", [pa.chunked_array([values])] if len(values) else [])
 
     assert "</svg>" in plot._repr_html_() and repr(plot).startswith(title)
@@ -343,7 +343,7 @@ def test_bins_of_whole_numbers_are_powers_of_two(numbers: list[int]) -> None:
     assert [bar.amount for bar in bars if bar.amount] == [counted[power] for power in sorted(counted)]
 
 
-def test_a_column_that_is_missing_names_those_that_exist(demo_root: Path) -> None:
+def test_missing_column_is_reported_with_the_existing_columns(demo_root: Path) -> None:
     corpus = next(demo_root.glob("corpora/*/*/manifest.json")).parent
 
     with pytest.raises(UsageError, match=r"no column 'texts'; choose one of: text, source, .*meta\.title"):

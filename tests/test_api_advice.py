@@ -1,4 +1,4 @@
-"""Advice in errors of the Python API: it names arguments, not the options of commands."""
+"""Advice in errors of the Python API names arguments, not options of commands."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Disks that are full or may not be written to: one clear line, and what is there stays whole."""
+"""Full, read-only and unreadable disks: one clear line, and no partial files."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, RecipeIn, Started, only_line
-from demo_variants import snapshot_of
+from demo_variants import find_snapshot
 from mounts import failing_disk, mounted
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -17,7 +17,7 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MB, almost full."""
+    """Mount a file system of 24 MB that is almost full."""
     with mounted(tmp_path / "disk", "size=24m") as disk:
         (disk / "ballast").write_bytes(b"\0" * (23 << 20))
         yield disk
@@ -25,7 +25,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def read_only_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder where even root can't write, or, where nothing can be mounted, one without permission to."""
+    """Mount a read-only folder, or create one without write permission if not root."""
     if os.geteuid() == 0:
         with mounted(tmp_path / "sealed", "ro") as folder:
             yield folder
@@ -35,7 +35,7 @@ def read_only_folder(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_read_only_folder(
+def test_read_only_folder_is_one_line(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, read_only_folder: Path
 ) -> None:
     root = read_only_folder / "data"
@@ -47,7 +47,7 @@ def test_a_read_only_folder(
     assert list(read_only_folder.iterdir()) == []
 
 
-def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_only_folder: Path) -> None:
+def test_smoke_run_in_a_read_only_folder_is_one_line(corpusmill: Corpusmill, read_only_folder: Path) -> None:
     result = corpusmill("smoke", "--out-dir", read_only_folder / "out")
 
     assert result.returncode == 1
@@ -58,7 +58,7 @@ def test_a_smoke_run_where_nothing_may_be_written(corpusmill: Corpusmill, read_o
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
+def test_file_size_limit_is_reported_with_the_file_and_the_data_root(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, tmp_path: Path, workers: int
 ) -> None:
     limit = (100_000, resource.RLIM_INFINITY)
@@ -78,23 +78,23 @@ def test_a_limit_of_file_sizes_names_the_file_and_the_data_root(
     assert line.endswith(f"; the data root is {root}")
 
 
-def test_a_full_disk_names_the_file_being_written(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+def test_full_disk_is_reported_with_the_written_file(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
     with mounted(tmp_path / "full", "size=64k") as disk:
         (disk / "ballast").write_bytes(b"\0" * (60 << 10))
-        result = corpusmill("export", snapshot_of(demo_root), "--out", disk / "copy", "--to", "jsonl")
-        left = os.listdir(disk)
+        result = corpusmill("export", find_snapshot(demo_root), "--out", disk / "copy", "--to", "jsonl")
+        entries = os.listdir(disk)
 
     assert result.returncode == 1
     line = only_line(result)
     assert line.startswith(f"{disk}/")
     assert line.endswith(": no space is left on the disk; free some space, then run the same command to continue")
-    assert left == ["ballast"]
+    assert entries == ["ballast"]
 
 
-def test_a_full_disk_under_a_rebuild_is_that_of_the_data_root_which_has_the_artifact(
+def test_full_disk_of_a_rebuild_is_reported_with_the_data_root_of_the_artifact(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
 ) -> None:
-    artifact = snapshot_of(demo_root).relative_to(demo_root)
+    artifact = find_snapshot(demo_root).relative_to(demo_root)
     with mounted(tmp_path / "full", "size=8m") as disk:
         shutil.copytree(demo_root / artifact, disk / artifact)
         (disk / "ballast").write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize))
@@ -106,8 +106,8 @@ def test_a_full_disk_under_a_rebuild_is_that_of_the_data_root_which_has_the_arti
     assert line.endswith(f"then run the same command to continue; the data root is {disk}")
 
 
-def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:
-    words = ("export", snapshot_of(demo_root), "--out", tmp_path / "copy", "--to", "jsonl")
+def test_concurrent_exports_into_one_folder_leave_one_copy(started: Started, demo_root: Path, tmp_path: Path) -> None:
+    words = ("export", find_snapshot(demo_root), "--out", tmp_path / "copy", "--to", "jsonl")
 
     processes = [started(*words) for _ in range(3)]
 
@@ -117,10 +117,10 @@ def test_exports_into_one_folder_leave_one_whole_copy(started: Started, demo_roo
     assert os.listdir(tmp_path) == ["copy"]
 
 
-def test_an_unreadable_disk_is_named_by_its_file(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
-    """Cut the image under a mounted file system: the kernel then reports a read error for the blocks beyond the cut."""
+def test_unreadable_disk_is_reported_with_the_file(corpusmill: Corpusmill, demo_root: Path, tmp_path: Path) -> None:
+    """The truncated image of a mounted file system gives read errors."""
     with failing_disk(tmp_path / "disk", demo_root) as root:
-        artifact = snapshot_of(root)
+        artifact = find_snapshot(root)
         verified = corpusmill("verify", artifact)
         exported = corpusmill("export", artifact, "--out", tmp_path / "copy", "--to", "jsonl")
 
@@ -134,7 +134,7 @@ def test_an_unreadable_disk_is_named_by_its_file(corpusmill: Corpusmill, demo_ro
 
 
 @pytest.mark.slow
-def test_a_full_disk_then_space_again(
+def test_run_continues_after_a_full_disk_was_freed(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_hub: LoopbackHub, small_disk: Path, demo_root: Path
 ) -> None:
     path = recipe_in()

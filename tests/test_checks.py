@@ -1,5 +1,6 @@
-"""What checks found is told last by `run`, again by one that finds all current, and by `status`; what a blocking check
-holds back is asked again, not built again.
+"""Results of checks in the output of `run` and `status`.
+
+A failed blocking check is run again by the next command, without a rebuild.
 """
 
 import json
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from command_results import Corpusmill, Typed, only_line
-from stage_a_build import NO_COMMIT, build, local_source, recipe_of
+from command_results import Corpusmill, Result, only_line
+from stage_a_build import NO_COMMIT, build, local_source, parse_recipe
 from stage_a_sources import recipe_content, with_dedup, with_pack
 
 from pipeline_assets.build import checks
@@ -31,7 +32,7 @@ FILTERED = f"stage_a/{NAME}/filtered/notes"
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data root with a recipe that packs notes and one long book, whose share is less than the book."""
+    """Write a recipe that packs notes and a book longer than its share."""
     notes = [{"text": " ".join(f"w{n * 100 + word}" for word in range(20)), "key": f"note-{n}"} for n in range(10)]
     book = [{"text": " ".join(f"b{word}" for word in range(2000)), "key": "book-0"}]
     sources = [local_source(tmp_path, "notes", notes), local_source(tmp_path, "books", book)]
@@ -47,67 +48,65 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(corpusmill: Corpusmill, root: Path) -> Corpusmill:
-    def typed(*options: str) -> Typed:
+    def run_recipe(*options: str) -> Result:
         return corpusmill("run", NAME, "--data", root, "--workers", 0, *options)
 
-    return typed
+    return run_recipe
 
 
-def warnings_of(result: Typed) -> list[str]:
+def read_warnings(result: Result) -> list[str]:
     lines = result.stderr.splitlines()
     first = next((n for n in range(len(lines)) if all(": WARNING: " in line for line in lines[n:])), len(lines))
     return lines[first:]
 
 
 @pytest.mark.slow
-def test_warnings_come_last_again_when_all_is_current_and_in_the_status(
-    run: Corpusmill, corpusmill: Corpusmill, root: Path
-) -> None:
+def test_current_run_and_status_repeat_warnings(run: Corpusmill, corpusmill: Corpusmill, root: Path) -> None:
     first, again, strict = run(), run(), run("--strict")
-    told = corpusmill("status", NAME, "--data", root)
+    status = corpusmill("status", NAME, "--data", root)
     rows = json.loads(run("--json").stdout)
 
-    *columns, shares, draws = warnings_of(first)
+    *columns, shares, draws = read_warnings(first)
     assert shares.startswith(f"check {NAME}: shares_reached: WARNING: books: requested 30.00%, reached ")
     assert draws.startswith(f"check {NAME}: draws_are_deduplicated: WARNING: the packed corpus is not deduplicated; ")
-    assert warnings_of(again) == warnings_of(strict) == [*columns, shares, draws]
-    assert [result.returncode for result in (first, again, strict, told)] == [0, 0, 1, 0]
-    assert f"\n    shares_reached warns: {shares.split('WARNING: ')[1]}\n" in told.stdout
+    assert read_warnings(again) == read_warnings(strict) == [*columns, shares, draws]
+    assert [result.returncode for result in (first, again, strict, status)] == [0, 0, 1, 0]
+    assert f"\n    shares_reached warns: {shares.split('WARNING: ')[1]}\n" in status.stdout
     packed = next(row for row in rows if row["artifact"] == "stage_a/packed")
-    assert [one["name"] for one in packed["checks"] if not one["passed"]] == [
+    assert [check["name"] for check in packed["checks"] if not check["passed"]] == [
         "shares_reached",
         "draws_are_deduplicated",
     ]
 
 
 @pytest.mark.slow
-def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_is_mended(
+def test_artifact_damaged_before_its_checks_is_blocked_until_it_is_repaired(
     run: Corpusmill, corpusmill: Corpusmill, root: Path
 ) -> None:
-    """As if a kill had come right after the seal of the filtered notes: what checks said isn't kept."""
+    """Deleting the check record simulates a kill between seal and checks."""
     run()
-    folder, kept = root / FILTERED, (root / FILTERED).with_name(".notes.checks.json")
+    folder, record = root / FILTERED, (root / FILTERED).with_name(".notes.checks.json")
     manifest = (folder / "manifest.json").read_bytes()
-    kept.unlink()
+    record.unlink()
     shard = next(folder.glob("shards/*"))
     shard.chmod(0o644)
-    honest = shard.read_bytes()
-    shard.write_bytes(honest[:-9] + bytes([honest[-9] ^ 1]) + honest[-8:])
+    original = shard.read_bytes()
+    shard.write_bytes(original[:-9] + bytes([original[-9] ^ 1]) + original[-8:])
 
     before = corpusmill("status", NAME, "--data", root)
-    found, again = run(), run("--replace")
-    told = corpusmill("status", NAME, "--data", root)
-    shard.write_bytes(honest)
-    mended = run()
+    failed, again = run(), run("--replace")
+    status = corpusmill("status", NAME, "--data", root)
+    shard.write_bytes(original)
+    repaired = run()
 
     line = f"{folder}: files_match_manifest failed: {shard.relative_to(folder)}: sha256 is "
-    assert before.returncode == 0  # nobody has looked
-    assert [result.returncode for result in (found, again, told, mended)] == [1, 1, 1, 0]
-    assert only_line(found).startswith(line) and only_line(again) == only_line(found)
-    assert only_line(found).partition("; downstream ")[0].endswith(": remove the folder, and run its recipe again")
-    assert only_line(found).endswith("; downstream artifacts are not built until that check passes")
-    assert f"  failed   {FILTERED} " in told.stdout
-    assert f"; to run it again: corpusmill run {NAME} --data {root}\n" in told.stdout
+    assert before.returncode == 0  # no check has run
+    assert [result.returncode for result in (failed, again, status, repaired)] == [1, 1, 1, 0]
+    assert only_line(failed).startswith(line) and only_line(again) == only_line(failed)
+    assert only_line(failed).partition("; downstream ")[0].endswith(": remove the folder, and run its recipe again")
+    assert only_line(failed).endswith("; downstream artifacts are not built until that check passes")
+    assert f"  failed   {FILTERED} " in status.stdout
+    assert f"; to run it again: corpusmill run {NAME} --data {root}\n" in status.stdout
     assert (folder / "manifest.json").read_bytes() == manifest
     recipe = StageARecipe.read(root / "recipes" / f"{NAME}.yaml")
     assert all(target.is_up_to_date(root) for target in recipe.targets())
@@ -116,7 +115,7 @@ def test_what_is_damaged_between_its_seal_and_its_checks_is_held_back_until_it_i
 def build_normalized(root: Path, strict: bool = False, **texts: str | None) -> None:
     """Build sources of one text each; a check warns, because none has a licence."""
     sources = [local_source(root, name, [{"text": text, "key": f"{name}-0"}]) for name, text in texts.items()]
-    recipe = recipe_of(*sources, name=NAME, outputs={"up_to": "normalized"})
+    recipe = parse_recipe(*sources, name=NAME, outputs={"up_to": "normalized"})
     build_recipe(recipe, root / f"{NAME}.yaml", Run(root, RunSettings(workers=0)), strict=strict)
 
 
@@ -125,19 +124,17 @@ NO_LICENCE = (
 )
 
 
-def test_warnings_come_last_even_if_a_later_artifact_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_last_even_if_a_later_artifact_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="bad"):
         build_normalized(tmp_path, notes="A short note.", bad=None)
 
     lines = capsys.readouterr().err.splitlines()
-    found, last = (number for number, line in enumerate(lines) if line == NO_LICENCE)
+    first, last = (number for number, line in enumerate(lines) if line == NO_LICENCE)
     assert last == len(lines) - 1
-    assert any("normalize bad" in line for line in lines[found:last])
+    assert any("normalize bad" in line for line in lines[first:last])
 
 
-def test_a_warning_is_the_last_line_of_a_build_and_ends_a_strict_one_with_status_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warning_is_the_last_line_and_fails_a_strict_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_normalized(tmp_path, notes="A short note.")
     assert capsys.readouterr().err.splitlines()[-1] == NO_LICENCE
 
@@ -147,7 +144,7 @@ def test_a_warning_is_the_last_line_of_a_build_and_ends_a_strict_one_with_status
     assert ended.value.exit_code == 1
 
 
-def test_a_build_whose_artifact_cannot_be_read_for_its_checks_ends_and_the_next_one_checks_it(
+def test_artifact_that_is_unreadable_for_its_checks_is_checked_by_the_next_build(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = StageARecipe.read(root / "recipes" / f"{NAME}.yaml").targets()[:1]
@@ -166,12 +163,12 @@ def test_a_build_whose_artifact_cannot_be_read_for_its_checks_ends_and_the_next_
     assert targets[0].is_up_to_date(root)
 
 
-def test_a_warning_of_a_check_that_could_not_read_a_file_is_not_kept(root: Path) -> None:
+def test_warning_of_a_check_that_could_not_read_a_file_is_not_stored(root: Path) -> None:
     [raw, normalized, *_] = StageARecipe.read(root / "recipes" / f"{NAME}.yaml").targets()
     run, answers = Run(root, RunSettings(workers=0)), iter([InputError("not Parquet", root / "a.parquet", "remove it")])
 
     def shares_agree(artifact: Artifact) -> Verdict:
-        """Check a share, once without success."""
+        """Check a share, with an error in the first call."""
         for error in answers:
             raise error
         return Verdict(True, "equal")
@@ -191,57 +188,60 @@ LETTERS = [{"text": f"Dear friend, letter {n // 2} is of the river and its boats
 
 
 def write_capped(root: Path, cap: str) -> None:
-    """A recipe over letters, of which each is there twice."""
-    content: dict[str, Any] = recipe_of(local_source(root.parent / "in", "letters", LETTERS)).content()
+    """Write a recipe over letters that all occur twice."""
+    content: dict[str, Any] = parse_recipe(local_source(root.parent / "in", "letters", LETTERS)).content()
     with_dedup(content)
     content |= {"name": "capped", "max_removed": {"every_source": cap}, "outputs": None}
     (root / "recipes").mkdir(parents=True, exist_ok=True)
     (root / "recipes" / "capped.yaml").write_text(yaml.safe_dump(content))
 
 
-def deduplicated(path: Path) -> Target:
+def deduplicated_target(path: Path) -> Target:
     return StageARecipe.read(path).target("stage_a/deduplicated")
 
 
 @pytest.mark.slow
-def test_a_run_beyond_the_cap_makes_nothing_of_it_today_or_tomorrow(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_run_beyond_the_cap_builds_nothing_downstream(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_capped(root, "0.3")
 
     first, again = (corpusmill("run", "capped", "--data", root, env={"CORPUSMILL_WORKERS": "0"}) for _ in range(2))
 
-    deduplicated = root / "stage_a" / "capped" / "deduplicated" / "capped"
+    folder = root / "stage_a" / "capped" / "deduplicated" / "capped"
     for result in (first, again):
         assert result.returncode == 1
         assert only_line(result) == (
-            f"{deduplicated}: removals_within_caps failed: letters: 4 of 8 (50.0%, MORE THAN 30.0%): look at some with "
+            f"{folder}: removals_within_caps failed: letters: 4 of 8 (50.0%, MORE THAN 30.0%): look at some with "
             "`corpusmill dedup show`, then raise `max_removed`, or change the rules of `dedup`; "
             "downstream artifacts are not built until that check passes"
         )
         assert "to continue" not in result.stderr
-    assert (deduplicated / "manifest.json").is_file()
-    assert not (deduplicated.parents[1] / "report").exists()
+    assert (folder / "manifest.json").is_file()
+    assert not (folder.parents[1] / "report").exists()
 
 
-def test_a_cap_that_is_raised_lets_it_pass_and_one_that_is_lowered_is_told(tmp_path: Path) -> None:
+def test_state_follows_a_changed_cap(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_capped(root, "0.5")
     path = root / "recipes" / "capped.yaml"
     build(StageARecipe.read(path), root)
 
-    within = deduplicated(path).state(root)
+    within = deduplicated_target(path).state(root)
     write_capped(root, "0.49")
-    beyond = deduplicated(path).state(root)
+    beyond = deduplicated_target(path).state(root)
 
     assert (within[0], beyond[0]) == ("current", "failed")
     assert "letters: 4 of 8 (50.0%, MORE THAN 49.0%)" in beyond[1]
     with pytest.raises(InputError, match="removals_within_caps failed: letters: 4 of 8"):
-        deduplicated(path).raise_if_failed(root)
+        deduplicated_target(path).raise_if_failed(root)
 
 
-def test_a_run_of_a_current_recipe_lists_each_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_of_a_current_recipe_lists_each_source_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = local_source(tmp_path, "one", [{"text": "a text", "key": "0"}])
-    recipe, run = recipe_of(source, name=NAME, outputs={"up_to": "normalized"}), Run(tmp_path, RunSettings(workers=0))
+    recipe, run = (
+        parse_recipe(source, name=NAME, outputs={"up_to": "normalized"}),
+        Run(tmp_path, RunSettings(workers=0)),
+    )
     build_recipe(recipe, tmp_path / f"{NAME}.yaml", run)
     listed, real = list[Path](), SourceFolder.files
 

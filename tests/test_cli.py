@@ -1,4 +1,4 @@
-"""The commands as a user types them, and what they answer."""
+"""Commands of the command line and their output."""
 
 import errno
 import importlib
@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, RecipeIn, Typed, only_line
+from command_results import Corpusmill, RecipeIn, Result, only_line
 
 from pipeline_assets import cli
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
@@ -24,7 +24,7 @@ PROJECT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("words", ["", *GROUPS, *(words for module in COMMANDS.values() for words in module)])
-def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, words: str) -> None:
+def test_help_fits_on_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, words: str) -> None:
     result = corpusmill(*words.split(), "--help")
 
     example = result.stdout.strip().rpartition("Example: ")[2].splitlines()
@@ -41,7 +41,7 @@ def test_help_fits_a_screen_and_ends_with_an_example(corpusmill: Corpusmill, wor
 
 
 @pytest.mark.parametrize("words", ["--version", "status", "recipes --help"])
-def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path: Path) -> None:
+def test_early_end_of_the_output_reader_is_not_an_error(words: str, tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with open(writer, "wb") as closed:
@@ -68,7 +68,7 @@ def test_a_reader_of_the_output_that_ends_early_is_no_error(words: str, tmp_path
 @pytest.mark.parametrize("buffering", ["", "-u"])
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("typed", ["status", "--help", "--version", "run --help"])
-def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
+def test_unwritable_output_is_not_blamed_on_the_data_root(
     output: str, status: int, error: str, buffering: str, typed: str, tmp_path: Path
 ) -> None:
     words = f"CORPUSMILL_DATA='{tmp_path}' '{sys.executable}' {buffering} -m pipeline_assets {typed} {output}"
@@ -80,7 +80,7 @@ def test_an_output_that_takes_nothing_is_no_fault_of_the_data_root(
     assert "Exception ignored" not in result.stderr
 
 
-def test_an_error_without_a_file_is_not_one_of_the_output(
+def test_error_without_a_file_is_not_blamed_on_the_output(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**options: object) -> None:
@@ -116,8 +116,8 @@ def test_a_current_folder_that_was_removed_is_one_line(words: list[str], tmp_pat
 
 
 @pytest.mark.parametrize("module", ["pipeline_assets", "pipeline_assets.cli"])
-def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_path: Path) -> None:
-    def typed(*words: str) -> Typed:
+def test_python_m_has_the_same_output_and_exit_status(module: str, tmp_path: Path) -> None:
+    def run_module(*words: str) -> Result:
         return subprocess.run(
             [sys.executable, "-m", module, *words],
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
@@ -126,14 +126,14 @@ def test_python_m_is_the_same_program_down_to_the_exit_status(module: str, tmp_p
             text=True,
         )
 
-    answered, wrong = typed("--version"), typed("verify", "none")
+    version_result, wrong = run_module("--version"), run_module("verify", "none")
 
-    assert (answered.returncode, answered.stdout) == (0, f"{version('corpusmill')}\n")
+    assert (version_result.returncode, version_result.stdout) == (0, f"{version('corpusmill')}\n")
     assert wrong.returncode == 2
     assert only_line(wrong) == "none: folder not found; pass the folder of a finished artifact"
 
 
-def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
+def test_run_of_a_built_recipe_only_reads_manifests(corpusmill: Corpusmill, demo_root: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*") if path.is_file()}
 
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, "--json")
@@ -159,7 +159,7 @@ def test_a_recipe_that_is_built_is_answered_from_its_manifests(corpusmill: Corpu
         "trace {root}/megatron/healing_text_v1/train --token 5",
     ],
 )
-def test_a_command_that_only_looks_writes_nothing(corpusmill: Corpusmill, demo_root: Path, words: str) -> None:
+def test_read_only_command_writes_nothing(corpusmill: Corpusmill, demo_root: Path, words: str) -> None:
     before = {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")}
 
     result = corpusmill(*words.format(root=demo_root).split(), env={"HF_ENDPOINT": "http://127.0.0.1:9"})
@@ -168,7 +168,7 @@ def test_a_command_that_only_looks_writes_nothing(corpusmill: Corpusmill, demo_r
     assert {path: path.stat().st_mtime_ns for path in demo_root.rglob("*")} == before
 
 
-def test_a_run_says_what_it_built_and_what_was_there_a_line_each(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_run_prints_one_line_per_built_or_current_artifact(corpusmill: Corpusmill, notes_root: Path) -> None:
     for step in ("normalized", "filtered", "report"):
         shutil.rmtree(notes_root / "stage_a" / "mixed" / step)
 
@@ -181,14 +181,14 @@ def test_a_run_says_what_it_built_and_what_was_there_a_line_each(corpusmill: Cor
     assert "sha256:" not in first.stdout and "check " not in first.stderr
 
 
-def test_with_verbose_it_says_digests_and_what_checks_said(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_verbose_run_prints_digests_and_check_results(corpusmill: Corpusmill, notes_root: Path) -> None:
     shutil.rmtree(notes_root / "stage_a" / "mixed" / "normalized")
 
     result = corpusmill("run", "mixed", "--data", notes_root, "--verbose")
 
     assert all("  sha256:" in line for line in result.stdout.splitlines())
     assert "check mixed/notes: ledger_adds_up: passed" in result.stderr
-    assert "pages_add_up" not in result.stderr, "it says nothing of what is no Wikipedia extraction"
+    assert "pages_add_up" not in result.stderr, "checks of Wikipedia extractions do not run for other sources"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_with_verbose_it_says_digests_and_what_checks_said(corpusmill: Corpusmil
         pytest.param("9" * 5000, "from 1 to 2147483648", id="5,000 digits"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_refused_where_nothing_is_left_to_do(
+def test_invalid_setting_is_refused_without_work(
     corpusmill: Corpusmill, demo_root: Path, value: str, rule: str
 ) -> None:
     result = corpusmill("run", "healing_text_v1", "--data", demo_root, env={"CORPUSMILL_LOG_EVERY": value})
@@ -229,7 +229,7 @@ def test_manifests_are_exported_for_commit(corpusmill: Corpusmill, demo_root: Pa
     assert all(entry["digest"].startswith("sha256:") for entry in listing)
 
 
-def test_a_mixture_without_a_readable_recipe_is_not_exported(
+def test_mixture_without_readable_recipe_is_not_exported(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
 ) -> None:
     names = ["first", "second"]
@@ -249,7 +249,7 @@ def test_a_mixture_without_a_readable_recipe_is_not_exported(
 
 
 @pytest.mark.parametrize("revision", ["0" * 40, "main"])
-def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
+def test_pin_prints_the_head_and_changes_only_the_revision_line(
     corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, revision: str
 ) -> None:
     path = recipe_in({"snapshot.revision": revision})
@@ -265,7 +265,7 @@ def test_pin_prints_the_head_and_moves_only_the_line_of_the_recipe(
     ]
 
 
-def test_pin_names_the_file_of_a_recipe_that_is_given_by_its_name(
+def test_pin_prints_the_file_of_a_recipe_that_was_passed_by_name(
     corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn, tmp_path: Path
 ) -> None:
     path = tmp_path / "data" / "recipes" / "mine.yaml"
@@ -278,7 +278,7 @@ def test_pin_names_the_file_of_a_recipe_that_is_given_by_its_name(
     assert result.stderr == f"{path}: main → {demo_hub.commits()[EDU_DATASET]}\n"
 
 
-def test_pin_asks_for_the_recipes_branch(corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn) -> None:
+def test_pin_requests_the_recipe_branch(corpusmill: Corpusmill, demo_hub: LoopbackHub, recipe_in: RecipeIn) -> None:
     path = recipe_in({"snapshot.revision": "next"})
 
     result = corpusmill("pin", EDU_DATASET, "--recipe", path, env={"HF_ENDPOINT": demo_hub.endpoint})
@@ -296,18 +296,18 @@ def test_pin_prints_the_commit_of_a_model(corpusmill: Corpusmill, tmp_path: Path
     assert (result.returncode, result.stdout) == (0, f"{hub.commits()['models/maker/tiny']}\n")
 
 
-def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_shipped_tokenizer_matches_its_sha256(corpusmill: Corpusmill, tmp_path: Path) -> None:
     out = tmp_path / "tokenizer.json"
 
     result = corpusmill(
         "tokenizer", "check", VOCABULARY_PATH, "--expected-sha256", VOCABULARY_SHA256, "--metadata-json", out
     )
 
-    found = json.loads(out.read_text())
+    metadata = json.loads(out.read_text())
     assert result.returncode == 0
-    assert found["sha256"] == VOCABULARY_SHA256
-    assert (found["ranks"], found["vocabulary_size"], found["end_of_text"]) == (199998, 201088, 199999)
-    assert found["driver"] == "gigatoken"
+    assert metadata["sha256"] == VOCABULARY_SHA256
+    assert (metadata["ranks"], metadata["vocabulary_size"], metadata["end_of_text"]) == (199998, 201088, 199999)
+    assert metadata["driver"] == "gigatoken"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_the_shipped_tokenizer_is_what_it_claims(corpusmill: Corpusmill, tmp_pat
         ("corpusmill status mix", {"mixed"}),
     ],
 )
-def test_the_shell_completes_commands_options_and_recipes(
+def test_shell_completes_commands_options_and_recipes(
     typed: str, completed: set[str], corpusmill: Corpusmill, built_notes: Path
 ) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_CORPUSMILL_COMPLETE": "complete_bash"}
@@ -331,7 +331,7 @@ def test_the_shell_completes_commands_options_and_recipes(
 
 
 @pytest.mark.parametrize("module", COMMANDS)
-def test_the_help_of_a_command_starts_with_the_summary_of_its_function(module: str) -> None:
+def test_docstring_of_a_command_starts_with_its_summary(module: str) -> None:
     for words, summary in COMMANDS[module].items():
         function = getattr(importlib.import_module(f"pipeline_assets.{module}"), words.split()[-1].replace("-", "_"))
 

@@ -1,4 +1,4 @@
-"""The page docs/compared.md shows the table of its program; corpusmill's rows are as the page says."""
+"""The page docs/compared.md shows the results of its program."""
 
 import json
 import runpy
@@ -20,21 +20,21 @@ def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return runpy.run_path(str(PROGRAM))
 
 
-def rows_of_page() -> list[list[str]]:
+def read_page_rows() -> list[list[str]]:
     page = (PROJECT / "docs" / "compared.md").read_text(encoding="utf-8")
     lines = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     return [cells for cells in lines if len(cells) == 7]
 
 
-def test_the_page_has_the_columns_and_the_cases_of_the_program(program: dict[str, Any]) -> None:
-    head, *rows = rows_of_page()
+def test_page_has_the_columns_and_the_cases_of_the_program(program: dict[str, Any]) -> None:
+    head, *rows = read_page_rows()
 
     cases = [(case.fault, f"{case.system}: {case.way}") for case in program["own_cases"]() + program["peer_cases"]()]
     assert tuple(head) == program["COLUMNS"]
     assert sorted((fault, way) for fault, way, *_ in rows) == sorted(cases)
 
 
-def test_a_loss_without_a_message_is_bold_and_one_with_a_message_is_not(program: dict[str, Any]) -> None:
+def test_only_a_loss_without_a_message_is_bold(program: dict[str, Any]) -> None:
     outcome = program["Outcome"]
 
     assert outcome("", Counter("aab"), 3).cells() == ["3", "2", "1", "1", "**nothing**"]
@@ -44,17 +44,17 @@ def test_a_loss_without_a_message_is_bold_and_one_with_a_message_is_not(program:
 
 
 @pytest.mark.slow
-def test_faults_strike_corpusmill_as_the_page_says() -> None:
+def test_effects_of_faults_on_corpusmill_match_the_page() -> None:
     pytest.importorskip("torch")
-    shown = {(fault, way): figures for fault, way, *figures, _ in rows_of_page()}
+    page_figures = {(fault, way): figures for fault, way, *figures, _ in read_page_rows()}
 
     command = [sys.executable, str(PROGRAM), "--only", "corpusmill: "]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=400)
 
-    cases = json.loads(ran.stdout.splitlines()[-1])["cases"]
+    cases = json.loads(result.stdout.splitlines()[-1])["cases"]
     assert len(cases) == 7
     for case in cases:
-        expected, found, repeated, _ = shown[case["fault"], case["with"]]
+        expected, found, repeated, _ = page_figures[case["fault"], case["with"]]
         assert f"{case['expected']:,}" == expected
         assert (f"{case['found']:,}", f"{case['repeated']:,}") == (
             found.replace("none", "0"),

@@ -1,4 +1,4 @@
-"""Private names of libraries that the program uses are what it takes them for."""
+"""Private names of libraries have the meaning that the program expects."""
 
 import inspect
 import multiprocessing.util
@@ -24,14 +24,14 @@ from pipeline_assets import compat
 from pipeline_assets.corpus import compiled
 
 
-def test_it_loads_no_library_before_one_is_needed() -> None:
+def test_compat_imports_no_library() -> None:
     code = "import pipeline_assets.compat, sys; print(*{name.partition('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"dagster", "huggingface_hub", "httpx2", "httpcore2", "numba", "numpy"}.isdisjoint(loaded)
 
 
-def test_dagster_reserves_words_of_python_and_its_own() -> None:
+def test_dagster_reserves_python_keywords_and_its_own_names() -> None:
     assert [name for name in ("notes", "class", "config", "configs") if compat.is_reserved_name(name)] == [
         "class",
         "config",
@@ -46,7 +46,7 @@ def test_scheduled_runs_have_the_tag_of_their_due_time() -> None:
     assert compat.SCHEDULED_TIME_TAG == tags.SCHEDULED_EXECUTION_TIME_TAG
 
 
-def test_an_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
+def test_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
     logs = {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager", "config": {}}
 
     with compat.open_instance_with_overrides(str(tmp_path), {"compute_logs": logs}) as instance:
@@ -62,15 +62,15 @@ def test_an_instance_has_its_folder_and_the_overrides(tmp_path: Path) -> None:
         (datetime(2026, 3, 4, 1, 59, tzinfo=UTC), datetime(2026, 3, 3, 2, 0, tzinfo=UTC)),
     ],
 )
-def test_the_latest_tick_of_a_cron_expression_is_found(moment: datetime, tick: datetime) -> None:
+def test_latest_tick_of_a_cron_expression_is_found(moment: datetime, tick: datetime) -> None:
     assert compat.latest_completed_tick("0 2 * * *", moment, "UTC") == tick
 
 
-def test_dagster_dev_starts_its_processes_with_the_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dagster_dev_starts_its_processes_with_the_replaced_function(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dev.open_ipc_subprocess is ipc.open_ipc_subprocess
     assert "open_ipc_subprocess(" in inspect.getsource(dev)
     calls: list[object] = []
-    monkeypatch.setattr(dev, "open_ipc_subprocess", None)  # and put back afterwards
+    monkeypatch.setattr(dev, "open_ipc_subprocess", None)  # restored after the test
     monkeypatch.setattr(dagster._cli, "main", lambda: calls.append(vars(dev)["open_ipc_subprocess"]))
 
     compat.run_dagster(print)
@@ -82,7 +82,7 @@ def test_requests_to_a_hub_have_the_token() -> None:
     assert build_hf_headers(token="hf_secret")["authorization"] == "Bearer hf_secret"
 
 
-def test_a_rate_limit_is_read_from_headers() -> None:
+def test_rate_limit_is_read_from_headers() -> None:
     limit = parse_ratelimit_headers(
         {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
     )
@@ -92,7 +92,7 @@ def test_a_rate_limit_is_read_from_headers() -> None:
     assert parse_ratelimit_headers({}) is None
 
 
-def test_the_hook_of_hub_requests_adds_an_id() -> None:
+def test_hook_of_hub_requests_adds_an_id() -> None:
     request = httpx2.Request("GET", "http://127.0.0.1/")
 
     compat.hub_request_hook()(request)
@@ -100,7 +100,7 @@ def test_the_hook_of_hub_requests_adds_an_id() -> None:
     assert request.headers[_http.X_AMZN_TRACE_ID]
 
 
-def test_the_client_factory_is_the_one_that_was_set() -> None:
+def test_client_factory_is_the_configured_one() -> None:
     before = compat.hub_client_factory()
     try:
         set_client_factory(httpx2.Client)
@@ -111,7 +111,7 @@ def test_the_client_factory_is_the_one_that_was_set() -> None:
 
 
 @pytest.mark.parametrize("proxy", [None, "http://127.0.0.1:10"])
-def test_a_client_connects_through_the_backend_that_replaces_its_own(proxy: str | None) -> None:
+def test_client_connects_through_the_replaced_backend(proxy: str | None) -> None:
     class Refusing(httpcore2.NetworkBackend):
         def connect_tcp(self, host: str, port: int, *arguments: object, **options: object) -> httpcore2.NetworkStream:
             raise httpcore2.ConnectError(f"{host}:{port} is refused by the test")
@@ -132,20 +132,20 @@ print(*sys.modules)
 """
 
 
-def test_a_cached_kernel_is_loaded_without_the_modules_that_compile_it(tmp_path: Path) -> None:
+def test_cached_kernel_is_loaded_without_compiler_modules(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     compiling, loading = (
         subprocess.run([sys.executable, "-c", KERNEL], env=environment, capture_output=True, text=True, check=True)
         for _ in range(2)
     )
 
-    answers, modules = zip(*(run.stdout.splitlines() for run in (compiling, loading)), strict=True)
-    assert answers[0] == answers[1]
+    outputs, modules = zip(*(run.stdout.splitlines() for run in (compiling, loading)), strict=True)
+    assert outputs[0] == outputs[1]
     assert "numba.np.linalg" in modules[0].split()
     assert {"numba.np.linalg", "awkward"}.isdisjoint(modules[1].split())
 
 
-def test_numba_has_the_names_that_are_replaced_and_the_cache_of_kernels() -> None:
+def test_numba_has_the_replaced_names_and_the_cache_locator_methods() -> None:
     assert vars(entrypoints)["_already_initialized"] is True
     assert "_already_initialized" in inspect.getsource(entrypoints.init_all)
     assert vars(config)["CACHE_LOCATOR_CLASSES"] == f"{compiled.__name__}.{compiled.KernelLocator.__name__}"
@@ -154,10 +154,10 @@ def test_numba_has_the_names_that_are_replaced_and_the_cache_of_kernels() -> Non
     )
 
 
-def test_multiprocessing_starts_programs_with_the_function_that_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_multiprocessing_starts_programs_with_the_replaced_function(monkeypatch: pytest.MonkeyPatch) -> None:
     import _posixsubprocess
 
-    monkeypatch.setattr(_posixsubprocess, "fork_exec", _posixsubprocess.fork_exec)  # put back at the end
+    monkeypatch.setattr(_posixsubprocess, "fork_exec", _posixsubprocess.fork_exec)  # restored after the test
     started = list[object]()
     compat.replace_fork_exec(lambda arguments, *_: started.append(arguments) or 7)
 

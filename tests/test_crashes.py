@@ -1,6 +1,6 @@
-"""The demo's builds and the command itself, killed and stopped: after a restart the content of an undisturbed run.
+"""Killed and stopped builds of the demo are resumed to equal content.
 
-kill -9 at every step of everything, on tiny shards, is in crashes/test_crash_matrix.py.
+crashes/test_crash_matrix.py kills builds of tiny shards at every step.
 """
 
 import os
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, Started
-from crash_points import killed_at, steps_of
-from held_runs import PATIENCE_S, hold_at, wait_for
+from crash_points import kill_at, list_steps
+from paused_runs import PATIENCE_S, pause_at, wait_for
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -42,31 +42,31 @@ def recipe(demo_root: Path) -> HealingRecipe:
 
 @pytest.fixture(scope="module")
 def build(demo_root: Path, recipe: HealingRecipe) -> Build:
-    """Builds the healing set below a root, without Dagster; the digests of its artifacts.
+    """Return a function that builds the healing set and returns its digests.
 
-    The hub's bytes are in the cache that the demo filled, so that no test needs a server.
+    It needs neither Dagster nor a server, because it reads the hub cache of the demo.
     """
 
-    def built(root: Path, engine: RunSettings) -> list[str]:
+    def build_all(root: Path, engine: RunSettings) -> list[str]:
         run = Run(root, engine, HubFiles(demo_root / "hub_cache", endpoint="http://127.0.0.1:9"))
         artifacts = [target.kind.build(target, run) for target in recipe.targets()]
         return [artifact.manifest.digest for artifact in artifacts]
 
-    return built
+    return build_all
 
 
 @pytest.fixture(scope="module")
 def undisturbed(demo_root: Path, recipe: HealingRecipe) -> list[str]:
-    """The digests that the demo came to."""
+    """Return the digests of the demo."""
     return [open_artifact(demo_root / target.folder).manifest.digest for target in recipe.targets()]
 
 
 @pytest.fixture(scope="module")
 def steps(build: Build, tmp_path_factory: pytest.TempPathFactory) -> int:
-    return len(steps_of(lambda: build(tmp_path_factory.mktemp("counted"), INLINE)))
+    return len(list_steps(lambda: build(tmp_path_factory.mktemp("counted"), INLINE)))
 
 
-def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
+def find_damage(root: Path, recipe: HealingRecipe) -> list[Damage]:
     return [
         item
         for target in recipe.targets()
@@ -78,8 +78,8 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
 @pytest.mark.parametrize(
     ("engine", "seed"),
     [
-        pytest.param(engine, seed, marks=[] if seed in some else pytest.mark.slow)
-        for engine, seeds, some in (
+        pytest.param(engine, seed, marks=[] if seed in fast_seeds else pytest.mark.slow)
+        for engine, seeds, fast_seeds in (
             (INLINE, range(8), range(4)),
             (FORK, range(8, 17), range(8, 12)),
             (SPAWN, range(17, 20), (18,)),
@@ -88,7 +88,7 @@ def damage_below(root: Path, recipe: HealingRecipe) -> list[Damage]:
     ],
     ids=lambda value: f"{value.start_method}-{value.workers}" if isinstance(value, RunSettings) else str(value),
 )
-def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
+def test_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
     engine: RunSettings,
     seed: int,
     build: Build,
@@ -97,15 +97,15 @@ def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
     undisturbed: list[str],
     tmp_path: Path,
 ) -> None:
-    # Spawned workers don't inherit the failpoint, so that there the parent's own steps, a third of all, are counted.
+    # Spawned workers do not inherit the failpoint, so only the steps of the parent count, a third of all.
     step = random.Random(seed).randrange(1, steps if engine is not SPAWN else steps // 4)
 
-    killed_before = killed_at(step, lambda: build(tmp_path, engine))
+    killed_before = kill_at(step, lambda: build(tmp_path, engine))
     digests = build(tmp_path, INLINE)
 
     assert killed_before is not None
     assert digests == undisturbed
-    assert damage_below(tmp_path, recipe) == []
+    assert find_damage(tmp_path, recipe) == []
     names = [path.name for path in tmp_path.rglob("*")]
     assert [name for name in names if ".building." in name or name.endswith(".tmp")] == []
 
@@ -113,64 +113,64 @@ def test_a_run_killed_at_a_seeded_step_is_resumed_to_the_same_digests(
 @pytest.mark.parametrize(
     "engine", [pytest.param(ONE_SPAWNED, marks=pytest.mark.slow), FORK], ids=["one-spawned", "two-forked"]
 )
-def test_other_workers_come_to_the_same_digests(
+def test_other_workers_build_equal_digests(
     engine: RunSettings, build: Build, undisturbed: list[str], tmp_path: Path
 ) -> None:
     assert build(tmp_path, engine) == undisturbed
 
 
-def test_a_run_killed_again_and_again_still_gets_there(
+def test_run_killed_repeatedly_is_completed(
     build: Build, steps: int, recipe: HealingRecipe, undisturbed: list[str], tmp_path: Path
 ) -> None:
     seeds = random.Random(99)
 
-    kills = [killed_at(seeds.randrange(1, steps // 2), lambda: build(tmp_path, INLINE)) for _ in range(6)]
+    kills = [kill_at(seeds.randrange(1, steps // 2), lambda: build(tmp_path, INLINE)) for _ in range(6)]
 
     assert len(kills) - kills.count(None) >= 2
     assert build(tmp_path, INLINE) == undisturbed
-    assert damage_below(tmp_path, recipe) == []
+    assert find_damage(tmp_path, recipe) == []
 
 
-def test_a_resumed_run_does_not_do_finished_shards_again(build: Build, steps: int, tmp_path: Path) -> None:
-    killed_at(steps // 3, lambda: build(tmp_path, INLINE))
+def test_resumed_run_does_not_rebuild_finished_shards(build: Build, steps: int, tmp_path: Path) -> None:
+    kill_at(steps // 3, lambda: build(tmp_path, INLINE))
 
-    resumed = len(steps_of(lambda: build(tmp_path, INLINE)))
+    resumed = len(list_steps(lambda: build(tmp_path, INLINE)))
 
     assert resumed < steps * 0.85
 
 
-def test_a_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp_path: Path) -> None:
+def test_second_run_rewrites_nothing(build: Build, undisturbed: list[str], tmp_path: Path) -> None:
     build(tmp_path, INLINE)
     before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")}
 
-    assert steps_of(lambda: build(tmp_path, FORK)) == []
+    assert list_steps(lambda: build(tmp_path, FORK)) == []
 
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")} == before
 
 
 @pytest.fixture
 def running_demo(tmp_path: Path, demo_root: Path, recipe: HealingRecipe) -> Path:
-    """A data root with the demo's hub and nothing built. A snapshot was begun, so that small ones have workers too."""
+    """Copy the demo's hub next to a partial snapshot, after which builds use workers."""
     shutil.copytree(demo_root / HUB_FOLDER, tmp_path / "data" / HUB_FOLDER)
-    begun = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
-    begun.mkdir(parents=True)
-    (begun / PLAN_FILE).write_text("{}")
+    staging = leftover_path(tmp_path / "data" / recipe.targets()[0].folder, "building", 1)
+    staging.mkdir(parents=True)
+    (staging / PLAN_FILE).write_text("{}")
     return tmp_path / "data"
 
 
-def children_of(pid: int) -> list[str]:
+def child_pids(pid: int) -> list[str]:
     return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
 
 
-def leftover_processes(pids: list[str]) -> list[str]:
-    """Those that still run a minute later."""
+def wait_for_exit(pids: list[str]) -> list[str]:
+    """Wait a minute for processes to end and return the running ones."""
     deadline = time.monotonic() + PATIENCE_S
     while (alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
         time.sleep(0.1)
     return alive
 
 
-def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
+def test_killed_command_leaves_no_process_and_is_resumed(
     running_demo: Path,
     corpusmill: Corpusmill,
     started: Started,
@@ -179,15 +179,15 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     undisturbed: list[str],
 ) -> None:
     words = ("demo", "--data", str(running_demo), "--only", "healing")
-    process = started(*words, env=hold_at("/.receipts/convert/", tmp_path / "first"))
+    process = started(*words, env=pause_at("/.receipts/convert/", tmp_path / "first"))
     wait_for(process, running_demo, CONVERTED)
-    workers = children_of(process.pid)
+    workers = child_pids(process.pid)
     process.kill()
     process.communicate()
     result = corpusmill(*words)
 
     assert workers
-    assert leftover_processes(workers) == []
+    assert wait_for_exit(workers) == []
     assert result.returncode == 0, result.stderr
     assert [open_artifact(running_demo / target.folder).manifest.digest for target in recipe.targets()] == undisturbed
 
@@ -202,7 +202,7 @@ def test_the_command_killed_in_the_middle_leaves_no_process_and_goes_on(
     ],
     ids=["demo, Ctrl-C", "Ctrl-C", "SIGHUP", "SIGTERM"],
 )
-def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
+def test_stopped_command_prints_how_to_continue_and_leaves_no_process(
     words: str,
     number: signal.Signals,
     running_demo: Path,
@@ -211,25 +211,25 @@ def test_a_stopped_command_says_how_to_go_on_and_leaves_no_process(
     tmp_path: Path,
 ) -> None:
     shutil.copytree(demo_root / "recipes", running_demo / "recipes")
-    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests themselves ignore it
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the tests ignore SIGHUP
     with LoopbackHub(running_demo / HUB_FOLDER) as hub:
-        env = {"HF_ENDPOINT": hub.endpoint, **hold_at("/.receipts/convert/", tmp_path / "first")}
+        env = {"HF_ENDPOINT": hub.endpoint, **pause_at("/.receipts/convert/", tmp_path / "first")}
         process = started(*words.split(), "--data", running_demo, env=env)
         signal.signal(signal.SIGHUP, ignored)
         wait_for(process, running_demo, CONVERTED)
-        workers = children_of(process.pid)
+        workers = child_pids(process.pid)
         os.killpg(process.pid, number)
-        _, said = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
 
     assert workers
     assert process.returncode == 130
-    assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto continue: corpusmill {words} --data {running_demo}\n")
-    assert said.count("to continue: ") == 1
-    assert leftover_processes(workers) == []
+    assert "Traceback" not in stderr
+    assert stderr.endswith(f"stopped\nto continue: corpusmill {words} --data {running_demo}\n")
+    assert stderr.count("to continue: ") == 1
+    assert wait_for_exit(workers) == []
 
 
-def test_a_ctrl_c_that_python_ignores_in_a_callback_still_stops_the_command() -> None:
+def test_ctrl_c_that_python_ignores_in_a_callback_stops_the_command() -> None:
     program = """
 import os, signal, time, weakref
 from pipeline_assets.commands.terminal import resume_hint
@@ -247,13 +247,13 @@ with resume_hint("corpusmill run x"):
     del module
     time.sleep(600)
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
-    assert "stopped\nto continue: corpusmill run x\n" in ended.stderr
+    assert "stopped\nto continue: corpusmill run x\n" in result.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_stop_while_a_class_is_created_is_not_taken_for_an_error_of_an_import(number: signal.Signals) -> None:
+def test_stop_during_class_creation_is_not_caught_as_an_exception(number: signal.Signals) -> None:
     program = f"""
 import os, signal
 from pipeline_assets.commands.terminal import resume_hint
@@ -270,12 +270,12 @@ with resume_hint("corpusmill run x"):
         pass  # as for a file that a parser cannot read
     signal.pause()
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
-    assert ended.stderr.startswith("stopped\nto continue: corpusmill run x\n")
+    assert result.stderr.startswith("stopped\nto continue: corpusmill run x\n")
 
 
-def test_a_forked_process_that_is_told_to_stop_ends_by_the_signal() -> None:
+def test_signalled_forked_process_ends_by_the_signal() -> None:
     program = """
 import os, signal
 from pipeline_assets.commands.terminal import resume_hint
@@ -287,6 +287,6 @@ with resume_hint("corpusmill run x"):
         os._exit(0)
     print(os.waitpid(child, 0)[1])
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
 
-    assert os.WTERMSIG(int(ended.stdout)) == signal.SIGTERM
+    assert os.WTERMSIG(int(result.stdout)) == signal.SIGTERM

@@ -1,4 +1,4 @@
-"""Dagster's own commands work on this project as docs/operations.md shows them."""
+"""Dagster's own commands work on this project as in docs/operations.md."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from command_results import DOCS, Typed, blocks_of
+from command_results import DOCS, Result, code_blocks
 from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
@@ -18,17 +18,17 @@ LOAD_S = 300  # minutes on a loaded machine; ten seconds on an idle one
 
 
 def documented_commands() -> list[list[str]]:
-    [block] = [block for block in blocks_of(DOCS / "operations.md") if "dg check defs" in block]
+    [block] = [block for block in code_blocks(DOCS / "operations.md") if "dg check defs" in block]
     return [shlex.split(line, comments=True) for line in block.splitlines()]
 
 
 def environment_for(root: Path) -> dict[str, str]:
-    """Return variables under which `~` is the data root's folder, and no Dagster instance is kept."""
+    """Return variables with the parent of the data root as `~` and no Dagster home."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))}
     return {**kept, "HOME": str(root.parent), "CORPUSMILL_DATA": str(root)}
 
 
-def run(words: list[str], root: Path) -> Typed:
+def run(words: list[str], root: Path) -> Result:
     program = Path(sys.executable).parent / Path(words[0]).name
     command = [str(program), *(word.replace("~", str(root.parent)) for word in words[1:])]
     return subprocess.run(command, cwd=PROJECT, env=environment_for(root), capture_output=True, text=True)
@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_documented_commands_build_every_asset_of_a_recipe(root: Path) -> None:
+def test_documented_commands_build_every_asset_of_a_recipe(root: Path) -> None:
     commands = [words for words in documented_commands() if words[1] != "dev"]
     assert [" ".join(words[:3]).removeprefix(".venv/bin/") for words in commands] == [
         "corpusmill init notes",
@@ -54,12 +54,12 @@ def test_the_documented_commands_build_every_asset_of_a_recipe(root: Path) -> No
         "dagster definitions validate",
     ]
 
-    answers = []
+    results = []
     for words in commands:
-        answers.append(run(words, root))
-        assert answers[-1].returncode == 0, f"{words}\n{answers[-1].stdout}\n{answers[-1].stderr}"
+        results.append(run(words, root))
+        assert results[-1].returncode == 0, f"{words}\n{results[-1].stdout}\n{results[-1].stderr}"
 
-    assert "stage_a/notes/report" in answers[2].stdout
+    assert "stage_a/notes/report" in results[2].stdout
     sealed = {path.parent.relative_to(root / "stage_a/notes").as_posix() for path in root.rglob("manifest.json")}
     assert sealed == {
         *(f"{stage}/my_folder" for stage in ("raw", "normalized", "filtered")),

@@ -1,4 +1,4 @@
-"""Files that the project wrote, read after damage: equal rows, or one line that names the file and a fix."""
+"""Damaged files give equal rows, or one line with the file and a fix."""
 
 import contextlib
 import errno
@@ -97,14 +97,14 @@ def _write_sets(path: Path) -> None:
     path.write_bytes(b"doc-7\0\0\0" + np.array([11, 12], "<u8").tobytes())
 
 
-def _index_beside(path: Path, entries: bytes) -> Path:
+def _write_index(path: Path, entries: bytes) -> Path:
     index = path.with_name("a.index")
     index.write_bytes(entries)
     return index
 
 
 def _read_sets(path: Path) -> object:
-    index = _index_beside(path, struct.pack("<QQII", 7, 0, 5, 2))
+    index = _write_index(path, struct.pack("<QQII", 7, 0, 5, 2))
     joint = join_indices([ShingleSetFiles(0, path, index)], path.with_name("joint"))
     doc_ids, hashes, _ = ShingleSets(joint).fetch(np.array([7], np.uint64))
     return doc_ids, hashes.tolist()
@@ -139,7 +139,7 @@ def _read_staged(path: Path) -> object:
     return StagedInput(path, hashlib.sha256(b"rows").hexdigest()).read()
 
 
-def _batches(path: Path) -> object:
+def _read_batches(path: Path) -> object:
     with StoredParquet(path) as file:
         return [batch.to_pylist() for batch in file.iter_batches(2, columns=["doc_id", "text"])]
 
@@ -165,7 +165,7 @@ class Reader:
 READERS = (
     Reader("columns of Parquet", "a.parquet", _write_parquet, lambda path: read_columns(path, ["order"]).to_pydict()),
     Reader("all columns", "a.parquet", _write_parquet, lambda path: read_columns(path).to_pydict()),
-    Reader("batches of Parquet", "a.parquet", _write_parquet, _batches),
+    Reader("batches of Parquet", "a.parquet", _write_parquet, _read_batches),
     Reader("footer of Parquet", "a.parquet", _write_parquet, lambda path: read_footer(path).num_rows),
     Reader("row of Parquet", "a.parquet", _write_parquet, lambda path: read_row(path, 1, ["text"])),
     Reader("search in Parquet", "a.parquet", _write_parquet, lambda path: find_row(path, {"doc_id": "c"})),
@@ -231,7 +231,7 @@ READERS = (
 each_reader = pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
 
 
-def _read(reader: Reader, path: Path, intact: object) -> bool:
+def _is_refused(reader: Reader, path: Path, intact: object) -> bool:
     """Read a damaged file; return whether it was refused, and check how."""
     try:
         value = reader.read(path)
@@ -255,7 +255,7 @@ _SEALED_FIXES = (
 
 @each_reader
 @pytest.mark.parametrize("place", ["english", ".english.building.1/.work"])
-def test_an_empty_or_cut_file_is_one_line(reader: Reader, place: str, tmp_path: Path) -> None:
+def test_empty_or_truncated_file_is_one_line(reader: Reader, place: str, tmp_path: Path) -> None:
     path = tmp_path / place / reader.file
     path.parent.mkdir(parents=True)
     reader.write(path)
@@ -264,20 +264,20 @@ def test_an_empty_or_cut_file_is_one_line(reader: Reader, place: str, tmp_path: 
     refused = {}
     for size in (0, 1, len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
-        refused[size] = _read(reader, path, intact)
+        refused[size] = _is_refused(reader, path, intact)
 
     assert [size for size in refused if not refused[size]] == []
 
 
 @pytest.mark.parametrize("reader", [reader for reader in READERS if reader.has_flips], ids=lambda reader: reader.name)
-def test_a_flipped_bit_is_one_line_or_harmless(reader: Reader, tmp_path: Path) -> None:
+def test_flipped_bit_is_one_line_or_harmless(reader: Reader, tmp_path: Path) -> None:
     path = tmp_path / reader.file
     reader.write(path)
     data, intact = path.read_bytes(), reader.read(path)
 
-    for at, bit in itertools.product(range(0, len(data), 1 + len(data) // 700), (0, 6)):
-        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
-        _read(reader, path, intact)
+    for position, bit in itertools.product(range(0, len(data), 1 + len(data) // 700), (0, 6)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1 << bit]) + data[position + 1 :])
+        _is_refused(reader, path, intact)
 
 
 @each_reader
@@ -285,14 +285,14 @@ def test_another_file_is_one_line(reader: Reader, tmp_path: Path) -> None:
     path = tmp_path / reader.file
     reader.write(path)
     intact = reader.read(path)
-    others = [b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", b"[1, 2]\n", b"<html></html>", bytes(77)]
+    contents = [b"PAR1" + b"\xff" * 40 + b"\x20\0\0\0PAR1", b"[1, 2]\n", b"<html></html>", bytes(77)]
 
-    for other in others:
+    for other in contents:
         path.write_bytes(other)
-        assert _read(reader, path, intact) or reader.name == "shingle sets"
+        assert _is_refused(reader, path, intact) or reader.name == "shingle sets"
 
 
-def test_a_column_that_an_old_file_lacks_is_one_line(tmp_path: Path) -> None:
+def test_column_missing_in_an_old_file_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     write_table(path, path.name, [_TABLE.drop_columns(["text"])], _TABLE.schema.remove(1))
 
@@ -300,7 +300,7 @@ def test_a_column_that_an_old_file_lacks_is_one_line(tmp_path: Path) -> None:
         read_columns(path, ["doc_id", "text"])
 
 
-def test_a_read_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+def test_read_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(RetryableError) as caught, errors_as_damage(tmp_path / "a", "Parquet file"):
         raise OSError(errno.EIO, "Input/output error")  # as pyarrow raises it, without the file
 
@@ -309,14 +309,14 @@ def test_a_read_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
     )
 
 
-def test_memory_that_runs_out_and_a_missing_file_are_no_damage(tmp_path: Path) -> None:
+def test_memory_errors_and_missing_files_are_not_damage(tmp_path: Path) -> None:
     with pytest.raises(pa.ArrowMemoryError), errors_as_damage(tmp_path / "a", "Parquet file"):
         raise pa.ArrowMemoryError("malloc of size 99 failed")
     with pytest.raises(FileNotFoundError):
         map_npy(tmp_path / "a.npy")
 
 
-def test_a_changed_input_replaces_the_unexpected_error_that_it_causes(tmp_path: Path) -> None:
+def test_changed_input_replaces_the_unexpected_error_that_it_causes(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(b"intact")
     expected = ExpectedHash(hashlib.sha256(b"intact").hexdigest(), "sealed with", "rebuild it")

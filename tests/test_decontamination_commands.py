@@ -1,13 +1,13 @@
-"""The commands of docs/decontamination.md, typed one after the other; and one clear line for wrong ones."""
+"""Commands of docs/decontamination.md, and wrong use in one line."""
 
 import json
 from pathlib import Path
 
 import pytest
 import yaml
-from command_results import DOCS, Corpusmill, Typed, Wrong, blocks_of, only_line, table_of, type_page
+from command_results import DOCS, Corpusmill, Result, Wrong, code_blocks, only_line, read_table, type_page
 from document_corpus import numbered
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 from stage_a_sources import recipe_content
 
 pytestmark = pytest.mark.slow
@@ -20,7 +20,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pages = [{"text": f"See: {numbered(9000, 19).upper()}! {numbered(5000, 60)}", "key": "leak"}]
     more = [{"text": numbered(7000, 30), "key": "page"}]
     sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*pages, *more])]
-    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    build(parse_recipe(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
     items = [{"id": "q-1", "question": numbered(9000, 15), "choices": {"text": [numbered(9015, 4)]}}]
     short = [{"id": "q-2", "question": "Why not?", "choices": {"text": ["No."]}}]
     (folder / "evaluation" / "quiz").mkdir(parents=True)
@@ -37,17 +37,17 @@ def write_section(path: Path, quiz: Path, text: str = "question", **keys: object
 
 
 @pytest.fixture(scope="module")
-def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
-    """What every command of the page answered, by its name; DOC_ID is that of the leak."""
+def results(corpusmill: Corpusmill, work: Path) -> dict[str, Result]:
+    """Run the page's commands with the leak as DOC_ID; return results by command."""
     answers = type_page("decontamination.md", corpusmill, "leak", cwd=work, env={"CORPUSMILL_WORKERS": "0"})
     return {words[1] if words[0] == "stage-a" else words[0]: result for words, result in answers}
 
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
-    def answer(given: str = "filtered/*", **keys: str) -> tuple[int, str]:
+    def answer(pattern: str = "filtered/*", **keys: str) -> tuple[int, str]:
         write_section(work / "wrong.yaml", work / "evaluation" / "quiz", **keys)
-        arguments = ("--input", f"out/stage_a/{given}", "--out-dir", "out/stage_a/decontaminated/wrong")
+        arguments = ("--input", f"out/stage_a/{pattern}", "--out-dir", "out/stage_a/decontaminated/wrong")
         words = ("stage-a", "decontaminate", "--manifest", "wrong.yaml", *arguments)
         result = corpusmill(*words, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
         return result.returncode, only_line(result)
@@ -55,10 +55,10 @@ def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
     return answer
 
 
-def test_the_section_of_the_page_is_read_as_a_recipe_has_it() -> None:
-    [block] = blocks_of(DOCS / "decontamination.md", "yaml")
+def test_section_of_the_page_is_valid_in_a_recipe() -> None:
+    [block] = code_blocks(DOCS / "decontamination.md", "yaml")
 
-    recipe = recipe_of(*recipe_content("ab" * 20)["sources"], **yaml.safe_load(block))
+    recipe = parse_recipe(*recipe_content("ab" * 20)["sources"], **yaml.safe_load(block))
 
     assert [target.role for target in recipe.targets()[-3:]] == [
         "stage_a/evaluation/quiz",
@@ -67,20 +67,20 @@ def test_the_section_of_the_page_is_read_as_a_recipe_has_it() -> None:
     ]
 
 
-def test_lines_say_what_each_set_found_and_what_is_left_of_each_source(typed: dict[str, Typed]) -> None:
-    quiz = table_of(typed["decontaminate"], "evaluation")["quiz"]
-    told = table_of(typed["decontaminate"], "by source")
+def test_output_counts_matches_by_set_and_documents_by_source(results: dict[str, Result]) -> None:
+    quiz = read_table(results["decontaminate"], "evaluation")["quiz"]
+    sources = read_table(results["decontaminate"], "by source")
 
     columns = ("items", "too short", "contaminated documents", "dropped documents")
     assert [quiz[column] for column in columns] == ["2", "1", "1", "1"]
-    assert {name: (one["in"], one["out"], one["dropped"]) for name, one in told.items()} == {
+    assert {name: (row["in"], row["out"], row["dropped"]) for name, row in sources.items()} == {
         "notes": ("10", "10", "0"),
         "pages": ("2", "1", "1"),
     }
 
 
-def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None:
-    lines = [line.strip() for line in typed["why"].stdout.splitlines()]
+def test_why_prints_the_item_and_its_position(results: dict[str, Result]) -> None:
+    lines = [line.strip() for line in results["why"].stdout.splitlines()]
 
     assert lines[-4:] == [
         "out/stage_a/decontaminated/all",
@@ -90,13 +90,13 @@ def test_why_names_the_item_and_where_it_stands(typed: dict[str, Typed]) -> None
     ]
 
 
-def test_evaluation_files_are_verified_with_the_rest(typed: dict[str, Typed]) -> None:
-    assert "intact  stage_a/evaluation      all/quiz" in typed["verify"].stdout
-    assert "source files: 3 of 3 input files unchanged" in typed["verify"].stdout
+def test_evaluation_files_are_verified_with_the_rest(results: dict[str, Result]) -> None:
+    assert "intact  stage_a/evaluation      all/quiz" in results["verify"].stdout
+    assert "source files: 3 of 3 input files unchanged" in results["verify"].stdout
 
 
-def test_what_was_decontaminated_with_other_files_does_not_give_way(
-    corpusmill: Corpusmill, typed: object, work: Path, tmp_path: Path
+def test_corpus_decontaminated_with_other_files_is_not_replaced(
+    corpusmill: Corpusmill, results: object, work: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other.jsonl").write_text(json.dumps({"question": numbered(7000, 19), "choices": None}) + "\n")
     write_section(tmp_path / "quiz.yaml", tmp_path)
@@ -109,7 +109,7 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way(
 
 
 @pytest.mark.parametrize(
-    ("asked", "line"),
+    ("keys", "line"),
     [
         ({"evaluation": []}, "wrong.yaml: `evaluation` must have at least 1 item, got []"),
         (
@@ -117,17 +117,17 @@ def test_what_was_decontaminated_with_other_files_does_not_give_way(
             "set quiz has no column `query`; its first row has id, question, choices; set `columns.text`",
         ),
         ({"min_item_words": 20}, "wrong.yaml: `min_item_words` must be at most `ngram_words` 13, got 20"),
-        ({"given": "report/mixed"}, "expected a stage_a/normalized or stage_a/filtered or"),
+        ({"pattern": "report/mixed"}, "expected a stage_a/normalized or stage_a/filtered or"),
     ],
 )
-def test_what_cannot_be_exits_with_2_and_one_line(wrong: Wrong, work: Path, asked: dict[str, str], line: str) -> None:
-    status, said = wrong(**asked)
+def test_invalid_request_exits_with_2_and_one_line(wrong: Wrong, work: Path, keys: dict[str, str], line: str) -> None:
+    status, message = wrong(**keys)
 
-    assert (status, line in said) == (2, True), said
+    assert (status, line in message) == (2, True), message
     assert not (work / "out" / "stage_a" / "decontaminated" / "wrong").exists()
 
 
-def test_a_recipe_without_the_section_is_told_to_have_it(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
+def test_recipe_without_the_section_is_refused(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.yaml").write_text("system: stage_a\nname: notes\nsources: []\n")
     words = ("stage-a", "decontaminate", "--manifest", tmp_path / "notes.yaml", "--input", "out/stage_a/filtered/*")
 

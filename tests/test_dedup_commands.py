@@ -1,4 +1,4 @@
-"""The commands of docs/dedup.md, typed one after the other; and one clear line for wrong ones."""
+"""Commands of docs/dedup.md, and wrong use in one line."""
 
 import json
 import re
@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Typed, Wrong, only_line, table_of, type_page
+from command_results import Corpusmill, Result, Wrong, only_line, read_table, type_page
 from document_corpus import numbered
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 
 pytestmark = pytest.mark.slow
 STORE = "out/stage_a/signatures/all"
@@ -16,19 +16,19 @@ STORE = "out/stage_a/signatures/all"
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two filtered sources below `out`, of which one repeats most of the other."""
+    """Build two filtered sources; the second repeats most of the first."""
     folder = tmp_path_factory.mktemp("work")
     notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(10)]
     copies = [{"text": f"{numbered(100 * number, 40)} end", "key": f"copy-{number}"} for number in range(8)]
     again = [{"text": numbered(100, 40).title(), "key": "again"}, {"text": numbered(5000, 30), "key": "other"}]
     sources = [local_source(folder / "in", "notes", notes), local_source(folder / "in", "pages", [*copies, *again])]
-    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    build(parse_recipe(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
     return folder
 
 
 @pytest.fixture(scope="module")
-def typed(corpusmill: Corpusmill, work: Path) -> dict[str, Typed]:
-    """What every command of the page answered, by its name; DOC_ID is one that went."""
+def results(corpusmill: Corpusmill, work: Path) -> dict[str, Result]:
+    """Run the page's commands with a dropped DOC_ID; return results by command."""
     answers = type_page("dedup.md", corpusmill, "copy-3", cwd=work)
     return {"dedup --seen" if "--seen" in words else words[1]: result for words, result in answers}
 
@@ -43,24 +43,29 @@ def wrong(corpusmill: Corpusmill, work: Path) -> Wrong:
     return answer
 
 
-def test_a_line_for_each_source_says_what_stays_and_what_goes(typed: dict[str, Typed]) -> None:
-    told = table_of(typed["dedup"], "by source")
+def test_output_counts_kept_and_dropped_documents_by_source(results: dict[str, Result]) -> None:
+    sources = read_table(results["dedup"], "by source")
 
     columns = ("in", "out", "exact duplicate", "near duplicate")
-    assert {name: [one[column] for column in columns] for name, one in told.items()} == {
+    assert {name: [row[column] for column in columns] for name, row in sources.items()} == {
         "notes": ["10", "10", "0", "0"],
         "pages": ["10", "1", "1", "8"],
     }
 
 
-def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
-    typed: dict[str, Typed], corpusmill: Corpusmill, work: Path
+def test_later_corpus_is_deduplicated_against_stored_signatures(
+    results: dict[str, Result], corpusmill: Corpusmill, work: Path
 ) -> None:
-    assert typed["signatures"].stdout.splitlines()[2] == "  documents 11"
-    told = table_of(typed["dedup --seen"], "by source")["pages"]
-    assert [told[column] for column in ("in", "exact duplicate", "near duplicate", "of seen")] == ["10", "2", "8", "10"]
+    assert results["signatures"].stdout.splitlines()[2] == "  documents 11"
+    pages = read_table(results["dedup --seen"], "by source")["pages"]
+    assert [pages[column] for column in ("in", "exact duplicate", "near duplicate", "of seen")] == [
+        "10",
+        "2",
+        "8",
+        "10",
+    ]
 
-    shown = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
+    lines = corpusmill("dedup", "show", "copy-5", "--data", "out", cwd=work).stdout.splitlines()
     why = corpusmill("stage-a", "why", "copy-5", "--data", "out", cwd=work).stdout
 
     (work / "out" / "stage_a" / "deduplicated" / "all").rename(work / "elsewhere")
@@ -68,35 +73,33 @@ def test_a_later_corpus_is_deduplicated_against_the_signatures_of_this_one(
     (work / "elsewhere").rename(work / "out" / "stage_a" / "deduplicated" / "all")
     assert "kept  note-5  (seen before, in the store all; its corpus is not in out)" in without
 
-    [kept] = [line for line in shown if "seen before" in line]
+    [kept] = [line for line in lines if "seen before" in line]
     assert re.match(
         r"kept  note-5  \(notes, /\S*/notes\S*\.jsonl line 6 \(byte [\d,]+\)\)  \(seen before, in ", kept
     ), kept
     assert "near duplicate of note-5, seen before in all" in why
 
 
-def test_explain_recommends_bands_or_a_distance_and_says_how_much_they_find(
-    typed: dict[str, Typed], corpusmill: Corpusmill
-) -> None:
-    lines = typed["explain"].stdout.splitlines()
-    of_sketches = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
+def test_explain_recommends_bands_or_a_distance(results: dict[str, Result], corpusmill: Corpusmill) -> None:
+    lines = results["explain"].stdout.splitlines()
+    sketch_lines = corpusmill("dedup", "explain", "--proposer", "faiss").stdout.splitlines()
 
     assert lines[0] == "16 bands of 7 rows (recommended): 97.7% of pairs at 0.8"
     assert [line.split("█")[-1].strip() for line in lines if "threshold" in line] == ["← threshold"]
-    assert of_sketches[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
+    assert sketch_lines[0] == "48 of 256 bits may differ (recommended): 95.8% of pairs at 0.7"
 
 
-def test_faiss_proposes_what_bands_do_here(typed: dict[str, Typed], corpusmill: Corpusmill, work: Path) -> None:
+def test_faiss_finds_the_duplicates_of_bands(results: dict[str, Result], corpusmill: Corpusmill, work: Path) -> None:
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/by_faiss")
 
     result = corpusmill("stage-a", "dedup", *arguments, "--proposer", "faiss", "--faiss-gpu", "1", cwd=work)
 
-    assert table_of(result, "by source") == table_of(typed["dedup"], "by source")
+    assert read_table(result, "by source") == read_table(results["dedup"], "by source")
     assert "faiss searches on " in result.stderr
 
 
-def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict[str, Typed]) -> None:
-    lines = typed["show"].stdout.splitlines()
+def test_show_compares_a_document_with_the_kept_one_word_by_word(results: dict[str, Result]) -> None:
+    lines = results["show"].stdout.splitlines()
 
     assert re.fullmatch(r"kept  note-3  \(notes, /\S*/notes\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[1]), lines[1]
     assert re.fullmatch(r"near duplicate  copy-3  \(pages, /\S*/pages\S*\.jsonl line 4 \(byte [\d,]+\)\)", lines[3])
@@ -104,30 +107,30 @@ def test_show_puts_a_document_beside_the_one_that_stays_word_by_word(typed: dict
     assert lines[5] == "  … 34 equal words … w334 w335 w336 w337 w338 w339 {+end+}"
 
 
-def test_the_report_on_it_has_its_sources_and_its_largest_groups(typed: dict[str, Typed], work: Path) -> None:
-    assert typed["report"].stdout.splitlines()[2].endswith("tokens 1,618")
-    assert typed["report"].stdout.splitlines()[-1].endswith("out/stage_a/reports/deduplicated/report.html")
+def test_report_has_duplicates_and_the_largest_groups(results: dict[str, Result], work: Path) -> None:
+    assert results["report"].stdout.splitlines()[2].endswith("tokens 1,618")
+    assert results["report"].stdout.splitlines()[-1].endswith("out/stage_a/reports/deduplicated/report.html")
     page = (work / "out/stage_a/reports/deduplicated/report.html").read_text()
     assert "<h2>Duplicates</h2>" in page and "<h2>Largest groups</h2>" in page and "note-3" in page
 
 
-def test_a_report_without_tokens_prints_and_has_none(
-    typed: dict[str, Typed], corpusmill: Corpusmill, work: Path
+def test_report_without_tokens_neither_prints_nor_contains_them(
+    results: dict[str, Result], corpusmill: Corpusmill, work: Path
 ) -> None:
     arguments = ("--input", "out/stage_a/deduplicated/all", "--out", "out/report_without", "--no-tokens")
 
     result = corpusmill("stage-a", "report", *arguments, cwd=work)
 
-    assert result.stdout.splitlines()[2] == typed["report"].stdout.splitlines()[2].replace(", tokens 1,618", "")
+    assert result.stdout.splitlines()[2] == results["report"].stdout.splitlines()[2].replace(", tokens 1,618", "")
     rule = "warning: out/report_without is in none of the folders of {} with artifacts: status, gc, forget and trace"
     fix = "set --out-dir to a folder below stage_a/ of its data root"
     assert result.stderr.splitlines()[0] == f"{rule} will not find the new artifact; {fix}".format(work / "out")
-    assert "warning" not in typed["dedup"].stderr
+    assert "warning" not in results["dedup"].stderr
     assert '"tokens"' not in (work / "out" / "report_without" / "report.json").read_text()
 
 
-def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> None:
-    lines = [line.strip() for line in typed["why"].stdout.splitlines()]
+def test_why_names_the_duplicate_and_the_command_that_shows_it(results: dict[str, Result]) -> None:
+    lines = [line.strip() for line in results["why"].stdout.splitlines()]
 
     assert lines[-3:] == [
         "out/stage_a/deduplicated/all",
@@ -136,31 +139,29 @@ def test_why_names_the_duplicate_and_how_to_see_it(typed: dict[str, Typed]) -> N
     ]
 
 
-def test_too_many_removals_exit_with_1_and_say_of_which_source_and_what_to_do(
-    corpusmill: Corpusmill, typed: object, work: Path
-) -> None:
+def test_too_many_removals_exit_with_1_and_name_the_source(corpusmill: Corpusmill, results: object, work: Path) -> None:
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
 
     result = corpusmill("stage-a", "dedup", *arguments, "--max-removed", "0.5", cwd=work)
 
     assert result.returncode == 1
-    told = (
+    cause = (
         "removals_within_caps failed: notes: 0 of 10 (0.0%, at most 50.0%); pages: 9 of 10 (90.0%, MORE THAN 50.0%): "
     )
-    assert told + "look at some with `corpusmill dedup show`, then raise `max_removed`" in only_line(result)
+    assert cause + "look at some with `corpusmill dedup show`, then raise `max_removed`" in only_line(result)
     assert corpusmill("dedup", "show", "copy-0", "--data", "out", cwd=work).returncode == 0
 
 
-def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_nowhere(
-    corpusmill: Corpusmill, typed: object, work: Path
+def test_show_and_explain_print_json_and_show_names_an_unknown_document(
+    corpusmill: Corpusmill, results: object, work: Path
 ) -> None:
     unknown = corpusmill("dedup", "show", "nowhere", "--data", "out", cwd=work)
-    shown = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
+    groups = json.loads(corpusmill("dedup", "show", "copy-3", "--data", "out", "--json", cwd=work).stdout)
     explained = json.loads(corpusmill("dedup", "explain", "--threshold", "0.5", "--json", cwd=work).stdout)
 
     assert unknown.returncode == 1
     assert "document 'nowhere' not found in the deduplicated corpora of out" in unknown.stderr
-    assert [member["doc_id"] for member in shown[0]["gone"]] == ["copy-3"]
+    assert [member["doc_id"] for member in groups[0]["gone"]] == ["copy-3"]
     assert explained["recommended"] == {"bands": 28, "rows": 4} or explained["ways"][0]["at_threshold"] >= 0.95
 
 
@@ -193,15 +194,13 @@ def test_show_and_explain_answer_in_json_too_and_show_names_a_document_that_is_n
         (("--seen", STORE, "--seen", f"out/../{STORE}"), f"out/../{STORE}: the input is repeated; pass it once"),
     ],
 )
-def test_wrong_options_exit_with_2_and_one_line(
-    wrong: Wrong, typed: object, options: tuple[str, ...], line: str
-) -> None:
-    status, said = wrong(*options)
+def test_wrong_options_exit_with_2(wrong: Wrong, results: object, options: tuple[str, ...], line: str) -> None:
+    status, message = wrong(*options)
 
-    assert (status, line in said) == (2, True), said
+    assert (status, line in message) == (2, True), message
 
 
-def test_stores_of_one_name_are_refused(wrong: Wrong, typed: object, work: Path) -> None:
+def test_stores_with_equal_names_are_refused(wrong: Wrong, results: object, work: Path) -> None:
     copy = work / "copied" / Path(STORE).name
     shutil.copytree(work / STORE, copy)
 

@@ -12,7 +12,7 @@ from stage_a_sources import recipe_content, with_dedup
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
-def test_the_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path, corpusmill: Corpusmill) -> None:
     texts = [numbered(0, 40), *(f"{numbered(0, 40)} end{number}" for number in range(8))]
     rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(texts)]
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(tmp_path, "notes", rows)]}
@@ -21,13 +21,13 @@ def test_the_requested_document_is_the_first_of_the_dropped_ones(tmp_path: Path,
 
     lines = corpusmill("dedup", "show", "note-7", "--data", tmp_path).stdout.splitlines()
 
-    shown = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
-    assert shown[:3] == ["kept  note-0", "near duplicate  note-7", "near duplicate  note-1"]
+    documents = [line.partition("  (")[0] for line in lines if line.startswith(("kept", "near duplicate"))]
+    assert documents[:3] == ["kept  note-0", "near duplicate  note-7", "near duplicate  note-1"]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with a text, its two near duplicates of the same words, one with an odd id, and a text of its own."""
+    """Build a text with two near duplicates, one with an odd id, and a unique text."""
     root = tmp_path_factory.mktemp("groups")
     texts = {"kept": numbered(0, 40), "two\nlines": f"{numbered(0, 40)} end", "copy": f"{numbered(0, 40)} End!"}
     rows = [{"text": text, "key": key} for key, text in (texts | {"alone": numbered(900, 40)}).items()]
@@ -37,19 +37,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_an_id_of_two_lines_is_shown_in_one(root: Path, corpusmill: Corpusmill) -> None:
+def test_id_of_two_lines_is_printed_in_one(root: Path, corpusmill: Corpusmill) -> None:
     lines = corpusmill("dedup", "show", "copy", "--data", root).stdout.splitlines()
 
     assert "  same words as two⏎lines" in lines
 
 
-def test_a_document_without_duplicates_is_not_called_one(root: Path, corpusmill: Corpusmill) -> None:
+def test_document_without_duplicates_is_reported_as_kept(root: Path, corpusmill: Corpusmill) -> None:
     lines = corpusmill("dedup", "show", "alone", "--data", root).stdout.splitlines()
 
     assert lines[0] == f"{step(root, 'deduplicated', 'mixed')}: kept, without duplicates"
 
 
-def test_a_group_is_shown_though_a_source_is_missing(root: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_group_is_printed_if_a_source_is_missing(root: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     shutil.copytree(root / "stage_a", tmp_path / "stage_a")
     shutil.rmtree(step(tmp_path, "filtered", "notes"))
 

@@ -1,4 +1,4 @@
-"""What the code location offers, as a snapshot: keys, partitions, dependencies, checks, jobs."""
+"""Snapshot of the code location: keys, partitions, dependencies, checks, jobs."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,11 @@ GOLDEN = PROJECT / "tests" / "golden" / "definitions.json"
 
 @pytest.fixture(scope="module")
 def defs(tmp_path_factory: pytest.TempPathFactory) -> dg.Definitions:
-    """Those of a data root without recipes of its own."""
+    """Build the definitions of a data root without its own recipes."""
     return build_definitions(tmp_path_factory.mktemp("data"))
 
 
-def partitions_of(definition: dg.PartitionsDefinition | None) -> list[str] | None:
+def list_partitions(definition: dg.PartitionsDefinition | None) -> list[str] | None:
     if definition is None:
         return None
     with dg.DagsterInstance.ephemeral() as empty:
@@ -37,7 +37,7 @@ def snapshot(defs: dg.Definitions) -> dict[str, object]:
         assets[key.to_user_string()] = {
             "group": node.group_name,
             "depends_on": sorted(parent.to_user_string() for parent in node.parent_keys),
-            "partitions": partitions_of(node.partitions_def),
+            "partitions": list_partitions(node.partitions_def),
             "kinds": sorted(node.kinds),
             "code_version": node.code_version,
             "checks": {
@@ -61,16 +61,16 @@ def test_no_condition_starts_a_build_by_itself(defs: dg.Definitions) -> None:
     assert [key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None] == []
 
 
-def test_the_definitions_are_those_of_the_snapshot(defs: dg.Definitions) -> None:
-    found = snapshot(defs)
+def test_definitions_match_the_snapshot(defs: dg.Definitions) -> None:
+    actual = snapshot(defs)
 
-    assert found == json.loads(GOLDEN.read_text(encoding="utf-8")), (
-        f"the definitions changed; if that is meant, write this to {GOLDEN.name}:\n{json.dumps(found, indent=1)}"
+    assert actual == json.loads(GOLDEN.read_text(encoding="utf-8")), (
+        f"the definitions changed; if that is meant, write this to {GOLDEN.name}:\n{json.dumps(actual, indent=1)}"
     )
 
 
 def linked_functions(node: BaseAssetNode) -> list[str]:
-    """Path and definition that each link of an asset opens."""
+    """List the path and definition that each link of an asset opens."""
     functions = []
     for link in node.metadata["dagster/code_references"].code_references:
         line = Path(link.file_path).read_text().splitlines()[link.line_number - 1].strip()
@@ -78,7 +78,7 @@ def linked_functions(node: BaseAssetNode) -> list[str]:
     return functions
 
 
-def test_every_asset_leads_to_its_kernels_and_to_the_function_that_calls_them(defs: dg.Definitions) -> None:
+def test_every_asset_links_to_its_kernels_and_their_caller(defs: dg.Definitions) -> None:
     graph = defs.resolve_asset_graph()
 
     links = {
@@ -104,18 +104,18 @@ def test_every_asset_leads_to_its_kernels_and_to_the_function_that_calls_them(de
     }
 
 
-def groups_of(root: Path) -> dict[str, str | None]:
+def read_groups(root: Path) -> dict[str, str | None]:
     graph = build_definitions(root).resolve_asset_graph()
     return {key.to_user_string(): graph.get(key).group_name for key in graph.get_all_asset_keys()}
 
 
 def test_shipped_recipes_are_one_group_until_the_root_builds_or_copies_them(tmp_path: Path) -> None:
-    before = groups_of(tmp_path)
+    before = read_groups(tmp_path)
     recipe = tmp_path / "recipes" / "wmt14_fr_en.yaml"
     recipe.parent.mkdir()
     recipe.write_bytes((PROJECT / "manifests" / "recipes" / recipe.name).read_bytes())
 
-    after = groups_of(tmp_path)
+    after = read_groups(tmp_path)
 
     assert {before[key] for key in before if key.partition("/")[0] in SYSTEMS.pages} == {"never_built"}
     changed = {key: group for key, group in after.items() if group != before[key]}
@@ -124,25 +124,25 @@ def test_shipped_recipes_are_one_group_until_the_root_builds_or_copies_them(tmp_
 
 
 @pytest.mark.slow
-def test_an_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Path) -> None:
+def test_input_of_several_recipes_of_the_root_is_a_shared_source(notes_root: Path) -> None:
     recipe = notes_root / "recipes" / "mixed.yaml"
-    alone = groups_of(notes_root)
+    alone = read_groups(notes_root)
     recipe.with_name("other.yaml").write_text(recipe.read_text().replace("name: mixed", "name: other"))
 
-    both = groups_of(notes_root)
+    both = read_groups(notes_root)
 
     [folder] = [key for key in alone if key.startswith("files/") and alone[key] == "mixed"]
     assert both[folder] == "sources"
 
 
-def test_a_dataset_without_a_pinned_commit_is_not_drawn(defs: dg.Definitions) -> None:
+def test_dataset_without_a_pinned_commit_has_no_node(defs: dg.Definitions) -> None:
     keys = [key.to_user_string() for key in defs.resolve_asset_graph().get_all_asset_keys()]
 
     assert any(key.startswith("hub/") for key in keys)
     assert [key for key in keys if "000000000000" in key] == []
 
 
-def test_a_scheduled_recipe_is_built_when_its_inputs_change_if_its_sensor_is_on(notes_root: Path) -> None:
+def test_scheduled_recipe_is_built_when_its_inputs_change(notes_root: Path) -> None:
     entry = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "action": "run"}
     (notes_root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": [entry]}))
     raw, normalized = (dg.AssetKey(["stage_a", "mixed", artifact]) for artifact in ("raw", "normalized"))
@@ -153,7 +153,7 @@ def test_a_scheduled_recipe_is_built_when_its_inputs_change_if_its_sensor_is_on(
     )
     [partition] = graph.get(raw).partitions_def.get_partition_keys()
 
-    def requested(cursor: object) -> dg.EvaluateAutomationConditionsResult:
+    def evaluate(cursor: object) -> dg.EvaluateAutomationConditionsResult:
         return dg.evaluate_automation_conditions(
             definitions, instance, dg.AssetSelection.assets(normalized), cursor=cursor
         )
@@ -161,9 +161,9 @@ def test_a_scheduled_recipe_is_built_when_its_inputs_change_if_its_sensor_is_on(
     with dg.DagsterInstance.ephemeral() as instance:
         for key in (raw, normalized):
             instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
-        first = requested(None)
+        first = evaluate(None)
         instance.report_runless_asset_event(dg.AssetMaterialization(raw, partition=partition))
-        second = requested(first.cursor)
+        second = evaluate(first.cursor)
 
     conditions = {key.path[1] for key in graph.get_all_asset_keys() if graph.get(key).automation_condition is not None}
     assert (conditions, sensor.default_status) == ({"mixed"}, dg.DefaultSensorStatus.STOPPED)
@@ -183,17 +183,17 @@ def test_versions_in_the_group_of_a_scheduled_recipe_have_no_condition(notes_roo
     assert {tuple(key.path[1:-1]) for key in keys} == {("mixed_versions",)}
 
 
-def test_a_recipe_that_cannot_be_used_is_a_node_that_says_why(tmp_path: Path) -> None:
+def test_unusable_recipe_is_a_node_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text("name: mine\nsystem: stage_a\nsources: []\ndedupe: {}\n")
 
     graph = build_definitions(tmp_path).resolve_asset_graph()
 
-    said = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
-    assert said is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in said
+    description = graph.get(dg.AssetKey(["recipes_left_out", "mine"])).description
+    assert description is not None and "mine.yaml:4: unknown key `dedupe`; did you mean `dedup`?" in description
 
 
-def test_recipes_whose_names_resemble_each_other_leave_the_others_in_the_ui(tmp_path: Path) -> None:
+def test_recipes_with_similar_names_do_not_hide_others_in_the_ui(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     shipped = (PROJECT / "manifests" / "recipes" / "healing_text_v1.yaml").read_text()
     for name in ("web", "web_20261102", "web__versions"):
@@ -213,7 +213,7 @@ def test_recipes_whose_names_resemble_each_other_leave_the_others_in_the_ui(tmp_
 
 
 @pytest.mark.parametrize("name", ["config", "class"])
-def test_a_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Path) -> None:
+def test_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     source = (
         "{kind: local, source: notes, path: notes, files: ['*.txt'], columns: null, license_tag: unknown, domain: web}"
@@ -224,7 +224,7 @@ def test_a_recipe_may_have_a_name_that_dagster_reserves(name: str, tmp_path: Pat
 
     names = [job.name for job in build_definitions(tmp_path).resolve_all_job_defs()]
 
-    assert [made.startswith(f"{name}_") for made in names if name in made] == [True]
+    assert [job_name.startswith(f"{name}_") for job_name in names if name in job_name] == [True]
 
 
 def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
@@ -233,7 +233,7 @@ def test_every_asset_has_an_owner(defs: dg.Definitions) -> None:
     assert {tuple(graph.get(key).owners) for key in graph.get_all_asset_keys()} == {("team:corpusmill",)}
 
 
-def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_asset_has_the_configured_owners_and_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OWNERS_VARIABLE, "team:data, me@example.org")
     monkeypatch.setenv(TAGS_VARIABLE, "project=llm,tier=gold")
 
@@ -246,7 +246,7 @@ def test_every_asset_has_the_owners_and_tags_that_are_set(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("variable", "value"), [(OWNERS_VARIABLE, "nobody in particular"), (TAGS_VARIABLE, "a b=c")])
-def test_what_dagster_does_not_take_is_left_out_and_said(
+def test_invalid_owners_and_tags_are_ignored_with_a_warning(
     variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(variable, value)

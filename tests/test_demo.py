@@ -1,11 +1,11 @@
-"""`corpusmill demo`: stage A from raw files to packed rows and a report, and once more."""
+"""`corpusmill demo` builds stage A from raw files to packed rows and a report."""
 
 import shlex
 from pathlib import Path
 
 import dagster as dg
 import pytest
-from command_results import Corpusmill, Typed
+from command_results import Corpusmill, Result
 from description_checks import check_standards, describe_artifact
 
 from pipeline_assets.corpus.markdown import escape
@@ -21,15 +21,15 @@ KINDS = ("raw", "normalized", "filtered", "deduplicated", "evaluation", "deconta
 
 
 @pytest.fixture(scope="module")
-def demo(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Typed]:
-    """A data root with stage A alone, and what the command said. Tests only read it."""
+def demo(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Run the demo of stage A; tests only read its data root."""
     root = tmp_path_factory.mktemp("demo") / "data"
     result = corpusmill("demo", "--data", root, "--only", "stage_a")
     assert result.returncode == 0, result.stderr
     return root, result
 
 
-def test_every_step_of_five_sources_is_built_again_and_no_check_fails(demo: tuple[Path, Typed]) -> None:
+def test_every_artifact_is_rebuilt_identically_and_no_check_fails(demo: tuple[Path, Result]) -> None:
     [line] = [line for line in demo[1].stdout.splitlines() if line.startswith("stage_a ")]
 
     built, rebuilt, report = line.split("; ")
@@ -39,7 +39,7 @@ def test_every_step_of_five_sources_is_built_again_and_no_check_fails(demo: tupl
     assert demo[1].stderr == "generating the inputs …\n" and "FAILED" not in demo[1].stdout
 
 
-def test_actual_shares_are_next_to_the_targets(demo: tuple[Path, Typed]) -> None:
+def test_actual_shares_are_next_to_the_targets(demo: tuple[Path, Result]) -> None:
     lines = [line.split() for line in demo[1].stdout.splitlines()]
 
     first = lines.index(["source", "target", "actual", "tokens", "epochs"])
@@ -54,10 +54,10 @@ def test_actual_shares_are_next_to_the_targets(demo: tuple[Path, Typed]) -> None
     assert all(abs(float(target[:-1]) - float(actual[:-1])) < 1 for target, actual in shares.values())
 
 
-def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]) -> None:
+def test_output_fits_on_a_screen_and_ends_with_the_next_command(demo: tuple[Path, Result]) -> None:
     root, result = demo
 
-    assert len((result.stdout + result.stderr).splitlines()) <= 21  # of all systems, with those of make, 45
+    assert len((result.stdout + result.stderr).splitlines()) <= 21  # 45 for all systems, with the lines of make
     assert (
         result.stdout.splitlines()[-1] == f"view the result:  make ui DATA={root}   (or: corpusmill ui --data {root})"
     )
@@ -67,17 +67,17 @@ def test_it_fits_a_screen_and_ends_with_what_to_do_next(demo: tuple[Path, Typed]
 def system_demo(
     corpusmill: Corpusmill,
     tmp_path_factory: pytest.TempPathFactory,
-    demo: tuple[Path, Typed],
+    demo: tuple[Path, Result],
     request: pytest.FixtureRequest,
-) -> tuple[str, Path, Typed]:
-    """System, data root with its demo, and result of the command. Tests only read it."""
+) -> tuple[str, Path, Result]:
+    """Run the demo of a system; tests only read its data root."""
     root = tmp_path_factory.mktemp("system") / "a b"
     if request.param == "stage_a":
         return request.param, *demo
     return request.param, root, corpusmill("demo", "--data", root, "--only", request.param)
 
 
-def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo: tuple[str, Path, Typed]) -> None:
+def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo: tuple[str, Path, Result]) -> None:
     _, root, _ = system_demo
     first = {manifest.kind: folder for folder, manifest in reversed(Lineage(root).manifests.items())}
 
@@ -91,7 +91,7 @@ def test_each_kind_of_artifact_has_a_valid_description_in_every_form(system_demo
             assert all(line.count(" | ") == 2 for line in lines if line.startswith("| "))
 
 
-def test_next_steps_of_a_system_work_when_pasted(corpusmill: Corpusmill, system_demo: tuple[str, Path, Typed]) -> None:
+def test_next_steps_of_a_system_work_when_pasted(corpusmill: Corpusmill, system_demo: tuple[str, Path, Result]) -> None:
     system, _, result = system_demo
 
     lines = result.stdout.splitlines()
@@ -105,7 +105,7 @@ def test_next_steps_of_a_system_work_when_pasted(corpusmill: Corpusmill, system_
     assert len(reports) == (system in ("stage_a", "nemotron")) and all(path.is_file() for path in reports)
 
 
-def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tuple[Path, Typed]) -> None:
+def test_ui_has_partitions_of_the_sources_and_all_are_materialized(demo: tuple[Path, Result]) -> None:
     with open_instance(demo[0]) as instance:
         report_sealed_artifacts(SYSTEMS.load_recipes(demo[0])[0], demo[0], instance)
         for kind in KINDS[:3]:
@@ -114,7 +114,7 @@ def test_the_ui_has_partitions_of_the_sources_and_all_is_materialized(demo: tupl
             assert instance.get_latest_materialization_event(dg.AssetKey(["stage_a", "stage_a_v1", kind])) is not None
 
 
-def test_a_demo_killed_while_it_rebuilt_shows_that_once_more(demo: tuple[Path, Typed], corpusmill: Corpusmill) -> None:
+def test_demo_killed_during_its_rebuild_rebuilds_again(demo: tuple[Path, Result], corpusmill: Corpusmill) -> None:
     again = corpusmill("demo", "--data", demo[0], "--only", "stage_a")
     (demo[0] / ".rebuilt").write_text("")
 

@@ -1,6 +1,6 @@
-"""The made files of the demo: the same bytes everywhere, and what filters and deduplication should find in them.
+"""Generated files of the demo have the same bytes everywhere.
 
-Digests hold every byte; the other tests name what the texts are made for.
+Digests cover every byte; the other tests describe the cases that the texts are generated for.
 """
 
 import gzip
@@ -41,8 +41,8 @@ READERS: dict[str, Callable[[bytes], list[dict[str, Any]]]] = {
 }
 
 
-def rows_of(system: str) -> Rows:
-    """Rows by dataset."""
+def read_rows(system: str) -> Rows:
+    """Return the rows of each dataset."""
     rows: Rows = {}
     for path, data in sorted(FILE_GENERATORS[system]()):
         if path.startswith("hub/datasets/") and Path(path).suffix in READERS:
@@ -52,14 +52,14 @@ def rows_of(system: str) -> Rows:
 
 @pytest.fixture(scope="module")
 def mixture() -> Rows:
-    return rows_of("stage2")
+    return read_rows("stage2")
 
 
 def texts(rows: list[dict[str, Any]]) -> list[str]:
     return [row["content"] if "content" in row else row["text"] for row in rows]
 
 
-def test_texts_are_the_same_on_every_machine_and_python() -> None:
+def test_texts_are_equal_on_every_machine_and_python() -> None:
     texts = [page.text for page in pages("edu", 80) + unwanted_pages("web", 0)]
     texts += [*map(python_module, range(20)), translate(texts[0]), *map(place_name, range(96))]
 
@@ -79,7 +79,7 @@ def test_texts_are_the_same_on_every_machine_and_python() -> None:
         ("parallel_text", "caa2cbcd1c7bc760534ae01e42838e28d214a27771f32beecae0ded3c1ef7a36"),
     ],
 )
-def test_files_are_the_same_where_libraries_have_the_pinned_versions(system: str, sha256: str) -> None:
+def test_files_are_equal_with_the_pinned_library_versions(system: str, sha256: str) -> None:
     content = hashlib.sha256()
     for path, data in FILE_GENERATORS[system]():
         content.update(path.encode() + b"\0" + data)
@@ -87,7 +87,7 @@ def test_files_are_the_same_where_libraries_have_the_pinned_versions(system: str
     assert content.hexdigest() == sha256
 
 
-def test_files_that_are_there_keep_their_times_and_others_are_written_again(tmp_path: Path) -> None:
+def test_existing_files_keep_their_times_and_others_are_rewritten(tmp_path: Path) -> None:
     write_inputs(tmp_path, "parallel_text")
     [card] = tmp_path.rglob("README.md")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.parquet")}
@@ -101,7 +101,7 @@ def test_files_that_are_there_keep_their_times_and_others_are_written_again(tmp_
 
 
 @pytest.mark.parametrize("system", FILE_GENERATORS)
-def test_cards_say_that_they_are_stand_ins_and_where_the_files_are(system: str) -> None:
+def test_cards_state_that_the_datasets_are_stand_ins(system: str) -> None:
     files = dict(FILE_GENERATORS[system]())
     cards = {path: data.decode() for path, data in files.items() if path.endswith("README.md")}
 
@@ -114,50 +114,50 @@ def test_cards_say_that_they_are_stand_ins_and_where_the_files_are(system: str) 
 
 
 def test_pages_of_fineweb_edu_have_repeats_a_nul_an_empty_text_and_low_scores() -> None:
-    rows = rows_of("healing")[EDU_DATASET]
+    rows = read_rows("healing")[EDU_DATASET]
 
     texts = [row["text"] for row in rows]
-    of_text, of_id = (
+    same_text, same_id = (
         [[row for row in rows if row[column] == value] for value, times in counts.items() if times > 1]
         for column, counts in ((name, Counter(row[name] for row in rows)) for name in ("text", "id"))
     )
-    elsewhere = [group for group in of_text if len({row["id"] for row in group}) > 1]
-    assert [len({row["dump"] for row in group}) for group in elsewhere] == [2, 2, 2]
-    assert sorted((len(group), len({row["text"] for row in group})) for group in of_id) == [(2, 1), (2, 2)]
+    across_ids = [group for group in same_text if len({row["id"] for row in group}) > 1]
+    assert [len({row["dump"] for row in group}) for group in across_ids] == [2, 2, 2]
+    assert sorted((len(group), len({row["text"] for row in group})) for group in same_id) == [(2, 1), (2, 2)]
     [with_nul] = [text for text in texts if "\0" in text]
     assert with_nul.replace("\0", "") in texts and texts.count("") == 1
     assert len(rows) >= 1000 and 0.10 < sum(row["int_score"] < 3 for row in rows) / len(rows) < 0.20
 
 
 @pytest.mark.parametrize("name", DOCUMENTATION)
-def test_a_text_of_the_mixture_is_too_short_one_long_and_three_are_not_english(mixture: Rows, name: str) -> None:
-    found = texts(mixture[name])
+def test_each_corpus_has_a_short_a_long_and_three_foreign_texts(mixture: Rows, name: str) -> None:
+    corpus = texts(mixture[name])
 
-    assert [len(text) < 200 for text in found].count(True) == 1
-    assert any(len(text) > 8_000 for text in found)
+    assert [len(text) < 200 for text in corpus].count(True) == 1
+    assert any(len(text) > 8_000 for text in corpus)
     for word in (" wusste", " marché ", " biblioteca "):
-        assert [word in text for text in found].count(True) == 1
+        assert [word in text for text in corpus].count(True) == 1
 
 
-def test_c4_quotes_three_pages_of_fineweb_and_one_of_its_own_and_has_one_with_a_word_changed(mixture: Rows) -> None:
-    found = texts(mixture[C4])
+def test_c4_has_quotes_and_a_page_with_one_changed_word(mixture: Rows) -> None:
+    corpus = texts(mixture[C4])
     quoted = {
-        name: [text for text in texts(mixture[name]) if any(text in one and text != one for one in found)]
+        name: [text for text in texts(mixture[name]) if any(text in other and text != other for other in corpus)]
         for name in DOCUMENTATION
     }
-    [again] = [text for text in found if text.endswith("\n\nSo they say.")]
+    [again] = [text for text in corpus if text.endswith("\n\nSo they say.")]
     words = again.removesuffix("\n\nSo they say.").split()
-    alike = [one.split() for one in found if len(one.split()) == len(words)]
+    alike = [text.split() for text in corpus if len(text.split()) == len(words)]
 
     assert {name: len(quotes) for name, quotes in quoted.items() if quotes} == {FINEWEB: 3, C4: 1}
     assert all(len(text) >= 1_500 for text in quoted[FINEWEB])
-    assert min(sum(a != b for a, b in zip(words, one, strict=True)) for one in alike) == 1
+    assert min(sum(a != b for a, b in zip(words, candidate, strict=True)) for candidate in alike) == 1
 
 
-def test_no_text_of_the_mixture_is_there_twice_but_two_modules(mixture: Rows) -> None:
+def test_no_text_of_the_mixture_is_repeated_except_two_modules(mixture: Rows) -> None:
     shared = {
-        (one, other): len(set(texts(mixture[one])) & set(texts(mixture[other])))
-        for one, other in combinations(mixture, 2)
+        (first, second): len(set(texts(mixture[first])) & set(texts(mixture[second])))
+        for first, second in combinations(mixture, 2)
     }
 
     assert {pair: count for pair, count in shared.items() if count} == {(STARCODER, CODEPARROT): 1}
@@ -165,7 +165,7 @@ def test_no_text_of_the_mixture_is_there_twice_but_two_modules(mixture: Rows) ->
     assert len(modules) - len(set(modules)) == 1
 
 
-def test_modules_say_their_licence(mixture: Rows) -> None:
+def test_modules_state_their_licence(mixture: Rows) -> None:
     licences = Counter(row["license"] for row in mixture[CODEPARROT])
 
     assert licences == {"mit": 76, "apache-2.0": 1, "gpl-3.0": 1}
@@ -174,5 +174,5 @@ def test_modules_say_their_licence(mixture: Rows) -> None:
 
 def test_places_have_different_names_and_foreign_texts_another_order() -> None:
     assert len({place_name(number) for number in range(96)}) == 96
-    for one, other in pairwise(unwanted_pages("web", order) for order in range(5)):
-        assert all(a.text != b.text for a, b in zip(one[:3], other[:3], strict=True))
+    for earlier, later in pairwise(unwanted_pages("web", order) for order in range(5)):
+        assert all(a.text != b.text for a, b in zip(earlier[:3], later[:3], strict=True))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from command_results import Corpusmill, refused
 from description_checks import check_standards, croissant_warnings, describe_artifact, spdx_elements
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 
 from pipeline_assets.build.rows.row_facts import url_domain
 from pipeline_assets.corpus.publishing.description import Description, Fact, chain_facts
@@ -27,13 +27,13 @@ URLS = {"https://www.one.example.co.uk/a": 100, "http://two.example.org:80/": 90
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Data root with four documents of web sites that a model wrote."""
+    """Build a data root with four generated documents of web sites."""
     root = tmp_path_factory.mktemp("sites")
     rows = [
         {"key": str(number), "text": "é" * (size // 2), "url": url, "license": "MIT" if number else None}
         for number, (url, size) in enumerate(URLS.items())
     ]
-    build(recipe_of(local_source(root, "sites", rows, generated_by="some-model 1")), root)
+    build(parse_recipe(local_source(root, "sites", rows, generated_by="some-model 1")), root)
     return root
 
 
@@ -98,7 +98,7 @@ def test_croissant_has_the_facts_and_their_origins(folder: Path, description: De
     }
 
 
-def test_spdx_has_a_dataset_its_licences_and_an_annotation_of_each_property(description: Description) -> None:
+def test_spdx_has_a_dataset_licences_and_an_annotation_per_property(description: Description) -> None:
     text = render_standard("spdx", description)
 
     assert spdx_elements(text) == {
@@ -128,12 +128,12 @@ def json_pairs(value: object) -> Iterator[tuple[str, object]]:
         yield from json_pairs(entry)
 
 
-def test_spdx_needs_a_date_and_takes_none_from_the_clock(description: Description) -> None:
+def test_spdx_needs_a_date_and_does_not_use_the_clock(description: Description) -> None:
     with pytest.raises(UsageError, match="SPDX requires a date, which the manifest lacks"):
         render_standard("spdx", Description(description.manifest, description.files, {}))
 
 
-def test_an_in_toto_statement_has_all_files_and_inputs(folder: Path, description: Description) -> None:
+def test_in_toto_statement_has_all_files_and_inputs(folder: Path, description: Description) -> None:
     manifest = open_artifact(folder).manifest
 
     statement = json.loads(render_standard("in-toto", description))
@@ -147,7 +147,7 @@ def test_an_in_toto_statement_has_all_files_and_inputs(folder: Path, description
     ]
 
 
-def test_the_eu_summary_names_sources_domains_and_the_model_of_synthetic_text(description: Description) -> None:
+def test_eu_summary_names_sources_domains_and_the_model_of_synthetic_text(description: Description) -> None:
     items = form_items("eu-summary", description)
 
     assert [row[0] for row in items["1.3"]][:3] == ["text", "4 documents, 2,050 text bytes", "not answered"]
@@ -161,7 +161,7 @@ def test_the_eu_summary_names_sources_domains_and_the_model_of_synthetic_text(de
     ]
 
 
-def test_ab2013_has_all_twelve_items_and_no_guess(description: Description) -> None:
+def test_ab2013_has_all_twelve_items_without_guesses(description: Description) -> None:
     items = form_items("ab2013", description)
 
     assert list(items) == [f"({number})" for number in range(1, 13)]
@@ -178,10 +178,10 @@ def test_ab2013_has_all_twelve_items_and_no_guess(description: Description) -> N
 def test_forms_use_every_question_and_only_known_facts(description: Description) -> None:
     forms, questions = load_disclosures()["forms"].values(), load_disclosures()["questions"]
     items = [item for form in forms for item in form["items"]]
-    later = {"generated", "periods", "dump_dates", "opt_outs", "masking", "size_range"}  # of other datasets
+    later = {"generated", "periods", "dump_dates", "opt_outs", "masking", "size_range"}  # facts of other datasets
 
     used = {question for item in items for question in item.get("ask", ())}
-    assert questions.keys() - used == {"url", "date_published", "version", "licence"}  # of standards
+    assert questions.keys() - used == {"url", "date_published", "version", "licence"}  # used only by standards
     assert used <= questions.keys()
     assert {name for item in items for name in item.get("facts", ())} <= description.facts.keys() | later | {
         "languages"
@@ -194,18 +194,18 @@ def test_forms_use_every_question_and_only_known_facts(description: Description)
         ("https://www.example.co.uk/a?b", "example.co.uk"),
         ("HTTP://User@A.Example.COM:8080", "example.com"),
         ("sub.example.org/page", "example.org"),
-        ("https://me.github.io", "me.github.io"),  # whose owners are different people
+        ("https://me.github.io", "me.github.io"),  # subdomains belong to different people
         ("https://192.0.2.1/a", "192.0.2.1"),
         ("https://localhost/a", "localhost"),
         ("https://[::1", None),
         ("", None),
     ],
 )
-def test_the_domain_of_a_url_is_the_registrable_one(url: str, domain: str | None) -> None:
+def test_domain_of_a_url_is_the_registrable_one(url: str, domain: str | None) -> None:
     assert url_domain(url) == domain
 
 
-def test_a_model_is_not_in_a_recipe_that_names_none() -> None:
+def test_recipe_content_has_a_model_only_if_it_is_set() -> None:
     section = {
         "name": "set",
         "dataset": "a/b",
@@ -219,7 +219,7 @@ def test_a_model_is_not_in_a_recipe_that_names_none() -> None:
     assert SnapshotRecipe.model_validate(section | {"generated_by": "m"}).content()["generated_by"] == "m"
 
 
-def test_a_missing_input_is_named_and_its_licence_not_guessed(folder: Path, root: Path, tmp_path: Path) -> None:
+def test_missing_input_is_named_and_its_licence_is_not_guessed(folder: Path, root: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(folder, tmp_path / "stage_a" / "mixed" / "filtered" / "sites")
     manifest = open_artifact(moved).manifest
     [entry] = manifest.identity.inputs
@@ -245,11 +245,11 @@ def test_equal_artifacts_get_equal_bytes(corpusmill: Corpusmill, demo_root: Path
     assert str(demo_root) not in outputs[0]
 
 
-def test_a_dataset_with_members_is_valid_in_each_standard(demo_root: Path) -> None:
+def test_dataset_with_members_is_valid_in_each_standard(demo_root: Path) -> None:
     check_standards(describe_artifact(demo_root / "megatron" / "healing_text_v1", demo_root))
 
 
-def test_answers_come_from_the_printed_file_of_questions(corpusmill: Corpusmill, folder: Path, tmp_path: Path) -> None:
+def test_answers_are_read_from_the_printed_questionnaire(corpusmill: Corpusmill, folder: Path, tmp_path: Path) -> None:
     printed = corpusmill("describe", folder, "--as", "answers").stdout
     answers = tmp_path / "answers.yaml"
     answers.write_text(printed.replace("\npurchased:", "\npurchased: no").replace("\nmodel:", "\nmodel: M | 1 <b>"))
@@ -280,9 +280,7 @@ def test_answers_come_from_the_printed_file_of_questions(corpusmill: Corpusmill,
         ("- a", "a questionnaire file must be a mapping, got list; write `key: value` lines"),
     ],
 )
-def test_a_wrong_answer_is_one_line(
-    corpusmill: Corpusmill, folder: Path, tmp_path: Path, text: str, message: str
-) -> None:
+def test_wrong_answer_is_named(corpusmill: Corpusmill, folder: Path, tmp_path: Path, text: str, message: str) -> None:
     answers = tmp_path / "answers.yaml"
     answers.write_text(f"{text}\n")
 
@@ -292,10 +290,10 @@ def test_a_wrong_answer_is_one_line(
 
 
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: Path) -> None:
-    apart = shutil.copytree(folder, tmp_path / "apart")
+    copied_folder = shutil.copytree(folder, tmp_path / "apart")
 
     assert "nothing is sealed here" in refused(corpusmill("describe", tmp_path, "--as", "croissant"))
-    assert "not inside a data root" in refused(corpusmill("describe", apart, "--as", "croissant"))
+    assert "not inside a data root" in refused(corpusmill("describe", copied_folder, "--as", "croissant"))
     assert "questionnaire file not found" in refused(
         corpusmill("describe", folder, "--as", "spdx", "--answers", tmp_path / "none.yaml")
     )
@@ -310,11 +308,11 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, folder: Path, tmp_path: P
         (10**13, "more than 10 trillion tokens"),
     ],
 )
-def test_tokens_are_in_a_range_of_the_template(tokens: int, size_range: str) -> None:
+def test_token_count_is_in_a_range_of_the_template(tokens: int, size_range: str) -> None:
     assert [fact.value for fact in stated_facts(counts={"tokens": tokens})["size_range"]] == [size_range]
 
 
-def test_no_tokens_of_rows_that_do_not_state_theirs_are_counted() -> None:
+def test_tokens_are_not_counted_if_rows_do_not_state_them() -> None:
     facts = stated_facts(counts={"documents": 14, "tokens": 0})
 
     assert [fact.value for fact in facts["size"]] == ["14 documents"]
@@ -329,9 +327,11 @@ def test_settings_and_decisions_are_facts_with_their_paths() -> None:
         recipe, {"dumps": {"CC-MAIN-2013-20": {"rows": 1}, "CC-MAIN-2023-50": {"rows": 2}, "10BT": {"rows": 3}}}
     )
 
-    found = {name: [(fact.value, fact.origin) for fact in facts[name]] for name in ("languages", "opt_outs", "periods")}
+    stated = {
+        name: [(fact.value, fact.origin) for fact in facts[name]] for name in ("languages", "opt_outs", "periods")
+    }
     lists = '{"domains": {"opted_out": {"path": "lists/opted_out.txt", "sha256": "' + "ab" * 32 + '"}}}'
-    assert found == {
+    assert stated == {
         "languages": [(code, "any/kind a: identity.recipe.filters.language.keep") for code in ("de", "en")],
         "opt_outs": [(lists, "any/kind a: identity.recipe.filters.blocklist")],
         "periods": [(name, "any/kind a: identity.decisions.dumps") for name in ("CC-MAIN-2013-20", "CC-MAIN-2023-50")],
@@ -346,35 +346,35 @@ def stated_facts(
     """Return the facts that parts of an identity state."""
     identity = Identity(StageVersion("stage", 1), recipe, [], None, decisions, counts, [])
     facts = chain_facts(Chain(None, [Artifact(Path(), Manifest("any/kind", "a", identity, [], {}))]))
-    return {name: list(found) for name, found in facts.items()}
+    return {name: list(values) for name, values in facts.items()}
 
 
-def test_an_artifact_of_one_source_has_no_steps_of_others() -> None:
-    made = list[Artifact]()
+def test_artifact_of_one_source_has_no_steps_of_other_sources() -> None:
+    chain = list[Artifact]()
 
     def add(kind: str, name: str, recipe: Mapping[str, object], *inputs: Artifact) -> Artifact:
         upstream = [{"name": item.manifest.kind, "digest": item.manifest.digest} for item in inputs]
         counts = {"ledger": {"in": 1, "out": 1, "dropped": {}, "rejected": {}}}
         identity = Identity(StageVersion(kind, 1), recipe, upstream, None, {}, counts, [])
-        made.insert(0, Artifact(Path(), Manifest(kind, name, identity, [], {})))
-        return made[0]
+        chain.insert(0, Artifact(Path(), Manifest(kind, name, identity, [], {})))
+        return chain[0]
 
     raw = [add("any/raw", f"mix/{name}", {"source": name, "dataset": name}) for name in ("a", "b")]
     filtered = [add("any/filtered", source.manifest.name, {}, source) for source in raw]
     tokenizer = add("any/tokenizer", "mix", {}, filtered[1])
     add("any/shards", "mix/a", {"source": "a"}, add("any/deduplicated", "mix", {}, *filtered), tokenizer)
 
-    facts = chain_facts(Chain(None, made))
+    facts = chain_facts(Chain(None, chain))
 
     assert [fact.value for fact in facts["sources"]] == ["folder a"]
     names = ["any/raw mix/a", "any/filtered mix/a", "any/deduplicated mix", "any/shards mix/a"]
     assert [fact.origin for fact in facts["processing"]] == [f"{name}: identity.counts.ledger" for name in names]
-    equal_counts = chain_facts(Chain(None, made[1:]))["processing"]
+    equal_counts = chain_facts(Chain(None, chain[1:]))["processing"]
     names = ["any/raw mix/b", "any/raw mix/a", "any/filtered mix/b", "any/filtered mix/a", "any/deduplicated mix"]
     assert [fact.origin for fact in equal_counts] == [f"{name}: identity.counts.ledger" for name in names]
 
 
-def test_the_domains_of_rows_without_addresses_are_not_counted(intact_roots: Path) -> None:
+def test_domains_are_not_counted_for_rows_without_urls(intact_roots: Path) -> None:
     root = intact_roots / "nemotron"
     folder = next(path for path, sealed in Lineage(root).manifests.items() if sealed.kind == "nemotron/candidate_pools")
 
@@ -386,7 +386,7 @@ def test_the_domains_of_rows_without_addresses_are_not_counted(intact_roots: Pat
 @pytest.mark.parametrize(
     "text", ["MIT", "MIT AND (Apache-2.0+ OR CC0-1.0)", "((A OR B) AND C) OR LicenseRef-x", "A WITH B"]
 )
-def test_a_licence_that_is_an_spdx_expression_is_read(tmp_path: Path, text: str) -> None:
+def test_spdx_expression_is_read_as_a_licence(tmp_path: Path, text: str) -> None:
     (tmp_path / "answers.yaml").write_text(f"licence: {text}\n")
     assert read_answers(tmp_path / "answers.yaml") == {"licence": text}
 
@@ -394,13 +394,13 @@ def test_a_licence_that_is_an_spdx_expression_is_read(tmp_path: Path, text: str)
 @pytest.mark.parametrize(
     "text", ["MIT License", "AND MIT", "MIT OR", "(MIT", "MIT)", "MIT, CC0-1.0", "A AND " * 900 + "!"]
 )
-def test_a_licence_that_is_no_spdx_expression_is_refused(tmp_path: Path, text: str) -> None:
+def test_licence_that_is_not_an_spdx_expression_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "answers.yaml").write_text(f"licence: '{text}'\n")
     with pytest.raises(UsageError, match="`licence` must be an SPDX expression, such as `MIT`, "):
         read_answers(tmp_path / "answers.yaml")
 
 
-def test_a_missing_form_and_empty_answers_are_one_line(folder: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_missing_form_and_empty_answers_are_one_line(folder: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     (tmp_path / "answers.yaml").write_text("# nothing\n")
     missing = "missing option '--as'. Choose from: croissant, spdx, in-toto, eu-summary, ab2013, answers"
     assert (

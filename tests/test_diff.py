@@ -1,4 +1,4 @@
-"""`corpusmill diff` as a user types it, on the demo's artifacts and on variants of them."""
+"""`corpusmill diff` on artifacts of the demo and their variants."""
 
 import json
 import shutil
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, Typed, refused
-from demo_variants import V1, snapshot_of
+from command_results import Corpusmill, Result, refused
+from demo_variants import V1, find_snapshot
 from demo_variants import build as build_healing
 from demo_variants import write_recipe as write_healing_recipe
-from stage_a_build import build, local_source, notes_recipe, recipe_of, step
+from stage_a_build import build, local_source, notes_recipe, parse_recipe, step
 from stage_a_sources import sentence
 
 SITE = "beer.stackexchange.com"
@@ -19,7 +19,7 @@ SITE = "beer.stackexchange.com"
 
 @pytest.fixture(scope="module")
 def stricter(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root whose snapshot keeps pages with a score of 4 and more only. Tests only read it."""
+    """Build a data root with pages scored 4 or more, which tests only read."""
     root = tmp_path_factory.mktemp("stricter")
     shutil.copytree(demo_root / "recipes", root / "recipes")
     path = write_healing_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v4")
@@ -31,7 +31,7 @@ def doc_ids(split: Path) -> list[str]:
     return pq.read_table(split / "documents.parquet")["doc_id"].to_pylist()
 
 
-def test_an_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
+def test_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
     result = corpusmill("diff", demo_root / V1, root / V1)
 
     digest = json.loads((root / V1 / "manifest.json").read_text())["digest"]
@@ -43,9 +43,9 @@ def test_an_artifact_and_its_copy_are_identical(corpusmill: Corpusmill, demo_roo
     ]
 
 
-def test_a_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo_root: Path, stricter: Path) -> None:
-    result = corpusmill("diff", snapshot_of(demo_root), snapshot_of(stricter))
-    of_sets = json.loads(corpusmill("diff", demo_root / V1, stricter / "megatron/healing_text_v4", "--json").stdout)
+def test_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, demo_root: Path, stricter: Path) -> None:
+    result = corpusmill("diff", find_snapshot(demo_root), find_snapshot(stricter))
+    sets = json.loads(corpusmill("diff", demo_root / V1, stricter / "megatron/healing_text_v4", "--json").stdout)
 
     lines = result.stdout.splitlines()
     assert result.returncode == 1
@@ -55,7 +55,7 @@ def test_a_stricter_rule_keeps_fewer_of_the_same_rows(corpusmill: Corpusmill, de
     assert any(line.startswith("  dropped: int_score >= 3 ") for line in lines)
     assert any(line.startswith("  0 documents only in B") for line in lines)
     assert lines[-1] == "  0 documents in both, with different texts"
-    assert [one["part"] for one in of_sets["documents"]] == ["train", "valid"]
+    assert [entry["part"] for entry in sets["documents"]] == ["train", "valid"]
 
 
 def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo_root: Path) -> None:
@@ -67,38 +67,38 @@ def test_artifacts_of_different_kinds_are_wrong_use(corpusmill: Corpusmill, demo
     )
 
 
-# Corpora of stage A, and what they were made from.
+# Corpora of stage A and their inputs.
 
 
 @pytest.fixture
-def other(notes_root: Path) -> Callable[..., None]:
-    def build_other(**changes: object) -> None:
+def build_other(notes_root: Path) -> Callable[..., None]:
+    def build_changed(**changes: object) -> None:
         build(notes_recipe(notes_root, "other", **changes), notes_root)
 
-    return build_other
+    return build_changed
 
 
-def lines_between(result: Typed, title: str) -> list[str]:
+def lines_between(result: Result, title: str) -> list[str]:
     lines = result.stdout.splitlines()
     first = lines.index(title) + 1
     rest = [number for number, line in enumerate(lines[first:]) if not line.startswith(" ")]
     return [line.strip() for line in lines[first : first + rest[0] if rest else None]]
 
 
-def counts(result: Typed) -> Mapping[str, tuple[int, int]]:
+def counts(result: Result) -> Mapping[str, tuple[int, int]]:
     return {row["name"]: (row["a"], row["b"]) for row in json.loads(result.stdout)["counts"]}
 
 
-def test_other_filters_of_the_same_documents(
-    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+def test_other_filters_of_the_same_documents_are_listed_with_their_effects(
+    corpusmill: Corpusmill, notes_root: Path, build_other: Callable[..., None]
 ) -> None:
-    other(filters={"length": {"max_characters": 140}})
+    build_other(filters={"length": {"max_characters": 140}})
     a, b = (step(notes_root, "filtered", "notes", recipe) for recipe in ("mixed", "other"))
     dropped = [number for number in range(40) if number != 4 and len(sentence(number + 500, 30)) > 140]
     assert 5 < len(dropped) < 35
 
     result = corpusmill("diff", a, b)
-    told = counts(corpusmill("diff", a, b, "--json"))
+    counted = counts(corpusmill("diff", a, b, "--json"))
 
     assert result.returncode == 1
     assert lines_between(result, "recipe") == [
@@ -106,9 +106,9 @@ def test_other_filters_of_the_same_documents(
         "filters.length.min_words: 5 → None",
     ]
     assert "made from" not in result.stdout
-    assert told["ledger.in"] == (40, 40)
-    assert told["ledger.dropped.refused_licence"] == (1, 1)
-    assert told["ledger.dropped.many_characters"] == (0, len(dropped))
+    assert counted["ledger.in"] == (40, 40)
+    assert counted["ledger.dropped.refused_licence"] == (1, 1)
+    assert counted["ledger.dropped.many_characters"] == (0, len(dropped))
     first = ", ".join(f"note-{number}" for number in dropped[:5])
     assert lines_between(result, "documents")[:2] == [
         f"{len(dropped)} documents only in A: {first}, …",
@@ -116,16 +116,16 @@ def test_other_filters_of_the_same_documents(
     ]
 
 
-def test_documents_whose_licence_changed_are_told_though_their_text_is_the_same(
-    corpusmill: Corpusmill, notes_root: Path, other: Callable[..., None]
+def test_documents_with_the_same_text_but_another_licence_are_listed(
+    corpusmill: Corpusmill, notes_root: Path, build_other: Callable[..., None]
 ) -> None:
-    other(license_tag="cc-by-4.0")
+    build_other(license_tag="cc-by-4.0")
     a, b = (step(notes_root, "normalized", "notes", recipe) for recipe in ("mixed", "other"))
 
     result = corpusmill("diff", a, b)
 
     assert lines_between(result, "recipe") == ["license_tag: cc0-1.0 → cc-by-4.0"]
-    own = "note-2, note-5, note-8, note-11, note-14"  # the others' rows say their licence
+    own = "note-2, note-5, note-8, note-11, note-14"  # other rows state their own licence
     assert lines_between(result, "documents") == [
         "0 documents only in A",
         "0 documents only in B",
@@ -135,7 +135,7 @@ def test_documents_whose_licence_changed_are_told_though_their_text_is_the_same(
     ]
 
 
-def test_a_source_whose_files_changed_is_followed_from_its_documents_to_its_files(
+def test_changed_source_is_compared_by_documents_and_files(
     corpusmill: Corpusmill, notes_root: Path, tmp_path: Path
 ) -> None:
     folder, moved = notes_root / "sources" / "notes", tmp_path / "notes"
@@ -165,10 +165,10 @@ def test_a_source_whose_files_changed_is_followed_from_its_documents_to_its_file
     assert added.startswith("2.jsonl: none → sha256:")
 
 
-def test_an_id_of_two_lines_is_listed_in_one(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_id_of_two_lines_is_printed_in_one(corpusmill: Corpusmill, tmp_path: Path) -> None:
     for name in "ab":
         row = {"text": f"Text {name}.", "key": "two\nlines"}
-        build(recipe_of(local_source(tmp_path / name, "notes", [row])), tmp_path / name)
+        build(parse_recipe(local_source(tmp_path / name, "notes", [row])), tmp_path / name)
 
     result = corpusmill("diff", *(step(tmp_path / name, "normalized", "notes") for name in "ab"))
 

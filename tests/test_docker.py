@@ -1,6 +1,6 @@
-"""The files of docker/: an image, its services, and their instance on a real PostgreSQL.
+"""Files of docker/: an image, its services, and their instance on PostgreSQL.
 
-No image is built here: a test replays the steps of the build, and others read the files as their tools do.
+No image is built: one test replays the steps of the build, others read the files like their tools.
 """
 
 import os
@@ -31,13 +31,13 @@ with dg.DagsterInstance.get() as instance:
 
 
 def postgres_binary(name: str) -> str | None:
-    found = shutil.which(name) or next(iter(sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None)
-    return str(found) if found else None
+    path = shutil.which(name) or next(iter(sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None)
+    return str(path) if path else None
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A throwaway PostgreSQL, as the environment that docker/compose.yaml gives."""
+    """Run a temporary PostgreSQL with the settings of docker/compose.yaml."""
     initdb, server = postgres_binary("initdb"), postgres_binary("postgres")
     if initdb is None or server is None:
         pytest.skip("PostgreSQL is not installed here")
@@ -63,7 +63,7 @@ def database(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_the_docker_instance_keeps_its_runs_in_postgres(database: dict[str, str], tmp_path: Path) -> None:
+def test_docker_instance_stores_its_runs_in_postgres(database: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("dagster_postgres", reason="dagster-postgres is not installed")
     shutil.copy(PROJECT / "docker" / "dagster.yaml", tmp_path)
     postgres = {
@@ -92,7 +92,7 @@ SECRETS = {"HF_TOKEN", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET"}
 
 
 @pytest.mark.parametrize("name", RUNNING)
-def test_each_service_is_restarted_has_a_health_check_and_a_memory_limit(name: str) -> None:
+def test_each_service_has_a_restart_policy_health_check_and_memory_limit(name: str) -> None:
     service = SERVICES[name]
 
     assert {"restart", "healthcheck", "mem_limit"} <= set(service)
@@ -100,7 +100,7 @@ def test_each_service_is_restarted_has_a_health_check_and_a_memory_limit(name: s
     assert name == "postgres" or service["init"] is True
 
 
-def test_tokens_and_run_settings_are_only_where_builds_run() -> None:
+def test_only_services_that_build_have_tokens_and_run_settings() -> None:
     with_tokens = {name for name, service in SERVICES.items() if set(service.get("environment", {})) & SECRETS}
 
     assert with_tokens == {"code", "corpusmill"}
@@ -110,7 +110,7 @@ def test_tokens_and_run_settings_are_only_where_builds_run() -> None:
         assert [volume.rpartition("}:")[2] for volume in SERVICES[name]["volumes"]] == ["/data", "/input:ro"]
 
 
-def test_services_wait_for_what_they_need_and_only_loopback_sees_the_ui() -> None:
+def test_services_wait_for_their_dependencies_and_the_ui_is_on_loopback() -> None:
     needs = {
         name: {other: how["condition"] for other, how in SERVICES[name]["depends_on"].items()} for name in RUNNING[1:]
     }
@@ -125,7 +125,7 @@ def test_services_wait_for_what_they_need_and_only_loopback_sees_the_ui() -> Non
     assert [port.partition(":")[0] for port in SERVICES["webserver"]["ports"]] == ["127.0.0.1"]
 
 
-def test_the_instances_of_a_server_and_of_a_data_root_have_equal_limits() -> None:
+def test_instances_of_a_server_and_of_a_data_root_have_equal_limits() -> None:
     server = yaml.safe_load((PROJECT / "docker" / "dagster.yaml").read_text())
     embedded = yaml.safe_load((PROJECT / "dagster.yaml").read_text())
 
@@ -147,7 +147,7 @@ def test_hadolint_accepts_the_dockerfile() -> None:
 
 
 def compose_program() -> list[str]:
-    """Return the command of docker compose, of either generation; skip if neither is installed."""
+    """Return the command of docker compose, version 1 or 2; skip if not installed."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True).returncode == 0:
             return command
@@ -155,19 +155,19 @@ def compose_program() -> list[str]:
 
 
 @pytest.mark.slow
-def test_compose_accepts_its_file_and_asks_for_a_password() -> None:
+def test_compose_accepts_its_file_and_requires_a_password() -> None:
     command = [*compose_program(), "-f", str(PROJECT / "docker" / "compose.yaml"), "config"]
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("DAGSTER_", "CORPUSMILL_"))
     }
 
     without = subprocess.run(command, env=environment, capture_output=True, text=True)
-    given = environment | {
+    with_values = environment | {
         "DAGSTER_PG_PASSWORD": "secret",
         "CORPUSMILL_HOST_INPUT": "/corpora",
         "CORPUSMILL_ENGINE": "ray",
     }
-    result = subprocess.run(command, env=given, capture_output=True, text=True)
+    result = subprocess.run(command, env=with_values, capture_output=True, text=True)
 
     assert without.returncode != 0 and "set a password" in without.stderr
     assert result.returncode == 0, result.stderr
@@ -176,7 +176,7 @@ def test_compose_accepts_its_file_and_asks_for_a_password() -> None:
     assert "/corpora" in str(resolved["volumes"])
 
 
-def test_the_image_gets_what_shipped_recipes_need() -> None:
+def test_image_has_the_extras_of_shipped_recipes() -> None:
     [extras] = re.findall(r'^ARG EXTRAS="(.*)"$', (PROJECT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
     recipes = "".join(path.read_text() for path in (PROJECT / "manifests" / "recipes").glob("*.yaml"))
 
@@ -189,13 +189,13 @@ def test_the_image_gets_what_shipped_recipes_need() -> None:
     assert {"stackexchange", "languages", "tokenizers"} <= needs | {"postgres"} <= set(extras.split())
 
 
-def test_a_build_passes_on_the_package_indexes_of_the_environment() -> None:
-    taken = [rest for name, rest in instructions("build") if name == "ARG" and "=" not in rest]
+def test_image_build_accepts_the_package_indexes_of_the_environment() -> None:
+    arguments = [rest for name, rest in instructions("build") if name == "ARG" and "=" not in rest]
 
-    assert taken == SERVICES["code"]["build"]["args"] == ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"]
+    assert arguments == SERVICES["code"]["build"]["args"] == ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"]
 
 
-def test_an_unknown_extra_is_named() -> None:
+def test_unknown_extra_is_named() -> None:
     script = [sys.executable, PROJECT / "docker" / "requirements.py", "postgres", "nonsense"]
 
     result = subprocess.run(script, cwd=PROJECT, capture_output=True, text=True)
@@ -205,8 +205,8 @@ def test_an_unknown_extra_is_named() -> None:
 
 
 @pytest.mark.slow
-def test_the_steps_of_the_image_install_the_program_with_compiled_kernels(tmp_path: Path) -> None:
-    """Dependencies come from the package index; without torch and Ray, which take gigabytes."""
+def test_image_steps_install_the_program_with_compiled_kernels(tmp_path: Path) -> None:
+    """Dependencies come from the package index, without torch and Ray (gigabytes)."""
     context, image = tmp_path / "context", tmp_path / "image"
     context.mkdir()
     image.mkdir()
@@ -216,8 +216,8 @@ def test_the_steps_of_the_image_install_the_program_with_compiled_kernels(tmp_pa
 
     kernels = {path for path in (image / "kernels").rglob("*") if path.suffix in (".nbi", ".nbc")}
     code = "import dagster_postgres, pipeline_assets.definitions as d; print(d.__file__, bool(d.defs.jobs))"
-    place = {**environment, "CORPUSMILL_DATA": str(tmp_path / "data")}
-    loaded = subprocess.run(["python", "-c", code], env=place, cwd=tmp_path, capture_output=True, text=True)
+    variables = {**environment, "CORPUSMILL_DATA": str(tmp_path / "data")}
+    loaded = subprocess.run(["python", "-c", code], env=variables, cwd=tmp_path, capture_output=True, text=True)
     demo = subprocess.run(
         ["corpusmill", "smoke", "--out-dir", tmp_path / "smoke"], env=environment, cwd=tmp_path, capture_output=True
     )

@@ -1,4 +1,4 @@
-"""The documentation site: built from docs/, complete, and without resources of other hosts."""
+"""The documentation site is complete and uses no resources of other hosts."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def test_every_page_of_docs_is_in_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_page_asks_another_host(site: Path) -> None:
+def test_no_page_requests_another_host(site: Path) -> None:
     addresses = [address for page in site.rglob("*.html") for address in Resources(page).addresses]
     styles = [path.read_text("utf-8") for path in site.rglob("*.css")]
 
@@ -61,7 +61,7 @@ def test_search_finds_the_text_of_pages(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_api_page_shows_functions_with_their_types(site: Path) -> None:
+def test_api_page_documents_functions(site: Path) -> None:
     page = (site / "api.html").read_text("utf-8")
 
     for text in ("Build a recipe as the command", "open_folder", "Plot a column of the text rows", "labels"):

@@ -1,4 +1,4 @@
-"""Probes of `corpusmill doctor`, each with a fault that is really produced."""
+"""Probes of `corpusmill doctor`, each with a real fault."""
 
 import functools
 import json
@@ -26,8 +26,8 @@ from pipeline_assets.spine.install_hints import pip_hint
 from pipeline_assets.spine.lock_reach import raise_if_locks_are_local
 
 
-def found(probe: str, root: Path) -> tuple[str, str]:
-    return run_probe(PROBES[probe], root)
+def probe(name: str, root: Path) -> tuple[str, str]:
+    return run_probe(PROBES[name], root)
 
 
 def hang(root: Path) -> str:
@@ -44,7 +44,7 @@ def fail(root: Path) -> str:
     raise KeyError("a bug")
 
 
-def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fix = "look for a disk, server or library that hangs or crashes"
     assert run_probe(crash, tmp_path) == ("fault", f"the probe crashed; {fix}")
     assert run_probe(fail, tmp_path) == ("fault", "KeyError: 'a bug'; install the program again")
@@ -53,39 +53,39 @@ def test_a_probe_that_hangs_crashes_or_has_a_bug_is_a_fault(tmp_path: Path, monk
     assert run_probe(hang, tmp_path) == ("fault", f"no answer within 0 s; {fix}")
 
 
-def test_a_library_of_another_version_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found("python", tmp_path)[0] == "ok"
+def test_library_of_another_version_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe("python", tmp_path)[0] == "ok"
     older = tmp_path / "zstandard-0.1.dist-info"
     older.mkdir()
     (older / "METADATA").write_text("Metadata-Version: 2.1\nName: zstandard\nVersion: 0.1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    state, message = found("python", tmp_path)
+    state, message = probe("python", tmp_path)
 
     assert state == "fault"
     assert message.startswith("zstandard: must be ") and ", got 0.1; " + pip_hint("'zstandard")[:-1] in message
 
 
-def test_a_read_only_disk_and_a_full_one_are_faults_and_memory_is_a_warning(tmp_path: Path) -> None:
+def test_full_and_read_only_disks_are_faults_and_small_ones_warnings(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "size=64k") as disk:
         (disk / "full").write_bytes(bytes(64 << 10))
-        state, message = found("disk", disk / "data")
+        state, message = probe("disk", disk / "data")
         assert state == "fault" and message.startswith(f"{disk}/.doctor.")
         assert "no space is left on the disk; free some space" in message
         (disk / "full").unlink()
         subprocess.run(["mount", "-o", "remount,size=1m", disk], check=True)
-        state, message = found("disk", disk / "data")
+        state, message = probe("disk", disk / "data")
         assert state == "warning" and message.startswith(f"{disk}: 1.0 MB of 1.0 MB are free (tmpfs); free some, ")
         subprocess.run(["mount", "-o", "remount,size=20g", disk], check=True)
-        assert found("disk", disk)[1].endswith("(tmpfs); a restart deletes its files: choose a data root on a disk")
+        assert probe("disk", disk)[1].endswith("(tmpfs); a restart deletes its files: choose a data root on a disk")
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-        assert found("disk", disk)[0] == found("locks", disk)[0] == "fault"
-        assert "writing is not allowed; grant write permission, or choose another folder" in found("disk", disk)[1]
+        assert probe("disk", disk)[0] == probe("locks", disk)[0] == "fault"
+        assert "writing is not allowed; grant write permission, or choose another folder" in probe("disk", disk)[1]
         assert list(disk.iterdir()) == []
 
 
-def test_locks_that_hold_leave_nothing_behind(tmp_path: Path) -> None:
-    assert found("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
+def test_probe_of_working_locks_leaves_no_file(tmp_path: Path) -> None:
+    assert probe("locks", tmp_path / "data" / "new") == ("ok", f"locks hold in {tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -98,7 +98,7 @@ def _few_files() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_few_files")
 @pytest.mark.parametrize(("limit", "state"), [(63, "fault"), (64, "warning"), (1023, "warning"), (1024, "ok")])
-def test_a_low_limit_of_open_files(limit: int, state: str, tmp_path: Path) -> None:
+def test_low_limit_of_open_files_is_a_warning_or_a_fault(limit: int, state: str, tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     if state == "ok":
@@ -109,41 +109,41 @@ def test_a_low_limit_of_open_files(limit: int, state: str, tmp_path: Path) -> No
         assert isinstance(raised.value, ProbeWarning) == (state == "warning")
 
 
-def test_more_memory_than_the_machine_has_and_a_wrong_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found("memory", tmp_path)[0] == "ok"
+def test_memory_above_that_of_the_machine_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe("memory", tmp_path)[0] == "ok"
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "900000000")
-    state, message = found("memory", tmp_path)
+    state, message = probe("memory", tmp_path)
     monkeypatch.setenv("CORPUSMILL_WORKERS", "two")
 
     assert state == "fault" and message.endswith("; set CORPUSMILL_MEMORY_MIB or CORPUSMILL_WORKERS lower")
-    assert found("memory", tmp_path) == ("warning", "not examined: CORPUSMILL_WORKERS has no valid value")
+    assert probe("memory", tmp_path) == ("warning", "not examined: CORPUSMILL_WORKERS has no valid value")
 
 
 def test_all_wrong_settings_are_named_by_one_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found("settings", tmp_path) == ("ok", "all CORPUSMILL_ variables are valid")
+    assert probe("settings", tmp_path) == ("ok", "all CORPUSMILL_ variables are valid")
     wrong = {"WORKERS": "two", "LOG_EVERY": "0", "ENGINE": "rya", "LOG": "xml", "LAUNCHER": "moon", "WEBHOOK": "secret"}
     for name, value in wrong.items():
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
 
-    assert found("settings", tmp_path) == (
+    assert probe("settings", tmp_path) == (
         "fault",
         "CORPUSMILL_WORKERS must be an integer >= 0, got 'two'; CORPUSMILL_LOG_EVERY must be an integer >= 1, got '0'; "
         "CORPUSMILL_ENGINE must be local or ray, got 'rya'; CORPUSMILL_LOG must be text or json, got 'xml'; "
         "CORPUSMILL_LAUNCHER must be one of local, modal, got 'moon'; "
         "CORPUSMILL_WEBHOOK must be an http or https address, got 6 other characters; correct them",
     )
-    assert found("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
+    assert probe("modal", tmp_path) == ("warning", "not examined: CORPUSMILL_LAUNCHER has no valid value")
 
 
-def test_a_misspelled_setting_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WORKES", "UNRELATED_TOOL", "MODAL_GPUU"):  # the last is an error where scores are sent to Modal
+def test_misspelled_setting_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WORKES", "UNRELATED_TOOL", "MODAL_GPUU"):  # the last is an error if scoring uses Modal
         monkeypatch.setenv(f"CORPUSMILL_{name}", "2")
 
     expected = "CORPUSMILL_WORKES is not a setting, unlike CORPUSMILL_WORKERS; correct the name, or unset it"
-    assert found("settings", tmp_path) == ("warning", expected)
+    assert probe("settings", tmp_path) == ("warning", expected)
 
 
-def test_every_variable_that_is_read_or_documented_is_a_setting() -> None:
+def test_every_variable_in_code_and_docs_is_a_setting() -> None:
     project = Path(__file__).parents[1]
     folders = ("pipeline_assets", "resources", "docker", "docs")
     paths = [path for folder in folders for path in (project / folder).rglob("*")]
@@ -156,7 +156,7 @@ def test_every_variable_that_is_read_or_documented_is_a_setting() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> None:
+def test_unwritable_or_damaged_kernel_cache_is_reported(tmp_path: Path) -> None:
     program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, run_probe;"
     program += "print(*run_probe(PROBES['kernels'], Path()))"
 
@@ -175,15 +175,17 @@ def test_kernels_whose_cache_cannot_be_written_or_is_damaged(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_hub_away_busy_or_rejecting_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path) -> None:
+def test_missing_hub_and_rejected_token_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo_root: Path
+) -> None:
     program = "from pathlib import Path; from pipeline_assets.commands.doctor import PROBES, run_probe;"
     program += "print(*run_probe(PROBES['hub'], Path()))"
 
     def hub(**variables: str) -> str:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         home = {"HF_HOME": str(tmp_path)}  # without a saved login
         words = [sys.executable, "-c", program]
-        return subprocess.run(words, env=kept | home | variables, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(words, env=environment | home | variables, capture_output=True, text=True).stdout.strip()
 
     closed = f"http://127.0.0.1:{free_port()}"
     assert hub(HF_ENDPOINT=closed).startswith(f"warning {closed}: the hub cannot be reached (ConnectError")
@@ -198,10 +200,10 @@ def test_a_hub_away_busy_or_rejecting_a_token(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.slow
-def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_database_cluster_and_token_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("CORPUSMILL_ENGINE", "CORPUSMILL_LAUNCHER", "DAGSTER_PG_HOST", "RAY_ADDRESS", "MODAL_TOKEN_ID"):
         monkeypatch.delenv(name, raising=False)
-    assert [found(probe, tmp_path) for probe in ("postgres", "ray", "modal")] == [
+    assert [probe(name, tmp_path) for name in ("postgres", "ray", "modal")] == [
         ("ok", "not used: no DAGSTER_PG_… is set"),
         ("ok", "not used: CORPUSMILL_ENGINE is not ray"),
         ("ok", "not used: CORPUSMILL_LAUNCHER is local"),
@@ -214,26 +216,26 @@ def test_a_database_a_cluster_and_a_token_that_are_not_there(tmp_path: Path, mon
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none.toml"))
 
-    state, message = found("postgres", tmp_path)
+    state, message = probe("postgres", tmp_path)
     assert state == "fault" and f"port {port} failed: Connection refused" in message and "secret" not in message
-    state, message = found("ray", tmp_path)
+    state, message = probe("ray", tmp_path)
     assert (
         state == "fault"
         and f"RAY_ADDRESS=127.0.0.1:{port}: cannot connect to Ray: [Errno 111] Connection refused" in message
     )
-    assert found("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
+    assert probe("modal", tmp_path)[1].startswith("CORPUSMILL_LAUNCHER: no token of Modal is stored; run `modal token")
     with socket.create_server(("127.0.0.1", port)):  # accepts connections, but is not Ray
         monkeypatch.setattr(doctor, "_PROBE_TIMEOUT_S", 3.0)
-        assert found("ray", tmp_path)[0] == "fault"
+        assert probe("ray", tmp_path)[0] == "fault"
     monkeypatch.setenv("RAY_ADDRESS", "local")
-    assert found("ray", tmp_path)[1].endswith("; a build starts it on this machine")
+    assert probe("ray", tmp_path)[1].endswith("; a build starts it on this machine")
     monkeypatch.setenv("MODAL_TOKEN_ID", "ak-1")
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-secret")
-    assert found("modal", tmp_path) == ("ok", "a token is stored; it was not sent")
+    assert probe("modal", tmp_path) == ("ok", "a token is stored; it was not sent")
 
 
 @pytest.mark.slow
-def test_the_command_has_a_line_per_probe_and_exit_status_1_for_a_fault(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_command_prints_a_line_per_probe_and_exits_with_1_for_a_fault(corpusmill: Corpusmill, tmp_path: Path) -> None:
     hub = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     good = corpusmill("doctor", "--data", tmp_path, env=hub)
     bad = corpusmill("doctor", "--data", tmp_path, "--json", env=hub | {"CORPUSMILL_MEMORY_MIB": "900000000"})
@@ -244,7 +246,7 @@ def test_the_command_has_a_line_per_probe_and_exit_status_1_for_a_fault(corpusmi
     assert [entry["probe"] for entry in json.loads(bad.stdout) if entry["state"] == "fault"] == ["memory"]
 
 
-def test_locks_that_end_at_one_machine_are_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_of_one_machine_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device, mounts = os.stat(tmp_path).st_dev, tmp_path / "mountinfo"
     disk = f"{os.major(device)}:{os.minor(device)}"
     mounts.write_text(f"62 28 {disk} / {tmp_path} rw shared:33 - nfs filer:/export rw,nolock,local_lock=all\n")
@@ -252,7 +254,7 @@ def test_locks_that_end_at_one_machine_are_a_fault(tmp_path: Path, monkeypatch: 
         doctor, "raise_if_locks_are_local", functools.partial(raise_if_locks_are_local, mountinfo=mounts)
     )
 
-    state, message = found("locks", tmp_path)
+    state, message = probe("locks", tmp_path)
 
     assert state == "warning"
     assert "because of the mount option nolock" in message

@@ -1,4 +1,4 @@
-"""`corpusmill dropped`: the rows that an artifact did not keep, by reason, with their places and texts."""
+"""`corpusmill dropped` lists dropped and rejected rows by reason."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from document_corpus import numbered
 from nemotron_build import build as build_nemotron
 from nemotron_build import offline, write_nemotron
 from own_steps import DECIDES, build_step, write_step
-from stage_a_build import build, local_source, recipe_of, step
+from stage_a_build import build, local_source, parse_recipe, step
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.commands.dropped import _locate_rows
@@ -25,7 +25,7 @@ LEAK = "the tide turns at noon and the boats come home to the old stone quay"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with a bad line, two short notes, a copy, a near duplicate and a leaked item."""
+    """Build two short notes, a bad line, a copy, a near duplicate and a leak."""
     root = tmp_path_factory.mktemp("dropped")
     notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(4)]
     notes += [{"text": "Short.", "key": "short-0"}, {"text": None, "key": "none"}]
@@ -40,13 +40,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with_decontamination(sections, str(root / "quiz"))
     del sections["decontamination"]["cut"]
     sections["decontamination"]["action"] = "drop"
-    build(recipe_of(*sources, **sections), root)
+    build(parse_recipe(*sources, **sections), root)
     return root
 
 
-def test_counts_by_reason_come_first_then_each_row_with_its_file_and_line(corpusmill: Corpusmill, root: Path) -> None:
+def test_output_is_counts_by_reason_then_each_row_with_file_and_line(corpusmill: Corpusmill, root: Path) -> None:
     folder, file = step(root, "filtered", "notes"), root / "sources" / "notes" / "rows.jsonl"
-    at = file.read_bytes().index(b'{"text": "Short\\n')
+    start = file.read_bytes().index(b'{"text": "Short\\n')
 
     result = corpusmill("dropped", folder, "--text")
 
@@ -56,12 +56,12 @@ def test_counts_by_reason_come_first_then_each_row_with_its_file_and_line(corpus
     assert lines[2].startswith(f"few_words  1 < 3  short-0  {file}#") and lines[2].endswith(")")
     assert lines[3:] == [
         "    Short.",
-        f"few_words  2 < 3  short-1  {file}#{at}, line 7 (byte {at:,})",
+        f"few_words  2 < 3  short-1  {file}#{start}, line 7 (byte {start:,})",
         "    Short⏎<b>too</b>.",
     ]
 
 
-def test_a_place_can_be_pasted_into_trace(corpusmill: Corpusmill, root: Path) -> None:
+def test_place_can_be_passed_to_trace(corpusmill: Corpusmill, root: Path) -> None:
     [row, _] = json.loads(corpusmill("dropped", step(root, "filtered", "notes"), "--json").stdout)["rows"]
 
     back = corpusmill("trace", "--source", row["place"].partition(",")[0], "--data", root)
@@ -97,7 +97,7 @@ def test_every_kind_that_drops_rows_lists_them_with_reason_id_and_text(
         assert Path(row["place"].partition("#")[0]).is_file()
 
 
-def test_a_document_that_an_own_step_rejects_is_listed_by_source_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_document_rejected_by_a_custom_step_is_listed_by_source_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     texts = ["kept", "error here"]
     folder = build_step(write_step(tmp_path, DECIDES, texts, max_reject_fraction="0.5"), tmp_path / "data").folder
     file = tmp_path / "sources" / "notes" / "rows.jsonl"
@@ -111,20 +111,20 @@ def test_a_document_that_an_own_step_rejects_is_listed_by_source_row(corpusmill:
     ]
 
 
-def test_a_reject_that_may_be_of_any_input_is_given_no_id_and_text_of_another(tmp_path: Path) -> None:
+def test_reject_of_an_unknown_input_has_no_id_and_no_text(tmp_path: Path) -> None:
     sources = [local_source(tmp_path, name, [{"text": f"{name} {LEAK}", "key": name}]) for name in ("notes", "pages")]
     write_quiz(tmp_path / "quiz", ["a question that nobody asks in this small corpus of two texts"])
     sections: dict[str, Any] = {}
     with_decontamination(sections, str(tmp_path / "quiz"))
     root = tmp_path / "data"
-    build(recipe_of(*sources, **sections), root)
+    build(parse_recipe(*sources, **sections), root)
     corpus = open_artifact(step(root, "decontaminated", "mixed"))
     reject = DroppedRow("killed_worker", "", "shards/00000.jsonl.zst", 0)
 
     assert [*_locate_rows(corpus, [reject], Lineage(root), True)] == [(reject, "shards/00000.jsonl.zst row 0", None)]
 
 
-def test_reason_and_limit_choose_what_is_listed_and_say_how_many_more(corpusmill: Corpusmill, root: Path) -> None:
+def test_reason_and_limit_select_rows_and_the_rest_is_counted(corpusmill: Corpusmill, root: Path) -> None:
     folder = step(root, "deduplicated", "mixed")
 
     near = json.loads(corpusmill("dropped", folder, "--reason", "near_duplicate", "--json").stdout)["rows"]
@@ -146,7 +146,7 @@ def test_reasons_without_rows_in_a_file_are_named(corpusmill: Corpusmill, stage_
     assert "         18 dropped: low_question_score" in lines
 
 
-def test_rows_of_conversations_are_listed_too(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_rows_of_conversations_are_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root = tmp_path / "out"
     build_nemotron(write_nemotron(tmp_path), root, offline(tmp_path / "cache"), RunSettings())
     folders = [path.parent for path in sorted(root.glob("nemotron/*/deduplicated/**/manifest.json"))]
@@ -159,7 +159,7 @@ def test_rows_of_conversations_are_listed_too(corpusmill: Corpusmill, tmp_path: 
     assert all("#" in row["place"] for row in answer["rows"])
 
 
-def test_without_its_input_a_row_has_its_shard_and_no_text(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+def test_row_with_a_missing_input_has_its_shard_and_no_text(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "stage_a" / "mixed" / "filtered" / "notes"
     shutil.copytree(step(root, "filtered", "notes"), copy)
 
@@ -171,22 +171,22 @@ def test_without_its_input_a_row_has_its_shard_and_no_text(corpusmill: Corpusmil
     ]
 
 
-def test_a_row_of_a_deleted_source_file_has_its_address_and_no_text(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_row_of_a_deleted_source_file_has_its_address_and_no_text(corpusmill: Corpusmill, tmp_path: Path) -> None:
     rows = [{"text": "One.", "key": "one"}, {"text": None, "key": "none"}]
-    build(recipe_of(local_source(tmp_path, "notes", rows, max_reject_fraction="0.5")), tmp_path)
+    build(parse_recipe(local_source(tmp_path, "notes", rows, max_reject_fraction="0.5")), tmp_path)
     folder, file = step(tmp_path, "normalized", "notes"), tmp_path / "sources" / "notes" / "rows.jsonl"
-    at = file.read_bytes().index(b'{"text": null')
+    start = file.read_bytes().index(b'{"text": null')
     file.unlink()
 
     dropped = corpusmill("dropped", folder, "--text")
     traced = corpusmill("trace", folder, "--row", 0, "--record")
 
     assert (dropped.returncode, dropped.stdout.splitlines()[-1]) == (0, "    (only its source has the text)")
-    assert f"  {file}#{at}, byte {at}\n" in dropped.stdout
+    assert f"  {file}#{start}, byte {start}\n" in dropped.stdout
     assert refused(traced, 1) == f"{file}: file not found; restore the file"
 
 
-def test_wrong_use_is_one_line_that_says_what_there_is(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+def test_wrong_use_is_one_line_with_the_valid_choices(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
     folder, kept_all = step(root, "deduplicated", "mixed"), step(root, "normalized", "pages")
     cases = {
         (folder, "--reason", "x"): "--reason: no row has the reason 'x'; choose one of exact_duplicate, near_duplicate",

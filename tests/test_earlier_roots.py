@@ -178,7 +178,7 @@ DIFFERENCES = {
 
 @pytest.fixture(scope="module")
 def dates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Extract all archives, by date and system. Tests only read them."""
+    """Extract all archives by date and system; tests only read them."""
     folder = tmp_path_factory.mktemp("dates")
     for archive in ROOTS.glob("*/*.tar.xz"):
         unpack(archive, folder / archive.parent.name)
@@ -195,7 +195,7 @@ def expected(root: Path) -> Expected:
     return EXPECTED[root.parent.name, root.name]
 
 
-def one_blank(text: str) -> list[str]:
+def single_spaces(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
@@ -212,7 +212,7 @@ def test_status_lists_every_artifact(corpusmill: Corpusmill, root: Path, expecte
 
     assert result.stderr == ""
     assert [folder for folder in artifact_folders(root) if str(folder.relative_to(root)) not in result.stdout] == []
-    lines = [line.partition(" sealed ")[0] for line in one_blank(result.stdout)]
+    lines = [line.partition(" sealed ")[0] for line in single_spaces(result.stdout)]
     place = expected.listed.split()[1]
     assert lines.count(expected.listed) == 1, f"listed: {[line for line in lines if f' {place} ' in line]}"
 
@@ -224,7 +224,7 @@ def test_every_artifact_is_intact(root: Path, expected: Expected) -> None:
     assert len(results) == expected.artifacts
 
 
-def test_a_chain_is_verified(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
+def test_chain_is_verified(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
     folder, files, size = expected.last
 
     result = corpusmill("verify", root / folder, "--upstream", "--content")
@@ -234,7 +234,7 @@ def test_a_chain_is_verified(corpusmill: Corpusmill, root: Path, expected: Expec
     assert summary.startswith(f"intact: {files} of {files} files match their manifests, {size} bytes; content hashes")
 
 
-def test_a_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
+def test_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Path, expected: Expected) -> None:
     place, parts = expected.trace
 
     result = corpusmill("trace", *f"{root}/{place}".split())
@@ -244,17 +244,17 @@ def test_a_token_or_row_is_traced_to_its_source(corpusmill: Corpusmill, root: Pa
 
 
 @pytest.mark.parametrize(("system", "folder"), DIFFERENCES)
-def test_an_artifact_is_compared_with_an_earlier(corpusmill: Corpusmill, dates: Path, system: str, folder: str) -> None:
+def test_artifact_is_compared_with_an_earlier(corpusmill: Corpusmill, dates: Path, system: str, folder: str) -> None:
     earlier, later = (dates / date / system / folder for date in ("2026-11-25", "2026-11-26"))
 
     result = corpusmill("diff", earlier, later)
 
     lines = DIFFERENCES[system, folder]
     assert result.returncode == (lines != [IDENTICAL]), result.stderr
-    assert [line for line in lines if line not in one_blank(result.stdout)] == []
+    assert [line for line in lines if line not in single_spaces(result.stdout)] == []
 
 
-def test_every_schema_kind_and_stage_version_that_this_version_writes_is_in_an_archive(dates: Path) -> None:
+def test_every_current_schema_kind_and_stage_version_is_in_an_archive(dates: Path) -> None:
     written = {(SCHEMA, kind.name, str(kind.stage)) for kind in SYSTEMS.kinds.values()}
 
     archived = set()
@@ -272,7 +272,7 @@ def test_archives_are_small() -> None:
 
 
 @pytest.mark.slow
-def test_the_script_seals_an_intact_root(tmp_path: Path) -> None:
+def test_archive_script_seals_an_intact_root(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
 
     write_archives(tmp_path / "archives", ["healing"])

@@ -20,7 +20,7 @@ def ray() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("system", WRITE_RECIPE)
-def test_a_system_has_the_same_digests_in_one_process_in_pools_and_on_ray(system: str, tmp_path: Path) -> None:
+def test_system_has_equal_digests_in_one_process_in_pools_and_on_ray(system: str, tmp_path: Path) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
     forked = build_system(system, tmp_path / "forked", RunSettings(2))
     with futures_in_place_of_ray():
@@ -29,4 +29,4 @@ def test_a_system_has_the_same_digests_in_one_process_in_pools_and_on_ray(system
         on_ray = build_system(system, tmp_path / "ray", ON_RAY)
 
     assert forked == by_futures == on_ray == expected
-    assert (jobs[0] > 20) is (system != "parallel_text")  # the stages ran on Ray; parallel text has none
+    assert (jobs[0] > 20) is (system != "parallel_text")  # the stages ran on Ray, except for parallel text

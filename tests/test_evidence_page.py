@@ -1,4 +1,4 @@
-"""The page docs/evidence.md: figures of matrices, with machine and commit."""
+"""The page docs/evidence.md has the figures of matrices, machine and commit."""
 
 import json
 import os
@@ -38,12 +38,12 @@ def write_page(folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def test_a_result_has_its_row_its_table_and_its_machine_and_others_were_not_run(tmp_path: Path) -> None:
+def test_result_has_its_row_table_and_machine_and_others_are_not_run(tmp_path: Path) -> None:
     (tmp_path / "flips.json").write_text(json.dumps(RESULT))
 
-    ran = write_page(tmp_path)
+    result = write_page(tmp_path)
 
-    assert ran.returncode == 0, ran.stderr
+    assert result.returncode == 0, result.stderr
     page = (tmp_path / "page.md").read_text()
     rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[3:] for line in page.splitlines() if line[:1] == "|"}
     assert rows["[Flipped bits](#flipped-bits)"] == ["1,003", "2", "abc1234567 |"]
@@ -56,7 +56,7 @@ def test_a_result_has_its_row_its_table_and_its_machine_and_others_were_not_run(
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         (None, "no results; run one of: python benchmarks/crashes.py"),
         ("{", "flips.json: not JSON"),
@@ -65,18 +65,18 @@ def test_a_result_has_its_row_its_table_and_its_machine_and_others_were_not_run(
     ],
     ids=["none", "cut", "list", "other name"],
 )
-def test_no_result_is_one_line_and_the_page_is_untouched(tmp_path: Path, content: str | None, complaint: str) -> None:
+def test_invalid_result_is_one_line_and_writes_no_page(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "flips.json").write_text(content)
 
-    ran = write_page(tmp_path)
+    result = write_page(tmp_path)
 
-    assert (ran.returncode, ran.stderr.count("\n")) == (1, 1)
-    assert complaint in ran.stderr
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert message in result.stderr
     assert not (tmp_path / "page.md").exists()
 
 
-def test_a_matrix_leaves_what_the_page_reads(program: dict[str, Any], tmp_path: Path) -> None:
+def test_result_of_a_matrix_is_read_by_the_page(program: dict[str, Any], tmp_path: Path) -> None:
     program["write_result"].__globals__["RESULTS"] = tmp_path
 
     path = program["write_result"]("faults", cases=7, failures=1, rows=[{"read": "pin", "same": 7}], seconds=3.4)
@@ -87,22 +87,22 @@ def test_a_matrix_leaves_what_the_page_reads(program: dict[str, Any], tmp_path: 
     assert "| pin | 7 |" in program["page"]({name: result})
 
 
-def test_a_new_result_replaces_only_the_figures_of_its_own_matrix(tmp_path: Path) -> None:
+def test_new_result_replaces_only_the_figures_of_its_matrix(tmp_path: Path) -> None:
     for name in ("flips", "forged"):
         (tmp_path / f"{name}.json").write_text(json.dumps(RESULT | {"matrix": name}))
     assert write_page(tmp_path).returncode == 0
     (tmp_path / "flips.json").write_text(json.dumps(RESULT | {"cases": 5000}))
 
-    ran = write_page(tmp_path)
+    result = write_page(tmp_path)
 
-    assert ran.returncode == 0, ran.stderr
+    assert result.returncode == 0, result.stderr
     page = (tmp_path / "page.md").read_text()
     assert "| 5,000 | 2 | abc1234567 |" in page
     assert "| 1,003 | 2 | abc1234567 |" in page
     assert sorted(path.name for path in tmp_path.rglob("*.json")) == ["flips.json", "forged.json"]
 
 
-def test_the_page_of_the_project_shows_the_kept_results(program: dict[str, Any]) -> None:
+def test_page_of_the_project_shows_the_stored_results(program: dict[str, Any]) -> None:
     page = (PROJECT / "docs" / "evidence.md").read_text(encoding="utf-8")
 
     assert page == program["page"](program["read_results"](PROJECT / "benchmarks" / "evidence"))

@@ -1,4 +1,4 @@
-"""The notebooks of examples/, run from the first cell to the last."""
+"""Notebooks of examples/ run from the first cell to the last."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 
 
-def test_there_are_two_notebooks() -> None:
+def test_examples_are_two_notebooks() -> None:
     assert [path.name for path in NOTEBOOKS] == ["candidate_pools.ipynb", "own_folder.ipynb"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_without_errors_and_shows_tables_and_plots(
+def test_notebook_runs_without_errors_and_shows_tables_and_plots(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -25,13 +25,13 @@ def test_a_notebook_runs_without_errors_and_shows_tables_and_plots(
 
     NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
 
-    shown = [
+    outputs = [
         output["data"].get("text/html", "")
         for cell in book.cells
         for output in cell.get("outputs", ())
         if "data" in output
     ]
-    assert any("<table>" in text for text in shown) and any("<svg" in text for text in shown)
+    assert any("<table>" in text for text in outputs) and any("<svg" in text for text in outputs)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

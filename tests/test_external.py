@@ -1,4 +1,4 @@
-"""What nobody builds: nodes of the lineage, looked at, and never a reason to build anything again."""
+"""External inputs are observed nodes of the lineage and start no rebuild."""
 
 import shutil
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from materialized import NOWHERE, external_look
+from materialized import NOWHERE, evaluate_external_sensor
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.corpus.licences import licence_table
@@ -15,16 +15,16 @@ from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256
 from pipeline_assets.demo.corpora import EDU_DATASET
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
-Seen = dict[str, dict[str, object]]
+Observations = dict[str, dict[str, object]]
 TOKENIZER = f"tokenizers/{VOCABULARY_SHA256[:12]}/o200k_harmony"
 
 
-def looker(root: Path) -> Callable[..., Seen]:
+def build_observer(root: Path) -> Callable[..., Observations]:
     cursor: list[str | None] = [None]
 
-    def tick(endpoint: str = NOWHERE) -> Seen:
+    def tick(endpoint: str = NOWHERE) -> Observations:
         with dg.DagsterInstance.ephemeral() as instance:
-            data = external_look(root, instance, cursor[0], endpoint)
+            data = evaluate_external_sensor(root, instance, cursor[0], endpoint)
         cursor[0] = data.cursor
         assert all(isinstance(event, dg.AssetObservation) for event in data.asset_events)
         return {
@@ -37,7 +37,7 @@ def looker(root: Path) -> Callable[..., Seen]:
 
 @pytest.fixture
 def root(demo_root: Path, tmp_path: Path) -> Path:
-    """A data root with the demo's recipes and its hub's files, none of which is another's too."""
+    """Copy the recipes and hub files of the demo into a data root."""
     for name in ("recipes", "hub"):
         shutil.copytree(demo_root / name, tmp_path / name)
     return tmp_path
@@ -45,7 +45,7 @@ def root(demo_root: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def notes(tmp_path: Path) -> Path:
-    """A folder of one file, which a recipe of the data root reads."""
+    """Write a folder of one file and a recipe that reads it."""
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "one.txt").write_text("A note.")
@@ -56,29 +56,29 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def test_each_node_says_what_is_pinned_and_what_is_there(notes: Path) -> None:
-    found = looker(notes.parent)()
+def test_each_node_has_its_pin_and_its_current_content(notes: Path) -> None:
+    observations = build_observer(notes.parent)()
 
-    folder = found["files/notes"]
+    folder = observations["files/notes"]
     assert (folder["path"], folder["files"], folder["bytes"]) == ("notes", 1, len("A note."))
-    assert found[TOKENIZER]["sha256"] == VOCABULARY_SHA256
-    assert found[TOKENIZER]["matches the pin"] is True
-    assert found["tables/licences"]["licences"] == len(licence_table())
+    assert observations[TOKENIZER]["sha256"] == VOCABULARY_SHA256
+    assert observations[TOKENIZER]["matches the pin"] is True
+    assert observations["tables/licences"]["licences"] == len(licence_table())
 
 
-def test_only_what_changed_is_told_again(notes: Path) -> None:
-    look = looker(notes.parent)
-    look()
+def test_only_changed_nodes_are_observed_again(notes: Path) -> None:
+    observe = build_observer(notes.parent)
+    observe()
 
-    unchanged = look()
+    unchanged = observe()
     (notes / "two.txt").write_text("Another.")
-    [changed] = look().values()
+    [changed] = observe().values()
 
     assert unchanged == {}
     assert (changed["path"], changed["files"]) == ("notes", 2)
 
 
-def test_a_folder_of_splits_is_a_node_too(notes: Path) -> None:
+def test_folder_of_splits_is_a_node(notes: Path) -> None:
     rows = notes.parent / "rows"
     rows.mkdir()
     for split in ("low", "high"):
@@ -87,15 +87,15 @@ def test_a_folder_of_splits_is_a_node_too(notes: Path) -> None:
     recipe = {"system": "nemotron", "name": "splits", "scan": {}, "datasets": [dataset]}
     (notes.parent / "recipes" / "splits.yaml").write_text(yaml.safe_dump(recipe))
 
-    found = looker(notes.parent)()["files/rows"]
+    node = build_observer(notes.parent)()["files/rows"]
 
-    assert (found["path"], found["files"]) == ("rows", 2)
+    assert (node["path"], node["files"]) == ("rows", 2)
 
 
-def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
+def test_folder_is_one_node_for_absolute_and_relative_paths(notes: Path) -> None:
     recipe = notes.parent / "recipes" / "mine.yaml"
     other = yaml.safe_load(recipe.read_text()) | {"name": "other"}
-    other["sources"][0]["path"] = "notes"  # below the data root
+    other["sources"][0]["path"] = "notes"  # relative to the data root
     recipe.with_name("other.yaml").write_text(yaml.safe_dump(other))
 
     graph = build_definitions(notes.parent).resolve_asset_graph()
@@ -105,7 +105,7 @@ def test_a_folder_is_one_node_however_recipes_write_it(notes: Path) -> None:
     }
 
 
-def test_an_absolute_folder_is_not_the_relative_one_of_the_same_name(notes: Path) -> None:
+def test_absolute_and_relative_folders_of_one_name_are_different_nodes(notes: Path) -> None:
     recipe = notes.parent / "recipes" / "mine.yaml"
     names = {}
     for name, path in {"absolute": "/nowhere/notes", "relative": "nowhere/notes"}.items():
@@ -124,7 +124,7 @@ def test_an_absolute_folder_is_not_the_relative_one_of_the_same_name(notes: Path
     }
 
 
-def test_folders_of_any_name_are_nodes(notes: Path) -> None:
+def test_folders_with_any_name_are_nodes(notes: Path) -> None:
     path = notes.parent / "recipes" / "mine.yaml"
     recipe = yaml.safe_load(path.read_text())
     for number, name in enumerate(("My Notes", "Données", "a#b%c")):
@@ -142,34 +142,34 @@ def test_folders_of_any_name_are_nodes(notes: Path) -> None:
     ]
 
 
-def test_where_a_head_moved_its_node_says_so(root: Path) -> None:
-    look = looker(root)
+def test_moved_head_is_observed(root: Path) -> None:
+    observe = build_observer(root)
     with LoopbackHub(root / "hub") as hub:
-        before, commit = look(hub.endpoint), hub.commits()[EDU_DATASET]
-    [name] = [name for name, seen in before.items() if seen.get("commit") == commit]
+        before, commit = observe(hub.endpoint), hub.commits()[EDU_DATASET]
+    [name] = [name for name, observation in before.items() if observation.get("commit") == commit]
     card = root / "hub" / "datasets" / EDU_DATASET / "README.md"
     card.chmod(0o644)
     card.write_text(card.read_text() + "\nAnother line.\n")
 
     with LoopbackHub(root / "hub") as hub:
-        after, head = look(hub.endpoint), hub.commits()[EDU_DATASET]
+        after, head = observe(hub.endpoint), hub.commits()[EDU_DATASET]
 
     assert (before[name]["head of main"], before[name]["is at the head"]) == (commit, True)
     assert (after[name]["commit"], after[name]["head of main"], after[name]["is at the head"]) == (commit, head, False)
 
 
-def test_a_hub_that_cannot_be_reached_is_told_and_stops_no_other_look(root: Path) -> None:
-    found = looker(root)()
+def test_unreachable_hub_is_observed_and_stops_no_other_observation(root: Path) -> None:
+    nodes = build_observer(root)()
 
-    assert {"cannot be read" in seen for name, seen in found.items() if name.startswith("hub/")} == {True}
-    assert found[TOKENIZER]["matches the pin"] is True
-
-
-def test_the_hub_is_not_asked_for_recipes_that_ship_and_nobody_runs(tmp_path: Path) -> None:
-    assert looker(tmp_path)() == {}
+    assert {"cannot be read" in node for name, node in nodes.items() if name.startswith("hub/")} == {True}
+    assert nodes[TOKENIZER]["matches the pin"] is True
 
 
-def test_the_model_that_scores_is_a_node_as_datasets_are(tmp_path: Path) -> None:
+def test_hub_is_not_queried_for_shipped_recipes_that_are_not_used(tmp_path: Path) -> None:
+    assert build_observer(tmp_path)() == {}
+
+
+def test_scoring_model_is_a_node(tmp_path: Path) -> None:
     (tmp_path / "hub" / "datasets" / "maker" / "pools").mkdir(parents=True)
     (tmp_path / "hub" / "datasets" / "maker" / "pools" / "low.parquet").write_bytes(b"rows")
     (tmp_path / "hub" / "models" / "maker" / "tiny").mkdir(parents=True)
@@ -181,7 +181,7 @@ def test_the_model_that_scores_is_a_node_as_datasets_are(tmp_path: Path) -> None
     (tmp_path / "recipes" / "scored.yaml").write_text(yaml.safe_dump(recipe))
 
     with LoopbackHub(tmp_path / "hub") as hub:
-        [seen] = [found for key, found in looker(tmp_path)(hub.endpoint).items() if key == f"hub/{'1' * 12}/maker/tiny"]
+        node = build_observer(tmp_path)(hub.endpoint)[f"hub/{'1' * 12}/maker/tiny"]
 
-    assert (seen["model"], seen["commit"], seen["is at the head"]) == ("maker/tiny", "1" * 40, False)
-    assert len(str(seen["head of main"])) == 40
+    assert (node["model"], node["commit"], node["is at the head"]) == ("maker/tiny", "1" * 40, False)
+    assert len(str(node["head of main"])) == 40

@@ -1,4 +1,4 @@
-"""Files of filters are pinned: a changed one is found, a wrong one is named, and paths change no byte."""
+"""Files of filters are pinned by hash, and their paths change no byte."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import yaml
 from classifiers import train
 from refusals import refusal
 from stage2_build import write_local_mixture
-from stage_a_build import INLINE, build, digests, local_source, recipe_of
+from stage_a_build import INLINE, build, digests, local_source, parse_recipe
 
 from pipeline_assets.corpus.filters.verdict import read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
@@ -31,16 +31,16 @@ ROWS = [
     {"text": "the quick theorem", "key": "e"},
 ]
 FILTERED = "stage_a/filtered/notes"
-Make = Callable[..., StageARecipe]
+MakeRecipe = Callable[..., StageARecipe]
 
 
-def pinned(path: Path, root: Path) -> dict[str, str]:
+def pin(path: Path, root: Path) -> dict[str, str]:
     return {"path": str(path.relative_to(root)), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data root with a list of each kind and a classifier."""
+    """Write a data root with a list of each kind and a classifier."""
     root = tmp_path / "data"
     (root / "lists").mkdir(parents=True)
     (root / "lists/domains").write_text("bad.org\n", encoding="utf-8")
@@ -50,22 +50,22 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recipe(root: Path, tmp_path: Path) -> Make:
-    def make(words: str = "lists/words", **changes: Any) -> StageARecipe:
+def make(root: Path, tmp_path: Path) -> MakeRecipe:
+    def parse(words: str = "lists/words", **changes: Any) -> StageARecipe:
         lists = {"domains": {"spam": "lists/domains"}, "words": {"rude": words}}
         blocklist = {
-            kind: {name: pinned(root / path, root) for name, path in files.items()} for kind, files in lists.items()
+            kind: {name: pin(root / path, root) for name, path in files.items()} for kind, files in lists.items()
         }
-        model = pinned(root / "hq.bin", root)
+        model = pin(root / "hq.bin", root)
         score = {"model": model, "label": "__label__hq", "column": "quality", "min_score": "0.5"}
         filters = {"blocklist": blocklist, "score": score} | changes
-        return recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters))
+        return parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters))
 
-    return make
+    return parse
 
 
-def test_documents_have_their_score_and_dropped_ones_their_list(recipe: Make, root: Path) -> None:
-    built = build(recipe(), root)
+def test_kept_documents_have_their_score_and_dropped_ones_their_list(make: MakeRecipe, root: Path) -> None:
+    built = build(make(), root)
 
     filtered = built[FILTERED]
     lines = b"".join(read_line_blocks(filtered.path("shards/00000.jsonl.zst"))).splitlines()
@@ -87,19 +87,19 @@ def test_documents_have_their_score_and_dropped_ones_their_list(recipe: Make, ro
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_writes_the_same_bytes(workers: int, recipe: Make, root: Path, tmp_path: Path) -> None:
-    inline = digests(build(recipe(), root, engine=INLINE))
+def test_bytes_are_equal_for_any_workers(workers: int, make: MakeRecipe, root: Path, tmp_path: Path) -> None:
+    inline = digests(build(make(), root, engine=INLINE))
 
     (tmp_path / "other/lists").mkdir(parents=True)
     for name in ("hq.bin", "lists/domains", "lists/words"):
         os.link(root / name, tmp_path / "other" / name)
-    assert digests(build(recipe(), tmp_path / "other", engine=RunSettings(workers))) == inline
+    assert digests(build(make(), tmp_path / "other", engine=RunSettings(workers))) == inline
 
 
-def test_a_changed_file_makes_stale_and_its_old_content_makes_current(recipe: Make, root: Path) -> None:
-    made = recipe()
-    build(made, root)
-    target, words = made.target("stage_a/filtered", "notes"), root / "lists/words"
+def test_changed_file_makes_an_artifact_stale_until_it_is_restored(make: MakeRecipe, root: Path) -> None:
+    recipe = make()
+    build(recipe, root)
+    target, words = recipe.target("stage_a/filtered", "notes"), root / "lists/words"
     expected, changed = hashlib.sha256(b"worse words\n").hexdigest(), hashlib.sha256(b"other words\n").hexdigest()
 
     words.write_text("other words\n", encoding="utf-8")
@@ -107,7 +107,7 @@ def test_a_changed_file_makes_stale_and_its_old_content_makes_current(recipe: Ma
     reason = f"lists/words changed: its sha256 is {changed}, the recipe pins {expected}"
     fix = "restore the file, or pin the hash of the intended file"
     assert target.state(root) == ("stale", reason)
-    assert refusal(lambda: made.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_local_files(root)) == (
         f"{words}: sha256 is {changed}, the recipe pins {expected}; {fix}"
     )
     words.write_text("worse words\n", encoding="utf-8")
@@ -116,51 +116,49 @@ def test_a_changed_file_makes_stale_and_its_old_content_makes_current(recipe: Ma
     assert target.state(root)[0] == "current"
 
 
-def test_a_missing_file_of_stage_2_is_named_before_anything_is_built_too(recipe: Make, root: Path) -> None:
+def test_missing_file_of_stage_2_is_named_before_any_build(make: MakeRecipe, root: Path) -> None:
     mixture = write_local_mixture(root)
-    [first, *others] = mixture.sources
-    made = mixture.model_copy(
-        update={"sources": [first.model_copy(update={"filters": recipe().sources[0].filters}), *others]}
+    [first, *rest] = mixture.sources
+    recipe = mixture.model_copy(
+        update={"sources": [first.model_copy(update={"filters": make().sources[0].filters}), *rest]}
     )
-    made.check_local_files(root)
+    recipe.check_local_files(root)
     (root / "hq.bin").unlink()
 
-    assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: made.check_local_files(root))
+    assert f"{root}/hq.bin: a file of the filters cannot be read" in refusal(lambda: recipe.check_local_files(root))
 
 
-def test_a_missing_trainer_of_stage_2_is_named_before_anything_is_built(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_trainer_of_stage_2_is_named_before_any_build(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mixture = write_local_mixture(root)
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
 
     assert refusal(lambda: mixture.check_local_files(root)).startswith("tokenizers: sentencepiece is not installed; ")
 
 
-def test_a_missing_file_is_named_before_anything_is_built(recipe: Make, root: Path) -> None:
-    made = recipe()
+def test_missing_file_is_named_before_any_build(make: MakeRecipe, root: Path) -> None:
+    recipe = make()
     (root / "hq.bin").unlink()
 
-    assert refusal(lambda: made.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_local_files(root)) == (
         f"{root}/hq.bin: a file of the filters cannot be read (No such file or directory); "
         "restore the file, or correct its `path` in the recipe"
     )
 
 
-def test_a_path_changes_no_digest_and_makes_nothing_stale(recipe: Make, root: Path) -> None:
-    built = build(recipe(), root)
+def test_path_changes_no_digest_and_makes_nothing_stale(make: MakeRecipe, root: Path) -> None:
+    built = build(make(), root)
     (root / "lists/words").rename(root / "lists/moved")
 
-    target = recipe("lists/moved").target("stage_a/filtered", "notes")
+    target = make("lists/moved").target("stage_a/filtered", "notes")
 
     assert target.state(root) == ("current", built[FILTERED].manifest.digest)
 
 
-def test_a_file_without_a_hash_is_told_its_hash(root: Path, tmp_path: Path) -> None:
+def test_file_without_a_hash_is_reported_with_its_hash(root: Path, tmp_path: Path) -> None:
     filters = {"blocklist": {"domains": {"spam": {"path": "lists/domains"}}}}
-    made = recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters))
+    recipe = parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters))
 
-    assert refusal(lambda: made.check_local_files(root)) == (
+    assert refusal(lambda: recipe.check_local_files(root)) == (
         f"{root}/lists/domains: the recipe does not pin the file; "
         "write `sha256: 878953d87250a927f2963d9ac931af414ec7fee67fb28ffabeb0da95fc695a21`"
     )
@@ -177,13 +175,13 @@ def test_all_files_without_a_hash_are_named_with_their_lines(root: Path, tmp_pat
 
     lines = {line.strip(): number for number, line in enumerate(path.read_text().splitlines(), 1)}
     hashes = {name: hashlib.sha256((root / name).read_bytes()).hexdigest() for name in ("lists/domains", "lists/words")}
-    assert [str(one) for one in (refused.value, *refused.value.others)] == [
+    assert [str(error) for error in (refused.value, *refused.value.others)] == [
         f"{path}:{lines[section]}: {name} is not pinned; add `sha256: {hashes[name]}`"
         for section, name in (("spam:", "lists/domains"), ("rude:", "lists/words"))
     ]
 
 
-def test_a_file_with_two_hashes_is_named(root: Path, tmp_path: Path) -> None:
+def test_file_with_two_hashes_is_named(root: Path, tmp_path: Path) -> None:
     pins = [{"path": "lists/words", "sha256": digit * 64} for digit in "01"]
     filters = {"blocklist": {"domains": {"spam": pins[0]}, "words": {"rude": pins[1]}}}
     path, notes = tmp_path / "notes.yaml", local_source(tmp_path, "notes", ROWS)
@@ -196,20 +194,20 @@ def test_a_file_with_two_hashes_is_named(root: Path, tmp_path: Path) -> None:
     )
 
 
-def test_lists_that_can_check_no_document_stop_the_build(recipe: Make, root: Path) -> None:
-    domains = {"spam": pinned(root / "lists/domains", root)}
+def test_lists_that_can_check_no_document_stop_the_build(make: MakeRecipe, root: Path) -> None:
+    domains = {"spam": pin(root / "lists/domains", root)}
 
-    made = recipe(score=None, blocklist={"domains": domains, "url_column": "adress"})
+    recipe = make(score=None, blocklist={"domains": domains, "url_column": "adress"})
 
-    assert refusal(lambda: build(made, root), UsageError) == (
+    assert refusal(lambda: build(recipe, root), UsageError) == (
         "mixed/notes: no kept document has a URL in the column `adress`; "
         "correct `blocklist.url_column`, or remove the lists of domains and URLs"
     )
 
 
 @pytest.mark.slow
-def test_a_rebuild_from_the_manifest_is_equal(recipe: Make, root: Path, corpusmill: Callable[..., Any]) -> None:
-    build(recipe(), root)
+def test_rebuild_from_manifest_is_identical(make: MakeRecipe, root: Path, corpusmill: Callable[..., Any]) -> None:
+    build(make(), root)
 
     result = corpusmill("rebuild", root / "stage_a/mixed/filtered/notes")
 
@@ -217,10 +215,10 @@ def test_a_rebuild_from_the_manifest_is_equal(recipe: Make, root: Path, corpusmi
     assert "identical" in result.stdout
 
 
-def test_fates_are_told_without_measurements_if_a_list_has_changed(
-    recipe: Make, root: Path, corpusmill: Callable[..., Any]
+def test_fates_lack_measurements_after_a_list_has_changed(
+    make: MakeRecipe, root: Path, corpusmill: Callable[..., Any]
 ) -> None:
-    build(recipe(), root)
+    build(make(), root)
     (root / "lists/words").write_text("other words\n", encoding="utf-8")
 
     [dropped] = json.loads(corpusmill("why", "d", "--data", root, "--json").stdout)

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from command_results import Corpusmill
-from healing_build import recipe_of as healing_recipe
+from healing_build import parse_recipe as healing_recipe
 from healing_build import write_pages
 from history_hub import HistoryHub
-from marked_rows import build, decoder, forget_ids, marker, rows, text_of, typed, words_and_ids
+from marked_rows import build, decoder, forget_ids, marker, markers, row_text, rows, run_forget
 from nemotron_build import row as conversation
-from parallel_build import of_folder
+from parallel_build import from_folder
 from plain_hub import copy_revisions
 from plain_search import find_words
-from stage_a_build import local_source, recipe_of
+from stage_a_build import local_source, parse_recipe
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -35,7 +35,7 @@ def stage_a(folder: Path, name: str) -> Recipe:
     source = local_source(folder, "notes", rows(60), columns={"text": "text", "id": "key"})
     sources = [source | {"filters": {"length": {"min_words": 3}}}]
     changes = {"name": name, "shard_text_bytes": 3000, "dedup": {}, "pack": {"seq_len": 32}}
-    return recipe_of(*sources, **changes)
+    return parse_recipe(*sources, **changes)
 
 
 def stage2(folder: Path, name: str) -> Recipe:
@@ -55,7 +55,7 @@ def stage2(folder: Path, name: str) -> Recipe:
 
 
 def nemotron(folder: Path, name: str) -> Recipe:
-    lines = [conversation(f"chat_{n}", f"Where is {text_of(n)}?", f"It is near {marker(n)}.") for n in range(40)]
+    lines = [conversation(f"chat_{n}", f"Where is {row_text(n)}?", f"It is near {marker(n)}.") for n in range(40)]
     (folder / "chats").mkdir(parents=True, exist_ok=True)
     (folder / "chats" / "talk.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     section = {"dataset": "chats", "path": str(folder / "chats"), "splits": ["talk"], "domain": "math"}
@@ -69,7 +69,7 @@ def parallel_text(folder: Path, name: str) -> Recipe:
         pairs = ({"fr": f"le {marker(n)} {n}", "en": f"the {marker(n)} {n}"} for n in numbers)
         lines = "".join(json.dumps({"translation": pair}) + "\n" for pair in pairs)
         (folder / "pairs" / f"{split}-0.jsonl").write_text(lines)
-    return of_folder(folder / "pairs", "jsonl", k=30).model_copy(update={"name": name})
+    return from_folder(folder / "pairs", "jsonl", k=30).model_copy(update={"name": name})
 
 
 @pytest.fixture(autouse=True)
@@ -77,25 +77,25 @@ def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_digest, "_versions_json", lambda: "this program")
 
 
-def proof(make: Callable[[str], Recipe], run: Callable[..., Run], root: Path) -> None:
-    """Forget 20 random rows, and find none of them, also in the next version."""
+def check_forgetting(make: Callable[[str], Recipe], run: Callable[..., Run], root: Path) -> None:
+    """Forget 20 random rows and check that neither version has them."""
     first = make("first")
     before = build(first, run(keep_work=True))
-    known = words_and_ids(first, root)
-    lost = Random(20).sample(sorted(known), 20)
-    words = [known[row_id] for row_id in lost] + lost
+    known = markers(first, root)
+    forgotten = Random(20).sample(sorted(known), 20)
+    words = [known[row_id] for row_id in forgotten] + forgotten
     is_decoded = {Path(name).suffix for name in find_words(root, words, decoder(root))} & {".npy", ".bin", ".mmap"}
     assert is_decoded or first.system == "nemotron"
 
-    answer = forget_ids(root, lost)
+    answer = forget_ids(root, forgotten)
     assert (answer["added"], len(answer["rows"])) == (20, 20)
     after = build(first, run(keep_work=True, replace=True))
-    assert typed(root)["artifacts"] == []
+    assert run_forget(root)["artifacts"] == []
 
-    typed(root, clean=True, apply=True)
+    run_forget(root, clean=True, apply=True)
 
     assert find_words(root, words, decoder(root)) == {}
-    assert len(words_and_ids(first, root)) == len(known) - (0 if first.system == "parallel_text" else 20)
+    assert len(markers(first, root)) == len(known) - (0 if first.system == "parallel_text" else 20)
     for target in first.targets():
         manifest = open_artifact(root / target.folder).manifest
         if before[target.role] != after[target.role]:
@@ -113,13 +113,13 @@ def proof(make: Callable[[str], Recipe], run: Callable[..., Run], root: Path) ->
     [parallel_text, *(pytest.param(make, marks=pytest.mark.slow) for make in (stage_a, stage2, nemotron))],
     ids=lambda make: make.__name__,
 )
-def test_twenty_forgotten_rows_leave_no_trace(make: Callable[[Path, str], Recipe], tmp_path: Path) -> None:
+def test_forgotten_rows_leave_no_trace(make: Callable[[Path, str], Recipe], tmp_path: Path) -> None:
     root = tmp_path / "data"
-    proof(lambda name: make(tmp_path / "in", name), lambda **more: Run(root, RunSettings(), **more), root)
+    check_forgetting(lambda name: make(tmp_path / "in", name), lambda **more: Run(root, RunSettings(), **more), root)
 
 
 @pytest.mark.slow
-def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(tmp_path: Path) -> None:
+def test_forgotten_documents_leave_no_trace_in_a_healing_set(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_pages(tmp_path / "hub")
     with LoopbackHub(tmp_path / "hub") as hub:
@@ -130,13 +130,11 @@ def test_twenty_forgotten_documents_leave_no_trace_of_a_healing_set(tmp_path: Pa
             recipe = healing_recipe(snapshot["revision"], snapshot | {"name": name}, {"token_budget": 200_000})
             return recipe.model_copy(update={"name": name})
 
-        proof(make, lambda **more: Run(root, RunSettings(), files, **more), root)
+        check_forgetting(make, lambda **more: Run(root, RunSettings(), files, **more), root)
 
 
 @pytest.mark.slow
-def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
-    tmp_path: Path, corpusmill: Corpusmill
-) -> None:
+def test_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(tmp_path: Path, corpusmill: Corpusmill) -> None:
     root, name = tmp_path / "data", "loopback/talks"
     (tmp_path / "hub").mkdir()
     with HistoryHub(tmp_path / "hub", writable=True) as hub:
@@ -149,23 +147,25 @@ def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
             manifest: dict[str, Any] = json.loads((hub.folder / "datasets" / name / "manifest.json").read_text())
             return manifest
 
-        def found(*more: str) -> set[str]:
+        def search_words(*more: str) -> set[str]:
             shutil.rmtree(tmp_path / "copy", ignore_errors=True)
             copy_revisions(hub.endpoint, name, hub.token, tmp_path / "copy", more)
             assert [*(tmp_path / "copy").rglob("*.parquet")]
-            return {word for found in find_words(tmp_path / "copy", words, decoder(root)).values() for word in found}
+            return {
+                word for matches in find_words(tmp_path / "copy", words, decoder(root)).values() for word in matches
+            }
 
         first = nemotron(tmp_path / "in", "first")
         build(first, Run(root, RunSettings(), keep_work=True))
-        known = words_and_ids(first, root)
-        lost = Random(21).sample(sorted(known), 20)
-        words = [known[row_id] for row_id in lost] + lost
+        known = markers(first, root)
+        forgotten = Random(21).sample(sorted(known), 20)
+        words = [known[row_id] for row_id in forgotten] + forgotten
         old = publish(first)
-        assert found() == {*words}
+        assert search_words() == {*words}
         hub.set_ref(name, "refs/tags/v1", hub.commits()[name])
         earlier = sorted(hub.history(name).reachable())
 
-        forget_ids(root, lost)
+        forget_ids(root, forgotten)
         build(first, Run(root, RunSettings(), keep_work=True, replace=True))
         hub.requests.clear()
         new = publish(first)
@@ -173,8 +173,8 @@ def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
         searched = corpusmill(*unpublish, env=env)
         removed = corpusmill(*unpublish, "--apply", env=env)
 
-        was = {file["path"]: file["sha256"] for file in old["storage"]}
-        changed = {file["sha256"] for file in new["storage"] if was.get(file["path"]) != file["sha256"]}
+        old_hashes = {file["path"]: file["sha256"] for file in old["storage"]}
+        changed = {file["sha256"] for file in new["storage"] if old_hashes.get(file["path"]) != file["sha256"]}
         sent = {
             path.removeprefix("/upload/") for path in (request.path for request in hub.requests) if "/upload/" in path
         }
@@ -191,12 +191,12 @@ def test_twenty_forgotten_conversations_are_in_no_reachable_commit_of_a_hub(
         assert kept[1] == "nothing was removed, since --keep-history is set"
         assert kept[-1].startswith("no entry was found, proved 20")
         assert hub.history(name).refs["refs/tags/v1"] == hub.commits()[name]
-        assert found(*earlier) == set()
+        assert search_words(*earlier) == set()
 
         second = nemotron(tmp_path / "in", "second")
         build(second, Run(root, RunSettings(), keep_work=True, previous_folder=first.folder))
         publish(second)
-        assert found(*earlier) == set()
+        assert search_words(*earlier) == set()
 
 
 def identity_digest(manifest: dict[str, Any]) -> str:

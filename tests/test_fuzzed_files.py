@@ -1,6 +1,6 @@
-"""Readers of files and texts from outside: edits of valid inputs end in one line.
+"""Readers of external files and texts report edited inputs in one line.
 
-Each reader gets a few edits here, and more under `slow`; `make fuzz CASES=1000000` draws as many as you like.
+Each reader gets a few edits in this file, and more under `slow`; `make fuzz CASES=1000000` draws a million.
 """
 
 import hashlib
@@ -56,36 +56,36 @@ def test_seeded_edits_are_read_or_refused_in_one_line(reader: Reader, tmp_path: 
     assert refused < 120, "edits are small, so that some inputs stay valid"
 
 
-def with_minhash(settings: str) -> bytes:
+def replace_minhash(settings: str) -> bytes:
     return re.sub("minhash: .*", f"minhash: {settings}", STAGE_A).encode()
 
 
-def receipt(content: bytes) -> bytes:
+def build_receipt(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("recipes", with_minhash("[1]")),
-        ("recipes", with_minhash("{permutations: 128, rows: 300}")),
-        ("recipes", with_minhash("{permutations: .inf}")),
+        ("recipes", replace_minhash("[1]")),
+        ("recipes", replace_minhash("{permutations: 128, rows: 300}")),
+        ("recipes", replace_minhash("{permutations: .inf}")),
         (".npy headers", b"\x93NUMPY\x01\x00\x10\x00{'descr': (\0     \n"),
         (".npy headers", b"\x93NUMPY\x01\x00\x10\x00{'descr': '''   \n"),
-        ("call files", receipt(b"[")),
-        ("call files", receipt(b'{"files": [{}], "counts": {}}')),
-        ("call files", receipt(b"[" * 100_000)),
-        ("answers of Modal", receipt(b"\xff")),
+        ("call files", build_receipt(b"[")),
+        ("call files", build_receipt(b'{"files": [{}], "counts": {}}')),
+        ("call files", build_receipt(b"[" * 100_000)),
+        ("answers of Modal", build_receipt(b"\xff")),
     ],
 )
-def test_inputs_that_once_ended_in_a_traceback_do_not(name: str, data: bytes, tmp_path: Path) -> None:
+def test_inputs_of_former_tracebacks_are_read_or_refused(name: str, data: bytes, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(vars(BY_NAME[name]), "inputs", [data])
 
         assert check(BY_NAME[name], Case(0, (), False), tmp_path) or name == "call files"
 
 
-def test_a_pointer_with_a_name_that_no_store_accepts_is_one_line(tmp_path: Path) -> None:
+def test_a_pointer_with_an_invalid_name_is_refused_in_one_line(tmp_path: Path) -> None:
     reader = BY_NAME["store pointers"]
     pointer = json.loads(reader.inputs[0])
     pointer["artifacts"][0]["manifest"] = "\0"

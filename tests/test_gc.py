@@ -1,4 +1,4 @@
-"""`corpusmill gc` as a user types it, on the demo's data root."""
+"""`corpusmill gc` on the demo's data root."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SMALL = ["megatron/small", "selections/small"]
 
 
 @pytest.fixture
-def with_small(root: Path) -> Path:
+def garbage_root(root: Path) -> Path:
     """Return a data root with the artifacts of a deleted recipe."""
     path = write_recipe(root, {"megatron": {"token_budget": 60_000}}, "small")
     for target in SYSTEMS.read_recipe(path).targets():
@@ -28,57 +28,57 @@ def with_small(root: Path) -> Path:
     return root
 
 
-def cached(root: Path, digest: str, age_days: float) -> Path:
+def write_cached(root: Path, digest: str, age_days: float) -> Path:
     """Write a cached file of the hub that was used some days ago."""
     path = root / "hub_cache" / "some--one" / "bytes" / digest.replace(":", "-") / f"0-4.{'0' * 64}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"text")
-    then = path.stat().st_mtime - age_days * DAY_S
-    os.utime(path, (then, then))
+    used_at = path.stat().st_mtime - age_days * DAY_S
+    os.utime(path, (used_at, used_at))
     return path
 
 
 @pytest.mark.slow
-def test_it_lists_and_only_with_apply_removes_what_nothing_needs(corpusmill: Corpusmill, with_small: Path) -> None:
-    before = corpusmill("status", "healing_text_v1", "--data", with_small, "--json").stdout
+def test_unneeded_artifacts_are_listed_and_removed_only_with_apply(corpusmill: Corpusmill, garbage_root: Path) -> None:
+    before = corpusmill("status", "healing_text_v1", "--data", garbage_root, "--json").stdout
 
-    listed = corpusmill("gc", "--data", with_small)
-    nothing = corpusmill("gc", "--data", with_small, "--older-than", "30d", "--apply")
-    listing = json.loads(corpusmill("gc", "--data", with_small, "--json").stdout)
-    removed = corpusmill("gc", "--data", with_small, "--apply")
+    listed = corpusmill("gc", "--data", garbage_root)
+    nothing = corpusmill("gc", "--data", garbage_root, "--older-than", "30d", "--apply")
+    listing = json.loads(corpusmill("gc", "--data", garbage_root, "--json").stdout)
+    removed = corpusmill("gc", "--data", garbage_root, "--apply")
 
     lines = listed.stdout.splitlines()
     assert (listed.returncode, listed.stderr) == (0, "")
     assert [line.split()[0] for line in lines[:-1]] == SMALL
     assert lines[0].endswith("nothing needs small") and lines[-1].endswith("; to do so, add --apply")
     assert nothing.stdout == "nothing to remove\n"
-    assert [entry["folder"] for entry in listing["garbage"]] == [str(with_small / folder) for folder in SMALL]
+    assert [entry["folder"] for entry in listing["garbage"]] == [str(garbage_root / folder) for folder in SMALL]
     assert (
         listing["bytes"] == sum(entry["bytes"] for entry in listing["garbage"]) > 200_000
         and listing["bytes_freed"] == 0
     )
     assert removed.stdout.splitlines()[:2] == lines[:2]
     assert removed.stdout.splitlines()[2].startswith("removed 2 of 2, freed ")
-    assert not any((with_small / folder).exists() for folder in SMALL)
-    assert corpusmill("status", "healing_text_v1", "--data", with_small, "--json").stdout == before
-    assert corpusmill("verify", with_small / V1, "--upstream").returncode == 0
+    assert not any((garbage_root / folder).exists() for folder in SMALL)
+    assert corpusmill("status", "healing_text_v1", "--data", garbage_root, "--json").stdout == before
+    assert corpusmill("verify", garbage_root / V1, "--upstream").returncode == 0
 
 
 @pytest.mark.slow
-def test_files_with_a_hard_link_elsewhere_free_nothing(corpusmill: Corpusmill, with_small: Path) -> None:
-    shutil.copytree(with_small / "megatron" / "small", with_small / "copy", copy_function=os.link)
+def test_files_with_another_hard_link_free_no_bytes(corpusmill: Corpusmill, garbage_root: Path) -> None:
+    shutil.copytree(garbage_root / "megatron" / "small", garbage_root / "copy", copy_function=os.link)
 
-    listing = json.loads(corpusmill("gc", "--data", with_small, "--json").stdout)
+    listing = json.loads(corpusmill("gc", "--data", garbage_root, "--json").stdout)
 
     assert listing["garbage"][0]["bytes"] > 200_000
     assert listing["bytes"] < 20_000
 
 
-def test_cached_files_in_no_manifest_are_removed_a_day_after_their_use(corpusmill: Corpusmill, root: Path) -> None:
+def test_cached_files_in_no_manifest_are_removed_a_day_after_use(corpusmill: Corpusmill, root: Path) -> None:
     snapshot = read_manifest(next((root / "corpora" / "fineweb_edu").glob("[!.]*")))
     assert snapshot is not None
-    named = cached(root, snapshot.identity.inputs[0]["digest"], 9)
-    unnamed, recent = cached(root, "git-sha1:" + "a" * 40, 9), cached(root, "sha256:" + "b" * 64, 0.9)
+    named = write_cached(root, snapshot.identity.inputs[0]["digest"], 9)
+    unnamed, recent = write_cached(root, "git-sha1:" + "a" * 40, 9), write_cached(root, "sha256:" + "b" * 64, 0.9)
 
     listed = corpusmill("gc", "--data", root)
     removed = corpusmill("gc", "--data", root, "--apply")
@@ -100,11 +100,11 @@ def test_an_age_without_unit_is_refused_in_one_line(age: str, corpusmill: Corpus
 
 
 @pytest.mark.slow
-def test_a_recipe_that_cannot_be_read_keeps_everything_and_is_named(corpusmill: Corpusmill, with_small: Path) -> None:
-    odd = with_small / "recipes" / "odd.yaml"
+def test_an_unreadable_recipe_is_named_and_nothing_is_removed(corpusmill: Corpusmill, garbage_root: Path) -> None:
+    odd = garbage_root / "recipes" / "odd.yaml"
     odd.write_text("system: [")
 
-    result = corpusmill("gc", "--data", with_small, "--apply")
+    result = corpusmill("gc", "--data", garbage_root, "--apply")
 
     lines = result.stdout.splitlines()
     assert lines[0].startswith(f"WARNING {odd}:") and lines[0].endswith("; until then only leftovers are removed")
@@ -112,36 +112,36 @@ def test_a_recipe_that_cannot_be_read_keeps_everything_and_is_named(corpusmill: 
 
 
 @pytest.mark.slow
-def test_artifacts_without_recipe_are_kept_if_a_user_named_them(corpusmill: Corpusmill, with_small: Path) -> None:
-    notes = with_small / "notes.jsonl"
+def test_artifacts_without_recipe_are_kept_if_a_user_named_them(corpusmill: Corpusmill, garbage_root: Path) -> None:
+    notes = garbage_root / "notes.jsonl"
     notes.write_text("".join(json.dumps({"text": f"note number {number}"}) + "\n" for number in range(9)))
-    words = ["stage-a", "normalize", "--input", notes, "--out-dir", with_small, "--domain", "web", "--source", "notes"]
-    assert corpusmill(*words).returncode == 0
-    folder = with_small / "stage_a" / "deduplicated" / "all"
-    source = next(with_small.glob("stage_a/**/normalized/notes"))
+    args = ["stage-a", "normalize", "--input", notes, "--out-dir", garbage_root, "--domain", "web", "--source", "notes"]
+    assert corpusmill(*args).returncode == 0
+    folder = garbage_root / "stage_a" / "deduplicated" / "all"
+    source = next(garbage_root.glob("stage_a/**/normalized/notes"))
     assert corpusmill("stage-a", "dedup", "--input", source, "--out-dir", folder).returncode == 0
-    for recipe in (with_small / "recipes").glob("*.yaml"):
+    for recipe in (garbage_root / "recipes").glob("*.yaml"):
         if recipe.stem not in ("healing_text_v1", "small"):
             recipe.unlink()
-    (with_small / "megatron" / ".small.checks.json").unlink()  # as if it had been copied
+    (garbage_root / "megatron" / ".small.checks.json").unlink()  # as if it had been copied
 
-    result = corpusmill("gc", "--data", with_small, "--apply")
+    result = corpusmill("gc", "--data", garbage_root, "--apply")
 
     kept = {line.split()[1].rstrip(",") for line in result.stdout.splitlines() if line.startswith("kept: ")}
     assert {"stage_a/deduplicated/all", "megatron/small"} <= kept
     assert (folder / "manifest.json").exists() and (source / "manifest.json").exists()
-    assert corpusmill("verify", with_small / "megatron" / "small", "--upstream").returncode == 0
+    assert corpusmill("verify", garbage_root / "megatron" / "small", "--upstream").returncode == 0
 
 
 @pytest.mark.slow
-def test_a_folder_stays_as_long_as_an_artifact_inside_is_needed(corpusmill: Corpusmill, with_small: Path) -> None:
-    for manifest in with_small.rglob("manifest.json"):
+def test_a_folder_is_kept_while_an_artifact_inside_is_needed(corpusmill: Corpusmill, garbage_root: Path) -> None:
+    for manifest in garbage_root.rglob("manifest.json"):
         os.utime(manifest, (0, 0))
-    os.utime(with_small / "megatron" / "small" / "train" / "manifest.json")
+    os.utime(garbage_root / "megatron" / "small" / "train" / "manifest.json")
 
-    young = corpusmill("gc", "--data", with_small, "--older-than", "1d", "--apply")
-    os.utime(with_small / "megatron" / "small" / "train" / "manifest.json", (0, 0))
-    old = corpusmill("gc", "--data", with_small, "--older-than", "1d", "--apply")
+    young = corpusmill("gc", "--data", garbage_root, "--older-than", "1d", "--apply")
+    os.utime(garbage_root / "megatron" / "small" / "train" / "manifest.json", (0, 0))
+    old = corpusmill("gc", "--data", garbage_root, "--older-than", "1d", "--apply")
 
     # Another recipe's selection has the same content, so that this copy is not needed.
     assert [line.split()[0] for line in young.stdout.splitlines()[:-1]] == ["selections/small"]
@@ -149,13 +149,13 @@ def test_a_folder_stays_as_long_as_an_artifact_inside_is_needed(corpusmill: Corp
 
 
 @pytest.mark.slow
-def test_artifacts_of_another_user_stay_and_are_named_as_such(corpusmill: Corpusmill, with_small: Path) -> None:
+def test_artifacts_of_another_user_are_kept_and_reported(corpusmill: Corpusmill, garbage_root: Path) -> None:
     """A link instead of the lock file is refused like the lock file of another user."""
-    lock = with_small / "megatron" / ".small.lock"
+    lock = garbage_root / "megatron" / ".small.lock"
     lock.unlink()
     lock.symlink_to("elsewhere")
 
-    result = corpusmill("gc", "--data", with_small, "--apply")
+    result = corpusmill("gc", "--data", garbage_root, "--apply")
 
     assert result.stdout.splitlines()[-1].endswith("; the rest is in use, or belongs to another user")
-    assert corpusmill("verify", with_small / "megatron" / "small", "--upstream").returncode == 0
+    assert corpusmill("verify", garbage_root / "megatron" / "small", "--upstream").returncode == 0

@@ -1,4 +1,4 @@
-"""The healing assets as Dagster runs them, and the splits as a trainer and an oracle read them."""
+"""The healing assets in Dagster, and their splits in a trainer and an oracle."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, RecipeIn
 from dagster._core.errors import DagsterAssetCheckFailedError
-from demo_variants import snapshot_of, write_recipe
+from demo_variants import find_snapshot, write_recipe
 from faulty_hub import Fault, FaultKind, FaultyHub
 from forgery import overwrite
 from materialized import Materialized, has_materialized, materialization
@@ -35,15 +35,15 @@ NAME = "healing_text_v1"
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltDemo:
     root: Path
     run: Materialized
     results: dict[str, dg.ExecuteInProcessResult]
 
 
 @pytest.fixture(scope="module")
-def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """All of the demo's recipe, the dataset tried too early as well. Tests only read it."""
+def built(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BuiltDemo:
+    """Build the demo's recipe, also the dataset too early; tests only read it."""
     root = tmp_path_factory.mktemp("made")
     shutil.copytree(demo_root / "recipes", root / "recipes")
     with FaultyHub(demo_root / HUB_FOLDER) as hub:
@@ -53,7 +53,7 @@ def made(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
         results["too early"] = run(NAME, "megatron_dataset")
         results["valid"] = run(NAME, "megatron_split", partition="valid")
         results["dataset"] = run(NAME, "megatron_dataset")
-    return Made(root, run, results)
+    return BuiltDemo(root, run, results)
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def run(root: Path, demo_hub: FaultyHub) -> Materialized:
     return Materialized(root, demo_hub.endpoint)
 
 
-def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> None:
-    event = materialization(made.results["first"], "fineweb_edu_snapshot")
+def test_a_materialization_shows_digest_ledger_size_and_preview(built: BuiltDemo) -> None:
+    event = materialization(built.results["first"], "fineweb_edu_snapshot")
 
     shown = {name: value.value for name, value in event.metadata.items()}
     assert shown["digest"].startswith("sha256:")
@@ -79,29 +79,29 @@ def test_a_materialisation_shows_digest_ledger_size_and_preview(made: Made) -> N
     assert "\n| bytes_fetched | 169,043 | excluding cached bytes | 169,043 |\n" in shown["planned"]
 
 
-def test_the_data_version_is_the_digest_so_that_an_unchanged_rebuild_marks_nothing_stale(made: Made) -> None:
-    second = made.run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")
+def test_the_data_version_of_an_unchanged_rebuild_is_the_same_digest(built: BuiltDemo) -> None:
+    second = built.run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")
 
     versions = [
         materialization(result, artifact).tags["dagster/data_version"]
-        for result in (made.results["first"], second)
+        for result in (built.results["first"], second)
         for artifact in ("fineweb_edu_snapshot", "healing_text_manifest")
     ]
     assert versions[:2] == versions[2:]
     assert materialization(second, "fineweb_edu_snapshot").metadata["built"].value is False
 
 
-def test_the_dataset_waits_for_both_splits_and_shows_their_size(made: Made) -> None:
-    assert made.results["too early"].success
-    assert not has_materialized(made.results["too early"])
-    log = made.run.instance.all_logs(made.results["too early"].run_id)
+def test_the_dataset_waits_for_both_splits_and_shows_their_size(built: BuiltDemo) -> None:
+    assert built.results["too early"].success
+    assert not has_materialized(built.results["too early"])
+    log = built.run.instance.all_logs(built.results["too early"].run_id)
     assert "waiting for inputs: valid" in [entry.user_message for entry in log]
-    shown = materialization(made.results["dataset"], "megatron_dataset").metadata["bytes"].value
-    files = (made.root / "megatron" / NAME).glob("*/*")
+    shown = materialization(built.results["dataset"], "megatron_dataset").metadata["bytes"].value
+    files = (built.root / "megatron" / NAME).glob("*/*")
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
 
 
-def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: FaultyHub, root: Path) -> None:
+def test_a_short_split_fails_its_check_and_blocks_the_dataset(demo_hub: FaultyHub, root: Path) -> None:
     greedy = SYSTEMS.read_recipe(write_recipe(root, {"megatron": {"token_budget": 10**7}}, "greedy"))
     run = Materialized(root, demo_hub.endpoint)
     run("greedy", "healing_text_manifest")
@@ -114,7 +114,7 @@ def test_a_short_split_fails_its_check_and_nothing_is_made_of_it(demo_hub: Fault
 
     train = greedy.megatron_split("train")
     results = train.check_results(root, read_manifest(root / train.folder))
-    assert [one.name for one in results if not one.passed] == ["token_budget_met"]
+    assert [result.name for result in results if not result.passed] == ["token_budget_met"]
     assert "the corpus ends before the budget" in str(refused.value.description)
     assert str(refused.value.description).startswith(f"{root / train.folder}: token_budget_met failed: ")
 
@@ -131,50 +131,50 @@ def test_a_damaged_upstream_fails_with_one_line(run: Materialized, root: Path) -
     assert "run `corpusmill verify` on the folder, then rebuild it" in str(failure.value.description)
 
 
-def test_builds_keep_a_copy_of_the_manifests_for_git(made: Made) -> None:
-    copies = {path.name: path.read_bytes() for path in (made.root / "manifests").iterdir()}
+def test_builds_keep_a_copy_of_the_manifests_for_git(built: BuiltDemo) -> None:
+    copies = {path.name: path.read_bytes() for path in (built.root / "manifests").iterdir()}
 
-    recipe = SYSTEMS.read_recipe(made.root / "recipes" / f"{NAME}.yaml")
+    recipe = SYSTEMS.read_recipe(built.root / "recipes" / f"{NAME}.yaml")
     assert copies == {
-        target.export_as: (made.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
+        target.export_as: (built.root / target.folder / "manifest.json").read_bytes() for target in recipe.targets()
     }
 
 
-def test_a_split_without_a_partition_asks_for_one(made: Made) -> None:
+def test_a_split_without_a_partition_fails_with_the_choices(built: BuiltDemo) -> None:
     with pytest.raises(dg.Failure) as failure:
-        made.run(NAME, "megatron_split")
+        built.run(NAME, "megatron_split")
 
     assert failure.value.description == "choose a partition of recipe healing_text_v1: train, valid"
 
 
-def test_a_setting_out_of_range_fails_with_one_line(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_out_of_range_fails_with_one_line(built: BuiltDemo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
     with pytest.raises(
         dg.Failure, match=r"CORPUSMILL_ZSTD_LEVEL: must be an integer from 1 to 22, got '99'; correct it$"
     ):
-        made.run(NAME, "fineweb_edu_snapshot")
+        built.run(NAME, "fineweb_edu_snapshot")
 
 
-def test_a_damaged_artifact_is_built_again_with_replace_alone(run: Materialized, root: Path) -> None:
+def test_a_damaged_artifact_is_rebuilt_only_with_replace(run: Materialized, root: Path) -> None:
     shard = next(root.rglob("shards/*.jsonl.zst"))
     digest = read_manifest(shard.parents[1]).digest
     shard.unlink()
 
     with pytest.raises(dg.Failure) as failure:
         run(NAME, "fineweb_edu_snapshot")
-    again = run(NAME, "fineweb_edu_snapshot", replace=True)
+    rebuilt = run(NAME, "fineweb_edu_snapshot", replace=True)
 
     assert failure.value.description == (
         f"{shard.parents[1]}: the artifact is damaged ({shard}: the file is missing); "
         "run with `replace: true` of the resource `store`, in the launchpad to build it again"
     )
-    assert materialization(again, "fineweb_edu_snapshot").metadata["digest"].value == digest
+    assert materialization(rebuilt, "fineweb_edu_snapshot").metadata["digest"].value == digest
     assert shard.exists()
 
 
-def test_what_is_checked_of_a_split_says_which_one(made: Made) -> None:
-    checks = made.results["valid"].get_asset_check_evaluations()
+def test_checks_of_a_split_name_the_split(built: BuiltDemo) -> None:
+    checks = built.results["valid"].get_asset_check_evaluations()
 
     assert len(checks) == 5
     assert all((evaluation.description or "").startswith("valid: ") for evaluation in checks)
@@ -185,19 +185,19 @@ def split(request: pytest.FixtureRequest, demo_root: Path) -> Path:
     return demo_root / "megatron" / "healing_text_v1" / request.param
 
 
-def documents(split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
+def read_documents(split: Path) -> Iterator[tuple[dict[str, object], np.ndarray]]:
     rows = pq.read_table(split / "documents.parquet").to_pylist()
     tokens = np.fromfile(split / "tokens.bin", np.int32)
     ends = np.cumsum([row["tokens"] for row in rows])
     return zip(rows, np.split(tokens, ends[:-1]), strict=True)
 
 
-def test_megatron_core_reads_them(split: Path) -> None:
+def test_megatron_core_reads_splits(split: Path) -> None:
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not here")
 
     dataset = indexed_dataset.IndexedDataset(str(split / "tokens"))
 
-    ours = [tokens for _, tokens in documents(split)]
+    ours = [tokens for _, tokens in read_documents(split)]
     assert len(dataset) == len(ours)
     assert dataset.document_indices.tolist() == list(range(len(ours) + 1))
     assert all(np.array_equal(dataset[number], tokens) for number, tokens in enumerate(ours))
@@ -206,18 +206,18 @@ def test_megatron_core_reads_them(split: Path) -> None:
 def test_ids_equal_tiktokens_document_by_document(split: Path, demo_root: Path) -> None:
     texts = {
         (f"shards/{path.name}", row): msgspec.json.decode(line, type=Document)
-        for path in snapshot_of(demo_root).glob("shards/*")
+        for path in find_snapshot(demo_root).glob("shards/*")
         for row, line in enumerate(b"".join(read_line_blocks(path)).splitlines())
     }
     tiktoken = load_encoder(VOCABULARY_SHA256).oracle
 
-    for row, tokens in some(documents(split)):
+    for row, tokens in some(read_documents(split)):
         document = texts[str(row["source_shard"]), int(str(row["row"]))]
         assert document.doc_id == row["doc_id"]
         assert tokens.tolist() == [*tiktoken.encode_ordinary(document.text), END_OF_TEXT]
 
 
-def test_the_dataset_names_both_digests_the_budget_and_what_was_reached(demo_root: Path) -> None:
+def test_the_dataset_names_both_digests_the_budget_and_tokens_reached(demo_root: Path) -> None:
     folder = demo_root / "megatron" / "healing_text_v1"
 
     manifest = require_manifest(folder)
@@ -245,9 +245,7 @@ def test_no_secret_is_written_anywhere(
     assert not [path for path in root.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
 
 
-def test_what_passes_by_itself_is_tried_again_and_nothing_else(
-    root: Path, demo_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_temporary_failures_are_retried(root: Path, demo_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "1")
     monkeypatch.setattr(assets, "_RETRY_POLICY", dg.RetryPolicy(max_retries=1))
     shutil.rmtree(root / "corpora")
@@ -258,13 +256,13 @@ def test_what_passes_by_itself_is_tried_again_and_nothing_else(
         with pytest.raises(dg.Failure, match="no read access"):
             run(NAME, "fineweb_edu_snapshot")
         hub.inject(Fault(FaultKind.BUSY))
-        once = run(NAME, "fineweb_edu_snapshot")
+        result = run(NAME, "fineweb_edu_snapshot")
 
-    assert once.success
-    assert [event.event_type_value for event in once.all_node_events].count("STEP_UP_FOR_RETRY") == 1
+    assert result.success
+    assert [event.event_type_value for event in result.all_node_events].count("STEP_UP_FOR_RETRY") == 1
 
 
-def test_steps_share_the_hub_and_the_processors(root: Path) -> None:
+def test_steps_run_in_the_hub_and_cpu_pools(root: Path) -> None:
     pools = {
         asset.key.path[2]: asset.op.pool
         for asset in build_definitions(root).assets or []

@@ -1,6 +1,6 @@
-"""No command imports pandas, which takes 0.3 CPU seconds and 40 MiB of each process.
+"""No command imports pandas, which takes 0.3 CPU seconds and 40 MiB per process.
 
-`refused_imports` is part of each process of a command that any test types; here are the other parts of the claim.
+`refused_imports` guards each process of a command that a test types; these tests cover the rest of the claim.
 """
 
 import re
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_results import DOCS, commands_of
+from command_results import DOCS, read_commands
 from refused_imports import refusing_environment, take_notes
 
 from pipeline_assets.cli import expand_group
@@ -39,14 +39,14 @@ def run_python(code: str, notes: Path) -> str:
     ],
     ids=["plain", "by a library", "in a fork"],
 )
-def test_an_import_is_noted_even_if_a_library_ignores_that_it_failed(code: str, tmp_path: Path) -> None:
+def test_an_import_is_recorded_even_if_a_library_ignores_its_failure(code: str, tmp_path: Path) -> None:
     assert run_python(code, tmp_path / "notes").startswith("pandas was imported by ")
 
 
 def test_each_command_is_typed_by_a_test() -> None:
     sources = [file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py")]
     pages = {page for source in sources for page in re.findall(r'type_page\("(.+?)"', source)} | {"seeds.md"}
-    typed = [words for page in pages for words in commands_of(DOCS / page)]
+    typed = [words for page in pages for words in read_commands(DOCS / page)]
     typed += [re.findall(r'"(.*?)"', line) for source in sources for line in TYPED.findall(source)]
 
     lines = [" ".join(expand_group(words, GROUPS, NAMES)) + " " for words in typed]

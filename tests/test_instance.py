@@ -1,4 +1,4 @@
-"""The Dagster instance of a data root is whole after any crash, and no build fails because of it."""
+"""The Dagster instance of a data root survives crashes and never fails a build."""
 
 import contextlib
 import json
@@ -26,8 +26,8 @@ DATABASES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db
 SEEDED = random.Random(7).sample(range(1, 120), 6)
 
 
-def make_by_dagster(root: Path) -> None:
-    """As `dagster dev` does in the project's folder: no lock, in place."""
+def create_like_dagster_dev(root: Path) -> None:
+    """Create the instance as `dagster dev` does: in place and without a lock."""
     home = root / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     config = INSTANCE_CONFIG.read_text().replace("data/dagster", str(home))
@@ -36,7 +36,7 @@ def make_by_dagster(root: Path) -> None:
         instance.get_runs_count()
 
 
-def killed_at_statement(at: int, make: Callable[[Path], object], root: Path) -> bool:
+def is_killed_at_statement(at: int, create: Callable[[Path], object], root: Path) -> bool:
     pid = os.fork()
     if pid == 0:
         statements = iter(range(1, at))
@@ -47,7 +47,7 @@ def killed_at_statement(at: int, make: Callable[[Path], object], root: Path) -> 
 
         sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", die)
         with contextlib.suppress(BaseException):
-            make(root)
+            create(root)
             os._exit(0)
         os._exit(1)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -55,7 +55,7 @@ def killed_at_statement(at: int, make: Callable[[Path], object], root: Path) -> 
     return status != 0
 
 
-def noted_sources(root: Path, name: str = "notes") -> list[str]:
+def record_sources(root: Path, name: str = "notes") -> list[str]:
     with open_instance(root) as instance:
         assert instance.get_runs_count() == 0
         instance.add_dynamic_partitions("sources", [name])
@@ -63,59 +63,59 @@ def noted_sources(root: Path, name: str = "notes") -> list[str]:
         return list(instance.get_dynamic_partitions("sources"))
 
 
-@pytest.mark.parametrize("make", [instance_home, make_by_dagster])
+@pytest.mark.parametrize("create", [instance_home, create_like_dagster_dev])
 @pytest.mark.parametrize("at", SEEDED)
-def test_an_instance_whose_making_was_killed_is_made_anew(
-    at: int, make: Callable[[Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_an_instance_killed_during_creation_is_recreated(
+    at: int, create: Callable[[Path], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert killed_at_statement(at, make, tmp_path)
+    assert is_killed_at_statement(at, create, tmp_path)
 
-    assert noted_sources(tmp_path) == ["notes"]
+    assert record_sources(tmp_path) == ["notes"]
     assert caplog.messages == []
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
 
 
-def test_what_else_lies_in_its_folder_is_kept(tmp_path: Path) -> None:
+def test_other_files_in_its_folder_are_kept(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "notes.txt").write_text("mine")
     (tmp_path / "dagster").symlink_to(tmp_path / "elsewhere")
 
-    assert noted_sources(tmp_path) == ["notes"]
+    assert record_sources(tmp_path) == ["notes"]
     names = ["dagster.yaml", "history", "notes.txt", "schedules"]
     assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == names
 
 
-def test_what_a_whole_instance_holds_is_kept(tmp_path: Path) -> None:
-    make_by_dagster(tmp_path)
+def test_contents_of_an_intact_instance_are_kept(tmp_path: Path) -> None:
+    create_like_dagster_dev(tmp_path)
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         instance.add_dynamic_partitions("sources", ["of dagster dev"])
 
-    assert sorted(noted_sources(tmp_path)) == ["notes", "of dagster dev"]
+    assert sorted(record_sources(tmp_path)) == ["notes", "of dagster dev"]
 
 
 @pytest.mark.parametrize("name", ["web #2", "web: 2", "web\n2", "- web", "web 'ä' \"b\" %20 {c} $HOME"])
-def test_the_instance_is_in_the_data_root_whatever_characters_its_path_has(name: str, tmp_path: Path) -> None:
+def test_the_instance_is_in_a_data_root_with_any_characters(name: str, tmp_path: Path) -> None:
     root = tmp_path / "roots" / name
     root.mkdir(parents=True)
 
-    assert noted_sources(root) == ["notes"]
+    assert record_sources(root) == ["notes"]
 
     assert os.listdir(tmp_path / "roots") == [name]
     assert all((root / "dagster" / database).is_file() for database in DATABASES)
 
 
-def test_a_data_root_whose_path_ends_a_database_url_is_refused_until_it_is_linked(tmp_path: Path) -> None:
+def test_a_data_root_with_a_question_mark_is_refused_unless_linked(tmp_path: Path) -> None:
     (tmp_path / "web?").mkdir()
-    assert refusal(lambda: noted_sources(tmp_path / "web?"), UsageError) == (
+    assert refusal(lambda: record_sources(tmp_path / "web?"), UsageError) == (
         f"{tmp_path}/web?/dagster: the path of the UI's database contains `?`; pass a link to the data root as --data"
     )
 
     (tmp_path / "linked").symlink_to("web?")
-    assert noted_sources(tmp_path / "linked") == ["notes"]
+    assert record_sources(tmp_path / "linked") == ["notes"]
 
 
 def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
-    noted_sources(tmp_path / "here")
+    record_sources(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
 
     home = instance_home(tmp_path / "there")
@@ -126,13 +126,13 @@ def test_a_data_root_that_moved_keeps_its_instance(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path) -> None:
+def test_concurrent_processes_create_one_instance(processes: int, tmp_path: Path) -> None:
     children = []
     for number in range(processes):
         pid = os.fork()
         if pid == 0:
             try:
-                noted_sources(tmp_path, f"notes {number}")  # Dagster refuses one name added twice at once
+                record_sources(tmp_path, f"notes {number}")  # Dagster refuses one name added twice at once
                 os._exit(0)
             except BaseException:
                 traceback.print_exc()
@@ -141,7 +141,7 @@ def test_several_that_make_it_at_once_come_to_one(processes: int, tmp_path: Path
         children.append(pid)
 
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0] * processes
-    assert sorted(noted_sources(tmp_path)) == sorted(["notes", *(f"notes {number}" for number in range(processes))])
+    assert sorted(record_sources(tmp_path)) == sorted(["notes", *(f"notes {number}" for number in range(processes))])
     assert sorted(path.name for path in tmp_path.iterdir()) == [".dagster.lock", "dagster"]
 
 
@@ -156,7 +156,7 @@ def damage_after_the_first_page(home: Path) -> None:
     path.write_bytes(data[:4096] + bytes(byte ^ 0x5A for byte in data[4096:]))
 
 
-def put_a_file_there(home: Path) -> None:
+def replace_with_file(home: Path) -> None:
     shutil.rmtree(home)
     home.write_text("")
 
@@ -166,10 +166,10 @@ def put_a_file_there(home: Path) -> None:
     [
         (fill_with_noise, "file is not a database"),
         (damage_after_the_first_page, "database disk image is malformed"),
-        (put_a_file_there, "expected a folder, got a file"),
+        (replace_with_file, "expected a folder, got a file"),
     ],
 )
-def test_an_unreadable_instance_is_one_line(damage: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
+def test_an_unreadable_instance_is_one_error_line(damage: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
     damage(instance_home(tmp_path))
 
     with pytest.raises(RetryableError) as refused, open_instance(tmp_path) as instance:
@@ -189,7 +189,7 @@ def test_errors_of_the_block_are_raised_unchanged(error: Exception, tmp_path: Pa
     assert raised.value is error
 
 
-def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_instance_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_LOCK_TIMEOUT_S", 0.1)
     home = instance_home(tmp_path)
 
@@ -203,7 +203,7 @@ def test_a_locked_instance_is_told_in_one_line(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("options", ["ro", "size=64k"])
-def test_one_that_cannot_be_written_is_told_in_one_line(options: str, tmp_path: Path) -> None:
+def test_an_unwritable_instance_is_reported_in_one_line(options: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "dagster", options), pytest.raises((RetryableError, OSError)) as refused:
         instance_home(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Logs and metrics as programs read them."""
+"""Logs and metrics for other programs."""
 
 import datetime
 import json
@@ -7,16 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_results import DOCS, Corpusmill, blocks_of
+from command_results import DOCS, Corpusmill, code_blocks
 
 AS_JSON = {"CORPUSMILL_LOG": "json"}
 
 
 def test_each_line_of_a_build_and_its_error_is_json(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text("".join(json.dumps({"text": f"note {number}"}) + "\n" for number in range(9)))
-    words = ["stage-a", "normalize", "--input", tmp_path / "notes.jsonl", "--out-dir", tmp_path / "out"]
+    args = ["stage-a", "normalize", "--input", tmp_path / "notes.jsonl", "--out-dir", tmp_path / "out"]
 
-    built = corpusmill(*words, "--domain", "web", "--source", "notes", env=AS_JSON)
+    built = corpusmill(*args, "--domain", "web", "--source", "notes", env=AS_JSON)
     failed = corpusmill("verify", tmp_path / "none", env=AS_JSON)
 
     records = [json.loads(line) for line in built.stderr.splitlines()]
@@ -40,7 +40,7 @@ def test_each_line_of_a_build_and_its_error_is_json(corpusmill: Corpusmill, tmp_
     assert error["message"].startswith(f"corpusmill: {tmp_path}/none: ")
 
 
-def test_another_form_of_log_lines_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_an_unknown_log_format_is_refused(corpusmill: Corpusmill, tmp_path: Path) -> None:
     result = corpusmill("plan", "healing_text_v1", "--data", tmp_path, env={"CORPUSMILL_LOG": "xml"})
 
     assert (result.returncode, result.stderr) == (
@@ -50,8 +50,8 @@ def test_another_form_of_log_lines_is_refused(corpusmill: Corpusmill, tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_documented_metrics_of_a_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
-    [program] = blocks_of(DOCS / "operations.md", "python")
+def test_the_documented_program_prints_metrics_of_a_data_root(corpusmill: Corpusmill, demo_root: Path) -> None:
+    [program] = code_blocks(DOCS / "operations.md", "python")
     status = corpusmill("status", "--json", "--data", demo_root).stdout
 
     metrics = subprocess.run([sys.executable, "-c", program], input=status, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The layout, enforced by reading the source: which way imports point, where heavy libraries live, what loads when."""
+"""The layout, enforced by reading the source: imports, heavy libraries, writes."""
 
 import ast
 import functools
@@ -23,7 +23,7 @@ def module_name(path: Path) -> str:
 
 
 def layer(module: str) -> str:
-    """Which row of the table of import rules a module belongs to."""
+    """Return the row of the table of import rules for a module."""
     match module.split("."):
         case ["pipeline_assets", top, *_]:
             return top
@@ -83,7 +83,10 @@ def nodes(path: Path) -> list[ast.AST]:
 
 @functools.cache
 def imports(path: Path) -> list[tuple[str, bool, int]]:
-    """(module, whether it is loaded, line) of every import; those under `if TYPE_CHECKING` are not loaded."""
+    """List (module, is loaded, line) for every import.
+
+    Imports under `if TYPE_CHECKING` are not loaded.
+    """
     found: list[tuple[str, bool, int]] = []
     for_types = {
         id(node)
@@ -108,13 +111,13 @@ def imports(path: Path) -> list[tuple[str, bool, int]]:
 def test_imports_point_one_way() -> None:
     for path in SOURCES:
         module = module_name(path)
-        here = layer(module)
+        own = layer(module)
         for name, _, line in imports(path):
             if name.split(".")[0] not in PACKAGES:
                 continue
-            allowed = MAY_IMPORT[here]
-            there = layer(name)
-            assert there in allowed, f"{module}:{line} imports {name}, a {there}; a {here} may import {sorted(allowed)}"
+            allowed = MAY_IMPORT[own]
+            other = layer(name)
+            assert other in allowed, f"{module}:{line} imports {name}, a {other}; a {own} may import {sorted(allowed)}"
 
 
 # Folders and modules that may import a library, by its name.
@@ -136,14 +139,14 @@ HOMES = {
 }
 
 
-def test_heavy_libraries_stay_in_their_home() -> None:
+def test_heavy_libraries_are_imported_only_at_home() -> None:
     for module, path in ((module_name(path), path) for path in SOURCES):
-        place = path.relative_to(PROJECT).with_suffix("").as_posix().removeprefix("pipeline_assets/")
+        module_path = path.relative_to(PROJECT).with_suffix("").as_posix().removeprefix("pipeline_assets/")
         for name, is_loaded, line in imports(path):
             if not is_loaded:
                 continue
-            homes = HOMES.get(name.split(".")[0], [place])
-            is_at_home = any(f"{place}/".startswith(f"{home}/") for home in homes)
+            homes = HOMES.get(name.split(".")[0], [module_path])
+            is_at_home = any(f"{module_path}/".startswith(f"{home}/") for home in homes)
             assert is_at_home, f"{module}:{line} imports {name}, which has another home"
 
 
@@ -154,11 +157,11 @@ def test_modules_import_each_other_without_cycles() -> None:
     }
     done: set[str] = set()
 
-    def visit(module: str, above: tuple[str, ...]) -> None:
-        assert module not in above, f"a cycle: {' → '.join([*above, module])}"
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, f"a cycle: {' → '.join([*path, module])}"
         if module not in done:
             for other in edges.get(module, set()):
-                visit(other, (*above, module))
+                visit(other, (*path, module))
             done.add(module)
 
     for module in edges:
@@ -167,11 +170,11 @@ def test_modules_import_each_other_without_cycles() -> None:
 
 def test_the_registry_is_passed_to_lower_layers() -> None:
     """They receive the systems, or the kinds by name, as arguments."""
-    below = {"compat", *SYSTEMS, "resources", "modal_jobs"}
+    lower_layers = {"compat", *SYSTEMS, "resources", "modal_jobs"}
     registry = "pipeline_assets.systems.registry"
     users = [path for path in SOURCES if registry in {name for name, *_ in imports(path)}]
 
-    assert [path for path in users if layer(module_name(path)) in below] == []
+    assert [path for path in users if layer(module_name(path)) in lower_layers] == []
 
 
 def test_private_names_of_libraries_are_imported_in_one_module() -> None:
@@ -189,8 +192,11 @@ def test_private_names_of_libraries_are_imported_in_one_module() -> None:
     assert offenders == []
 
 
-def test_the_driver_alone_builds() -> None:
-    """Its module is the one that takes a kind's `build`: so settings, checks and copies are the same whoever asks."""
+def test_only_the_driver_builds() -> None:
+    """Only the driver's module reads a kind's `build`.
+
+    So every caller gets the same settings, checks and copies.
+    """
     builders = {
         module_name(path)
         for path in SOURCES
@@ -201,10 +207,10 @@ def test_the_driver_alone_builds() -> None:
     assert builders == {"pipeline_assets.build.drive", "pipeline_assets.code_references"}  # the second only links to it
 
 
-OF_BUILDS = {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic", "rich"}
+BUILD_LIBRARIES = {"dagster", "huggingface_hub", "pyarrow", "numpy", "torch", "pydantic", "rich"}
 
 
-def loaded_by(statement: str) -> set[str]:
+def load_modules(statement: str) -> set[str]:
     code = f"{statement}\nimport sys\nprint(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     return {name.split(".")[0] for name in result.stdout.split()}
@@ -218,23 +224,23 @@ def loaded_by(statement: str) -> set[str]:
             {"torch", "transformers", "datasets", "modal", "ray", "obstore", "datasketch", "tiktoken", "gigatoken"}
             | {"polars", "sqlglot", "pandas", "numba", "huggingface_hub"},
         ),
-        ("import pipeline_assets.cli", OF_BUILDS),
-        ("from pipeline_assets.cli import app\napp(['--help'], standalone_mode=False)", OF_BUILDS),
+        ("import pipeline_assets.cli", BUILD_LIBRARIES),
+        ("from pipeline_assets.cli import app\napp(['--help'], standalone_mode=False)", BUILD_LIBRARIES),
         ("import pipeline_assets.systems.healing", {"dagster", "torch", "datasets", "huggingface_hub"}),
     ],
     ids=["definitions", "command line", "help", "kernel"],
 )
-def test_it_loads_no_heavy_library(statement: str, heavy: set[str]) -> None:
-    assert loaded_by(statement) & heavy == set()
+def test_imports_load_no_heavy_library(statement: str, heavy: set[str]) -> None:
+    assert load_modules(statement) & heavy == set()
 
 
 def test_the_help_of_a_command_loads_no_arrays_or_tables() -> None:
-    """But where options are made from sections of recipes, or a whole corpus is built."""
+    """Except for options from recipe sections and builds of a whole corpus."""
     by_section = {f"commands.{page}" for page in ("stage_a", "stage2", "parallel", "corpora", "nemotron", "scores")}
     by_section |= {"demo.stage_a", "demo.nemotron", "demo.mixture"}
     modules = [f"pipeline_assets.{module}" for module in ("commands.options", *COMMANDS) if module not in by_section]
 
-    loaded = loaded_by(f"import {', '.join(modules)}")
+    loaded = load_modules(f"import {', '.join(modules)}")
 
     assert len(modules) > 8
     assert loaded & {"pyarrow", "numpy", "polars", "dagster", "huggingface_hub", "duckdb", "numba"} == set()
@@ -255,14 +261,14 @@ def test_no_folder_hides_a_package_of_the_same_name() -> None:
 
 def test_folders_of_tests_contain_only_tests() -> None:
     """Builders of inputs, harnesses and oracles have folders of their own."""
-    elsewhere = {"builders", "harness", "oracles"}
-    others = [
+    other_folders = {"builders", "harness", "oracles"}
+    strays = [
         path.relative_to(PROJECT / "tests").as_posix()
         for path in (PROJECT / "tests").rglob("*.py")
-        if not path.name.startswith("test_") and path.name != "conftest.py" and not elsewhere & set(path.parts)
+        if not path.name.startswith("test_") and path.name != "conftest.py" and not other_folders & set(path.parts)
     ]
 
-    assert others == ["toy_system.py"]
+    assert strays == ["toy_system.py"]
 
 
 def test_the_definitions_file_only_wires() -> None:
@@ -271,11 +277,11 @@ def test_the_definitions_file_only_wires() -> None:
     assert len(lines) <= 66
 
 
-def test_benchmarks_import_names_that_are_there() -> None:
-    """They are run by hand, and would tell only then."""
+def test_benchmarks_import_existing_names() -> None:
+    """Benchmarks run by hand, so a missing name would only fail then."""
     folders = ("tests/builders", "tests/harness", "tests/oracles", "benchmarks")
     homes = {path.stem: path for folder in folders for path in (PROJECT / folder).glob("*.py")}
-    asked = [
+    imported_names = [
         (homes[node.module], name.name)
         for path in (PROJECT / "benchmarks").glob("*.py")
         for node in nodes(path)
@@ -283,19 +289,19 @@ def test_benchmarks_import_names_that_are_there() -> None:
         for name in node.names
     ]
 
-    assert len(asked) > 50
-    assert [(path.name, name) for path, name in asked if name not in names_in(path)] == []
+    assert len(imported_names) > 50
+    assert [(path.name, name) for path, name in imported_names if name not in read_names(path)] == []
 
 
 @functools.cache
-def names_in(path: Path) -> set[str]:
+def read_names(path: Path) -> set[str]:
     return set(symtable.symtable(path.read_text(encoding="utf-8"), str(path), "exec").get_identifiers())
 
 
 PRINTING = {
     "pipeline_assets.cli": 1,  # the version
     "pipeline_assets.commands.terminal": 1,  # echo
-    "pipeline_assets.commands.trace": 1,  # a record, byte for byte, where no terminal is
+    "pipeline_assets.commands.trace": 1,  # a record, byte for byte, unless in a terminal
     "pipeline_assets.corpus.publishing.load_back": 1,  # JSON for the parent process
     "pipeline_assets.demo.hub_command": 3,  # its address, and visible names
     "modal_jobs.nll_scoring": 2,  # words that the user typed
@@ -303,7 +309,7 @@ PRINTING = {
 
 
 WRITING = {  # calls on paths that change the disk without a sync
-    "pipeline_assets.build.pins.model_pin": 3,  # links to cached files, made again for each run
+    "pipeline_assets.build.pins.model_pin": 3,  # links to cached files, recreated by each run
     "pipeline_assets.commands.admin": 2,  # folders of manifests that git tracks
     "pipeline_assets.commands.corpora": 1,  # a link to the report, next to it
     "pipeline_assets.corpus.readers.hub_files": 1,  # the file of a lock
@@ -318,8 +324,8 @@ _CHANGES = {"write_bytes", "write_text", "mkdir", "touch", "rename", "symlink_to
 
 
 def test_files_are_written_by_durable_alone() -> None:
-    """A plain write in its place would survive every test that has no power loss."""
-    found = Counter(
+    """Any other plain write would pass every test without a power loss."""
+    calls = Counter(
         module_name(path)
         for path in SOURCES
         for node in nodes(path)
@@ -327,11 +333,11 @@ def test_files_are_written_by_durable_alone() -> None:
         if ast.unparse(node.func.value) not in ("durable", "formatter")
     )
 
-    assert found == WRITING
+    assert calls == WRITING
 
 
 def test_only_echo_prints() -> None:
-    """Control characters of names and rows reach no terminal: `terminal.echo` makes them visible."""
+    """Names and rows may contain control characters, which only `echo` escapes."""
     calls = (
         (module_name(path), ast.unparse(node.func))
         for path in SOURCES

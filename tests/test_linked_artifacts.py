@@ -1,4 +1,4 @@
-"""Artifacts with common files: no command writes through the hard links."""
+"""Artifacts with common files: no command writes through hard links."""
 
 import hashlib
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from command_results import Corpusmill
-from stage_a_build import local_source, recipe_of
+from stage_a_build import local_source, parse_recipe
 
 TEXTS = [f"Note {number} is unlike each of the others: {'abcdefghij'[number] * 9}." for number in range(10)]
 STEPS = {"normalized": "notes", "filtered": "notes", "deduplicated": "mixed"}
@@ -21,25 +21,25 @@ Files = dict[str, tuple[str, int]]
 def write_recipe(root: Path, **source: object) -> None:
     rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(TEXTS)]
     section = local_source(root, "notes", rows, filters={}) | source
-    recipe = recipe_of(section, dedup={"mode": "exact"}, shard_text_bytes=300, refuse_licences=[])
+    recipe = parse_recipe(section, dedup={"mode": "exact"}, shard_text_bytes=300, refuse_licences=[])
     path = root / "recipes" / "mixed.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump({name: value for name, value in recipe.content().items() if value is not None}))
 
 
-def folder(root: Path, step: str) -> Path:
+def artifact_folder(root: Path, step: str) -> Path:
     return root / "stage_a" / "mixed" / step / STEPS[step]
 
 
-def shards(root: Path, step: str) -> list[Path]:
-    return sorted((folder(root, step) / "shards").iterdir())
+def list_shards(root: Path, step: str) -> list[Path]:
+    return sorted((artifact_folder(root, step) / "shards").iterdir())
 
 
-def files_in(place: Path) -> Files:
-    """Hash and permissions of each file below a folder."""
-    files = [path for path in place.rglob("*") if path.is_file()]
+def hash_files(root: Path) -> Files:
+    """Map each file in a folder to its hash and permissions."""
+    files = [path for path in root.rglob("*") if path.is_file()]
     return {
-        str(path.relative_to(place)): (hashlib.sha256(path.read_bytes()).hexdigest(), stat.S_IMODE(path.stat().st_mode))
+        str(path.relative_to(root)): (hashlib.sha256(path.read_bytes()).hexdigest(), stat.S_IMODE(path.stat().st_mode))
         for path in files
     }
 
@@ -51,8 +51,8 @@ def template(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -
     root.mkdir()
     write_recipe(root)
     assert corpusmill("run", "mixed", "--data", root).returncode == 0
-    assert len(shards(root, "normalized")) > 2
-    for first, *copies in zip(*(shards(root, step) for step in STEPS), strict=True):
+    assert len(list_shards(root, "normalized")) > 2
+    for first, *copies in zip(*(list_shards(root, step) for step in STEPS), strict=True):
         assert all(first.samefile(copy) for copy in copies)
     return root
 
@@ -66,13 +66,13 @@ def data(template: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def witnesses(data: Path, tmp_path: Path) -> Iterator[Path]:
-    """Link every sealed file to a place whose bytes and permissions must not change."""
-    place = tmp_path / "witnesses"
+    """Link every sealed file into a folder that must not change in bytes or mode."""
+    root = tmp_path / "witnesses"
     for step in STEPS:
-        shutil.copytree(folder(data, step), place / step, copy_function=os.link)
-    before = files_in(place)
-    yield place
-    assert files_in(place) == before
+        shutil.copytree(artifact_folder(data, step), root / step, copy_function=os.link)
+    before = hash_files(root)
+    yield root
+    assert hash_files(root) == before
 
 
 def replace_filtered(run: Callable[..., None], data: Path) -> None:
@@ -86,14 +86,14 @@ def replace_normalized(run: Callable[..., None], data: Path) -> None:
 
 
 def repair_normalized(run: Callable[..., None], data: Path) -> None:
-    damaged = shards(data, "normalized")[0]
+    damaged = list_shards(data, "normalized")[0]
     damaged.unlink()
     damaged.write_bytes(b"short")
     run("run", "mixed", "--replace")
 
 
 def remove_normalized(run: Callable[..., None], data: Path) -> None:
-    shutil.rmtree(folder(data, "normalized"))
+    shutil.rmtree(artifact_folder(data, "normalized"))
     run("run", "mixed", "--replace")
 
 
@@ -101,25 +101,25 @@ def collect_garbage(run: Callable[..., None], data: Path) -> None:
     recipe = yaml.safe_load((data / "recipes" / "mixed.yaml").read_text())
     (data / "recipes" / "mixed.yaml").write_text(yaml.safe_dump(recipe | {"outputs": {"up_to": "normalized"}}))
     run("gc", "--apply")
-    assert not folder(data, "filtered").exists() and folder(data, "normalized").exists()
+    assert not artifact_folder(data, "filtered").exists() and artifact_folder(data, "normalized").exists()
 
 
 def collect_all_garbage(run: Callable[..., None], data: Path) -> None:
     (data / "recipes" / "mixed.yaml").unlink()
     run("gc", "--apply")
-    assert not folder(data, "normalized").exists()
+    assert not artifact_folder(data, "normalized").exists()
 
 
-def pull_in_place_of_a_damaged_one(run: Callable[..., None], data: Path) -> None:
+def pull_over_damaged(run: Callable[..., None], data: Path) -> None:
     store = f"file://{data.parent / 'store'}"
     (data.parent / "store").mkdir()
-    run("push", folder(data, "filtered"), store)
-    shards(data, "filtered")[0].unlink()
-    run("pull", store, folder(data, "filtered"), "--replace")
+    run("push", artifact_folder(data, "filtered"), store)
+    list_shards(data, "filtered")[0].unlink()
+    run("pull", store, artifact_folder(data, "filtered"), "--replace")
 
 
 def rebuild_and_keep(run: Callable[..., None], data: Path) -> None:
-    run("rebuild", folder(data, "deduplicated"), "--upstream", "--keep")
+    run("rebuild", artifact_folder(data, "deduplicated"), "--upstream", "--keep")
 
 
 COMMANDS = [
@@ -133,7 +133,7 @@ COMMANDS = [
             collect_garbage,
             collect_all_garbage,
             rebuild_and_keep,
-            pull_in_place_of_a_damaged_one,
+            pull_over_damaged,
         )
     ),
 ]
@@ -143,12 +143,12 @@ COMMANDS = [
 def test_no_command_writes_through_a_link(
     command: Callable[[Callable[..., None], Path], None], corpusmill: Corpusmill, data: Path, witnesses: Path
 ) -> None:
-    def run(*words: object) -> None:
-        done = corpusmill(*words, "--data", data)
-        assert done.returncode == 0, done.stderr
+    def run(*args: object) -> None:
+        result = corpusmill(*args, "--data", data)
+        assert result.returncode == 0, result.stderr
 
     command(run, data)
 
     for step in STEPS:
-        if folder(data, step).exists():
-            assert corpusmill("verify", folder(data, step)).returncode == 0
+        if artifact_folder(data, step).exists():
+            assert corpusmill("verify", artifact_folder(data, step)).returncode == 0

@@ -1,4 +1,4 @@
-"""`make` sets up its own .venv: with a Python that can, and anew where an install was cut short."""
+"""`make` sets up its .venv with a suitable Python and repairs cut installs."""
 
 import os
 import subprocess
@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_results import Typed
+from command_results import Result
 
 PROJECT = Path(__file__).parents[1]
-# What `make demo` calls, as small programs that write down how they were called.
+# Substitutes for the programs of `make demo`, which record their calls.
 PYTHON = """#!/bin/sh
 if [ "$1" = -m ]; then
     echo "venv made" >> calls
@@ -30,7 +30,7 @@ DEMO = "corpusmill demo --data data/demo"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with the Makefile, and a Python in it that installs nothing."""
+    """Return a folder with the Makefile and a Python that installs nothing."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).write_bytes((PROJECT / name).read_bytes())
     for name, code in (("python", PYTHON), ("tool", TOOL)):
@@ -39,12 +39,12 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(clone: Path, target: str = "demo") -> Typed:
+def run_make(clone: Path, target: str = "demo") -> Result:
     return subprocess.run(["make", target, "PYTHON=./python"], cwd=clone, capture_output=True, text=True)
 
 
-def calls(clone: Path) -> list[str]:
-    """How its programs were called since this was last asked."""
+def take_calls(clone: Path) -> list[str]:
+    """Return the recorded calls of its programs, and clear the record."""
     log = clone / "calls"
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -52,7 +52,7 @@ def calls(clone: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("lie", "line"),
+    ("patch", "line"),
     [
         (
             "sys.version_info = (3, 9, 2)",
@@ -65,52 +65,52 @@ def calls(clone: Path) -> list[str]:
     ],
     ids=["too old", "without venv"],
 )
-def test_a_python_that_cannot_is_named_before_anything_is_made(clone: Path, lie: str, line: str) -> None:
-    code = f"#!/bin/sh\nexec {sys.executable} -c 'import sys; {lie}; exec(sys.argv[2])' \"$@\"\n"
+def test_an_unsuitable_python_is_named_before_an_install(clone: Path, patch: str, line: str) -> None:
+    code = f"#!/bin/sh\nexec {sys.executable} -c 'import sys; {patch}; exec(sys.argv[2])' \"$@\"\n"
     (clone / "python").write_text(code)
 
-    result = make(clone)
+    result = run_make(clone)
 
     assert (result.returncode, result.stderr.splitlines()[0]) == (2, line)
     assert not (clone / ".venv").exists()
 
 
-def test_what_is_installed_is_used_again(clone: Path) -> None:
-    assert make(clone).returncode == 0
-    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+def test_an_install_is_reused(clone: Path) -> None:
+    assert run_make(clone).returncode == 0
+    assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
-    assert make(clone).returncode == 0
-    assert calls(clone) == [DEMO]
+    assert run_make(clone).returncode == 0
+    assert take_calls(clone) == [DEMO]
 
 
-def test_a_venv_that_was_cut_short_is_made_anew(clone: Path) -> None:
+def test_an_incomplete_venv_is_recreated(clone: Path) -> None:
     (clone / ".venv" / "bin").mkdir(parents=True)
     (clone / ".venv" / "bin" / "python").symlink_to(clone / "tool")
 
-    assert make(clone).returncode == 0
+    assert run_make(clone).returncode == 0
 
-    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+    assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
 
-def test_an_install_that_was_killed_begins_again(clone: Path) -> None:
+def test_a_killed_install_starts_over(clone: Path) -> None:
     (clone / "cut").touch()
-    killed = make(clone)
-    assert (killed.returncode, calls(clone)) == (2, ["venv made", INSTALLED[0]])
+    killed = run_make(clone)
+    assert (killed.returncode, take_calls(clone)) == (2, ["venv made", INSTALLED[0]])
 
-    assert make(clone).returncode == 0
+    assert run_make(clone).returncode == 0
 
-    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+    assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
 
-def test_an_install_that_was_killed_leaves_no_older_one_in_its_place(clone: Path) -> None:
-    assert make(clone).returncode == 0
+def test_a_killed_install_invalidates_the_older_one(clone: Path) -> None:
+    assert run_make(clone).returncode == 0
     (clone / "cut").touch()
-    assert make(clone, ".venv/bin/.dev").returncode == 2
-    calls(clone)
+    assert run_make(clone, ".venv/bin/.dev").returncode == 2
+    take_calls(clone)
 
-    assert make(clone).returncode == 0
+    assert run_make(clone).returncode == 0
 
-    assert calls(clone) == ["venv made", *INSTALLED, DEMO]
+    assert take_calls(clone) == ["venv made", *INSTALLED, DEMO]
 
 
 QUICK = "python -m pytest -q -m not slow and not proof and not real -n 3 --dist worksteal"
@@ -128,25 +128,25 @@ def test_format_lint_types_and_tests_run_and_can_fail(clone: Path, target: str, 
     with (clone / "tool").open("a") as tool:
         tool.write(f'case "$(basename "$0") $*" in "{failing or "nothing"}"*) exit 1;; esac\n')
 
-    result = make(clone, target)
+    result = run_make(clone, target)
 
     expected = ["ruff format --check .", "ruff check .", "mypy ", QUICK + folders]
-    found = calls(clone)
-    assert (result.returncode, found[:2]) == (2 if failing else 0, expected[: len(found[:2])])
-    assert sorted(found) == sorted(expected[: 1 if failing == "ruff format" else 2 if failing == "ruff check" else 4])
+    called = take_calls(clone)
+    assert (result.returncode, called[:2]) == (2 if failing else 0, expected[: len(called[:2])])
+    assert sorted(called) == sorted(expected[: 1 if failing == "ruff format" else 2 if failing == "ruff check" else 4])
 
 
-@pytest.mark.parametrize(("given", "shown"), [((), ""), (("SAMPLES=no/folder",), "no/folder")])
-def test_missing_real_samples_are_one_line_before_an_install(clone: Path, given: tuple[str, ...], shown: str) -> None:
-    result = subprocess.run(["make", "test-real", "PYTHON=./python", *given], cwd=clone, capture_output=True, text=True)
+@pytest.mark.parametrize(("args", "shown"), [((), ""), (("SAMPLES=no/folder",), "no/folder")])
+def test_missing_real_samples_are_one_line_before_an_install(clone: Path, args: tuple[str, ...], shown: str) -> None:
+    result = subprocess.run(["make", "test-real", "PYTHON=./python", *args], cwd=clone, capture_output=True, text=True)
 
-    assert (result.returncode, calls(clone)) == (2, [])
+    assert (result.returncode, take_calls(clone)) == (2, [])
     assert result.stderr.splitlines()[0] == (
         f"SAMPLES must be a folder of real samples, got '{shown}': make test-real SAMPLES=FOLDER"
     )
 
 
-# Writes down each target, the samples, and whether anything lies next to the folder that it runs in.
+# Records each target, the samples, and the siblings of its working folder.
 MAKE = """#!/bin/sh
 echo "$1 ${2:+samples }$(ls ..)" >> "$CALLS"
 """

@@ -1,4 +1,4 @@
-"""docs/manifest.md is enough to verify a data root without this project.
+"""docs/manifest.md suffices to verify a data root without this project.
 
 Programs written from the page alone run on small roots with every kind of artifact, and on damaged copies.
 """
@@ -65,7 +65,7 @@ def test_the_programs_are_short_and_need_only_pyarrow() -> None:
         assert max(map(len, program.splitlines())) <= 120
 
 
-def test_examples_of_the_page_have_the_hashes_that_it_states() -> None:
+def test_examples_of_the_page_have_the_stated_hashes() -> None:
     text = PAGE.read_text("utf-8")
     canonical, digest = re.findall(r"is written as `(.+)`, which has the\s+sha256 `(\w+)`", text)[0]
     block, size, content = re.findall(r"```\n(.*?)```\s+These are (\d+) bytes with the sha256 `(\w+)`", text, re.S)[0]
@@ -81,7 +81,7 @@ def test_examples_of_the_page_have_the_hashes_that_it_states() -> None:
     assert (len(data), hashlib.sha256(data).hexdigest(), hashed.hexdigest()) == (int(size), content, content)
 
 
-def test_areas_labels_and_kinds_of_the_page_are_those_of_the_program() -> None:
+def test_areas_labels_and_kinds_of_the_page_match_the_program() -> None:
     text, names = PAGE.read_text("utf-8"), dict[str, Any]()
     exec(VERIFIER[VERIFIER.index("AREAS =") : VERIFIER.index("def ")], names)
 
@@ -129,7 +129,7 @@ def test_a_folder_without_artifacts_is_not_called_intact(tmp_path: Path) -> None
     assert result.stderr == f"{tmp_path}/missing: no artifact found\n"
 
 
-def test_it_prints_a_line_for_each_artifact(intact_roots: Path) -> None:
+def test_the_verifier_prints_a_line_for_each_artifact(intact_roots: Path) -> None:
     assert run_verifier(intact_roots / "healing").stdout.splitlines() == [
         "intact  corpora/pages/6b78669d5c60306215ced997013432636ad93a75",
         "intact  selections/pages_v1",
@@ -139,7 +139,7 @@ def test_it_prints_a_line_for_each_artifact(intact_roots: Path) -> None:
     ]
 
 
-def test_content_hashes_of_parquet_are_those_of_the_manifests(intact_roots: Path) -> None:
+def test_content_hashes_of_parquet_match_the_manifests(intact_roots: Path) -> None:
     expected = {
         str(folder / file["path"]): file["content_sha256"]
         for folder in artifact_folders(intact_roots)
@@ -189,9 +189,9 @@ def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copy_root: Callable[[s
         flip(root / name, 8 * ((root / name).stat().st_size // 2))
         hashes[name] = before, hashlib.sha256((root / name).read_bytes()).hexdigest()
 
-    found = find_damage(root)
+    errors = find_damage(root)
 
-    lines = {f"{folder}/{line.split(': ')[0]}": line for folder, lines in found.items() for line in lines}
+    lines = {f"{folder}/{line.split(': ')[0]}": line for folder, lines in errors.items() for line in lines}
     assert lines.keys() == set(FILES[system])
     for name, (before, after) in hashes.items():
         size = (root / name).stat().st_size
@@ -199,16 +199,16 @@ def test_a_flipped_bit_is_found_in_a_file_of_every_ending(copy_root: Callable[[s
 
 
 def test_every_ending_is_flipped(intact_roots: Path) -> None:
-    def ending(path: str) -> str:
+    def read_ending(path: str) -> str:
         return Path(path).suffix or Path(path).name.rstrip("0123456789")
 
     stored = {
-        ending(file["path"])
+        read_ending(file["path"])
         for folder in artifact_folders(intact_roots)
         for file in json.loads((folder / MANIFEST_FILE).read_bytes())["storage"]
     }
 
-    assert stored == {ending(name) for names in FILES.values() for name in names}
+    assert stored == {read_ending(name) for names in FILES.values() for name in names}
 
 
 def test_a_flipped_bit_of_a_manifest_is_found(copy_root: Callable[[str], Path]) -> None:
@@ -289,7 +289,7 @@ def test_a_swapped_upstream_and_swapped_members_are_found(copy_root: Callable[[s
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "tokens.idx", "documents.parquet", "rejects.jsonl.zst"])
-def test_a_deleted_a_cut_and_a_foreign_file_are_each_named(copy_root: Callable[[str], Path], name: str) -> None:
+def test_deleted_replaced_and_swapped_files_are_named(copy_root: Callable[[str], Path], name: str) -> None:
     root = copy_root("healing")
     size, sealed = (root / SPLIT / name).stat().st_size, hashlib.sha256((root / SPLIT / name).read_bytes()).hexdigest()
 
@@ -297,7 +297,7 @@ def test_a_deleted_a_cut_and_a_foreign_file_are_each_named(copy_root: Callable[[
     assert find_damage(root) == {SPLIT: [f"{name}: missing, expected a listed file"]}
     (root / SPLIT / name).write_bytes(b"PAR1")
     sha256 = hashlib.sha256(b"PAR1").hexdigest()
-    shorter = [f"size of tokens.bin: 4, expected {size}"] * (name == "tokens.bin")  # as the index says
+    shorter = [f"size of tokens.bin: 4, expected {size}"] * (name == "tokens.bin")  # according to the index
     assert find_damage(root) == {SPLIT: [f"{name}: [4, '{sha256}'], expected [{size}, '{sealed}']", *shorter]}
     (root / SPLIT / name).unlink()
     (root / SPLIT / name).mkdir()
@@ -326,8 +326,8 @@ def test_a_damaged_manifest_is_one_line_without_a_traceback(copy_root: Callable[
     root = copy_root("healing")
     (root / "megatron/pages_v1" / MANIFEST_FILE).write_bytes(damage)
 
-    found = find_damage(root)
+    errors = find_damage(root)
 
-    assert [*found] == ["megatron/pages_v1"]
-    assert found["megatron/pages_v1"][-1].startswith("manifest.json: ")
-    assert found["megatron/pages_v1"][-1].endswith(", expected a readable file")
+    assert [*errors] == ["megatron/pages_v1"]
+    assert errors["megatron/pages_v1"][-1].startswith("manifest.json: ")
+    assert errors["megatron/pages_v1"][-1].endswith(", expected a readable file")

@@ -1,4 +1,4 @@
-"""Peak memory doesn't grow with the corpus: builds of one size and of several times that, in processes of their own."""
+"""Peak memory does not grow with the corpus, measured in separate processes."""
 
 import json
 import os
@@ -24,13 +24,13 @@ from stage2 import prepare
 
 PROJECT = Path(__file__).parents[1]
 MB_AT_ONCE = 100
-# However little there is: else the smaller build would be worked on in one process, the larger one in three.
+# Use workers for any size; otherwise the smaller build would run in one process and the larger one in three.
 BY_WORKERS = "from pipeline_assets.build import run; run._MIN_PARALLEL_BYTES = 0; "
 
 
 @pytest.fixture(scope="module")
 def hubs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The demo corpus again and again under new ids and words: about 100 MB, and four times that."""
+    """Write two hubs of renamed copies of the demo corpus: about 100 MB, and 400 MB."""
     folder = tmp_path_factory.mktemp("corpus")
     write_files(folder / "files", 4 * MB_AT_ONCE)
     files = sorted((folder / "files").glob("*.parquet"))
@@ -45,7 +45,7 @@ def hubs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
     hubs: dict[int, Path], tmp_path: Path, workers: int
 ) -> None:
-    peaks, told = {}, {}
+    peaks, figures_by_scale = {}, {}
 
     for scale, hub in hubs.items():
         root = tmp_path / f"data{scale}"
@@ -59,21 +59,21 @@ def test_peak_memory_is_equal_within_ten_percent_at_four_times_the_size(
                 check=True,
             )
         peaks[scale] = json.loads((root / "peaks.json").read_text())
-        told[scale] = [real_figures(open_artifact(folder).manifest) for folder in Lineage(root).manifests]
+        figures_by_scale[scale] = [real_figures(open_artifact(folder).manifest) for folder in Lineage(root).manifests]
 
-    (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks[1], peaks[4]
+    (parent_mb, worker_mb), (large_parent_mb, large_worker_mb) = peaks[1], peaks[4]
     if workers:
-        assert worker_mb_of_4 <= 1.10 * worker_mb, peaks
+        assert large_worker_mb <= 1.10 * worker_mb, peaks
     else:
-        assert parent_mb_of_4 <= 1.10 * parent_mb, peaks
-    assert parent_mb_of_4 + workers * worker_mb_of_4 < 600 + 300 * workers
-    for figures in told.values():
-        assert sum(of_one["peak_memory_bytes"] is not None for of_one in figures) >= 3  # the snapshot and both splits
+        assert large_parent_mb <= 1.10 * parent_mb, peaks
+    assert large_parent_mb + workers * large_worker_mb < 600 + 300 * workers
+    for figures in figures_by_scale.values():
+        assert sum(entry["peak_memory_bytes"] is not None for entry in figures) >= 3  # the snapshot and both splits
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("copies", [1, 2])
-def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path: Path, copies: int) -> None:
+def test_normalization_needs_no_more_memory_for_eight_times_the_documents(tmp_path: Path, copies: int) -> None:
     sources = {}
     for documents in (400_000, 3_200_000):
         sources[documents] = tmp_path / f"{documents}.jsonl"
@@ -85,7 +85,7 @@ def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path
     measured = []
     for attempt in ("first", "second"):
         small, large = (
-            _peaks_of_normalising(source, size, tmp_path / attempt / f"{size}") for size, source in sources.items()
+            _measure_normalization(source, size, tmp_path / attempt / f"{size}") for size, source in sources.items()
         )
         measured.append((small, large))
         if all(more <= less + 9 for less, more in zip(small, large, strict=True)):
@@ -93,27 +93,27 @@ def test_normalising_holds_no_more_memory_for_eight_times_the_documents(tmp_path
     pytest.fail(f"peaks of parent and worker in MB, of few and of many documents: {measured}")
 
 
-def _peaks_of_normalising(source: Path, documents: int, data: Path) -> tuple[float, float]:
-    typed = ["stage-a", "normalize", "--input", source, "--out-dir", data, "--domain", "numbers"]
-    typed += ["--source", "numbers", "--license", "cc0-1.0"]
+def _measure_normalization(source: Path, documents: int, data: Path) -> tuple[float, float]:
+    args = ["stage-a", "normalize", "--input", source, "--out-dir", data, "--domain", "numbers"]
+    args += ["--source", "numbers", "--license", "cc0-1.0"]
     code = f"{BY_WORKERS}import contextlib, json, sys, growth; from pipeline_assets.cli import main\n"
     code += "with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit): main()\n"
     code += "print(json.dumps(growth.peaks_mb()))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *typed],
+    result = subprocess.run(
+        [sys.executable, "-c", code, *args],
         env={**os.environ, "CORPUSMILL_WORKERS": "1", "PYTHONPATH": f"{PROJECT}:{PROJECT / 'benchmarks'}"},
         capture_output=True,
         check=True,
     )
     manifest = read_manifest(data / "stage_a" / "normalized" / "numbers")
     assert manifest is not None and manifest.identity.counts["documents"] == documents
-    parent_mb, worker_mb = json.loads(done.stdout)
+    parent_mb, worker_mb = json.loads(result.stdout)
     return parent_mb, worker_mb
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flow", "limit_mib"), [("corpusmill", 450), ("corpusmill, 2 workers", 700)])
-def test_deduplication_keeps_its_limit_and_spills_what_is_beyond(
+def test_deduplication_keeps_its_memory_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flow: str, limit_mib: int
 ) -> None:
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", str(limit_mib))
@@ -146,23 +146,23 @@ def test_a_mixture_of_four_times_the_text_keeps_its_limit(tmp_path: Path, monkey
 
 
 @pytest.mark.slow
-def test_candidate_pools_hold_no_more_memory_for_four_times_the_rows_of_a_file(tmp_path: Path) -> None:
-    typed = "import json, sys, growth, pools_flows; from pathlib import Path; "
-    typed += "pools_flows.corpusmill(Path(sys.argv[1]), 2); print(json.dumps(growth.peaks_mb()))"
+def test_candidate_pools_need_no_more_memory_for_four_times_the_rows(tmp_path: Path) -> None:
+    code = "import json, sys, growth, pools_flows; from pathlib import Path; "
+    code += "pools_flows.corpusmill(Path(sys.argv[1]), 2); print(json.dumps(growth.peaks_mb()))"
     peaks: dict[int, list[float]] = {}
 
     for rows in (17_500, 70_000):  # 70 MB of text, which is 2 files of a pool, and 4 times that in 8
         folder = tmp_path / f"{rows}"
         folder.mkdir()
         write_rows(folder, rows, characters=4_000, file_bytes=1 << 40)
-        done = subprocess.run(
-            [sys.executable, "-c", typed, folder],
+        result = subprocess.run(
+            [sys.executable, "-c", code, folder],
             env={**os.environ, "PYTHONPATH": f"{PROJECT}:{PROJECT / 'benchmarks'}"},
             capture_output=True,
             check=True,
         )
-        peaks[rows] = json.loads(done.stdout)
+        peaks[rows] = json.loads(result.stdout)
 
-    (parent_mb, worker_mb), (parent_mb_of_4, worker_mb_of_4) = peaks.values()
-    assert parent_mb_of_4 <= 1.10 * parent_mb, peaks
-    assert worker_mb_of_4 <= 1.10 * worker_mb, peaks
+    (parent_mb, worker_mb), (large_parent_mb, large_worker_mb) = peaks.values()
+    assert large_parent_mb <= 1.10 * parent_mb, peaks
+    assert large_worker_mb <= 1.10 * worker_mb, peaks

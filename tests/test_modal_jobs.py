@@ -1,4 +1,4 @@
-"""The app on Modal, as far as it runs without: what its functions let through, and what `modal run` types."""
+"""The app on Modal without Modal: errors, commits and the `modal run` command."""
 
 import contextlib
 import subprocess
@@ -25,25 +25,25 @@ from pipeline_assets.spine.staging import Receipt
 PROJECT = Path(__file__).parents[1]
 
 
-def raised(error: Exception) -> Callable[[], None]:
-    def act() -> None:
+def failing(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
         with nll_scoring._portable_errors():
             raise error
 
-    return act
+    return fail
 
 
-def test_what_a_function_refuses_arrives_as_it_is() -> None:
-    assert refusal(raised(UsageError("it is wrong", "here", "mend it")), UsageError) == "here: it is wrong; mend it"
+def test_input_errors_arrive_unchanged() -> None:
+    assert refusal(failing(UsageError("it is wrong", "here", "mend it")), UsageError) == "here: it is wrong; mend it"
 
 
-def test_errors_of_the_system_arrive_as_lines_and_no_others_are_taken_for_silence() -> None:
-    """A call that raises TimeoutError looks like one that runs on, to Modal's client."""
-    assert "no space is left on the disk" in refusal(raised(OSError(28, "full", "there")), RetryableError)
-    refusal(raised(TimeoutError()), RetryableError)
-    with pytest.raises(RuntimeError, match="KeyError: 'stage'") as found:
-        raised(KeyError("stage"))()
-    assert not isinstance(found.value, InputError)
+def test_system_errors_arrive_in_one_line_and_others_as_runtime_errors() -> None:
+    """Modal's client takes a TimeoutError for a call that still runs."""
+    assert "no space is left on the disk" in refusal(failing(OSError(28, "full", "there")), RetryableError)
+    refusal(failing(TimeoutError()), RetryableError)
+    with pytest.raises(RuntimeError, match="KeyError: 'stage'") as failure:
+        failing(KeyError("stage"))()
+    assert not isinstance(failure.value, InputError)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ LOCALLY = pytest.mark.filterwarnings("ignore:The .* function is executing locall
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Events of a container, in order: its volumes are recorded, and the work is an event."""
+    """Record the reloads, commits and work of a container, in order."""
     events: list[str] = []
     monkeypatch.setattr(modal, "is_local", lambda: False)
     for name in ("files", "scores"):
@@ -75,7 +75,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @LOCALLY
-def test_a_container_commits_the_files_that_it_fetched(events: list[str]) -> None:
+def test_a_container_commits_fetched_files(events: list[str]) -> None:
     assert nll_scoring.fetch.local('{"a": 1}') == '{"a": 1}'
 
     assert events == ["fetch", "commit files"]
@@ -84,7 +84,7 @@ def test_a_container_commits_the_files_that_it_fetched(events: list[str]) -> Non
 @LOCALLY
 @pytest.mark.parametrize("is_fetched", [True, False])
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_container_sees_the_files_of_others_and_commits_its_scores_even_if_interrupted(
+def test_a_container_reloads_volumes_and_commits_scores_even_if_interrupted(
     events: list[str], monkeypatch: pytest.MonkeyPatch, is_fetched: bool, fails: bool
 ) -> None:
     def score(*_: object) -> Receipt:
@@ -103,8 +103,8 @@ def test_a_container_sees_the_files_of_others_and_commits_its_scores_even_if_int
     assert events == [*seen, "score", "commit scores"]
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
-    """What `modal run` types, with a few variables set."""
+def read_arguments(monkeypatch: pytest.MonkeyPatch, **variables: str) -> list[str]:
+    """Return the arguments that `modal run` passes on under environment variables."""
     for name in nll_scoring._OPTION_BY_VARIABLE:
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
@@ -132,12 +132,12 @@ DEFAULT = "--model unsloth/gpt-oss-120b"
         ({"TOKENIZER_NAME": "o200k_harmony"}, f"{DEFAULT} --tokenizer o200k_harmony"),
     ],
 )
-def test_modal_run_scores_what_the_environment_names(
+def test_modal_run_scores_the_pool_in_the_environment(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], options: str
 ) -> None:
-    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
+    args = read_arguments(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
 
-    assert " ".join(words) == (
+    assert " ".join(args) == (
         f"corpusmill nemotron score --launcher modal --pool me/pools {options} --out-dir out --dry-run"
     )
 
@@ -159,9 +159,9 @@ def test_a_small_batch_size_counts_rows(
     tokens: str,
     line: str,
 ) -> None:
-    words = typed(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
+    args = read_arguments(monkeypatch, CANDIDATE_DATASET_ID="me/pools", **variables)
 
-    assert words[words.index("--batch-tokens") + 1] == tokens
+    assert args[args.index("--batch-tokens") + 1] == tokens
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith(line) and len(printed) == 1 + bool(line)
 
@@ -177,29 +177,31 @@ def test_a_small_batch_size_counts_rows(
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_variables_that_modal_run_can_not_use_are_refused(
+def test_invalid_variables_of_modal_run_are_refused(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], line: str
 ) -> None:
     with pytest.raises(SystemExit, match=f"^{line}"):
-        typed(monkeypatch, **{"CANDIDATE_DATASET_ID": "me/pools", **variables})
+        read_arguments(monkeypatch, **{"CANDIDATE_DATASET_ID": "me/pools", **variables})
 
 
 def test_scoring_imports_no_dependency_that_the_image_lacks() -> None:
-    """Modules are loaded as containers load them: with the functions that a call runs."""
+    """Modules are loaded as in containers: with the functions that a call runs."""
     modules = ("remote_shard", "modal_settings", "load_model", "nll")
     models = "import sys, transformers.modeling_utils, transformers.quantizers.auto"
     code = f"{models}; from pipeline_assets.corpus.scoring import {', '.join(modules)}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True)
     distributions = packages_distributions()
 
     loaded = {
         canonicalize_name(distribution)
-        for module in done.stdout.split()
+        for module in result.stdout.split()
         for distribution in distributions.get(module.partition(".")[0], ())
     }
 
     dependencies = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["dependencies"]
-    installed = [one for name in nll_scoring.PACKAGES for one in (name, *(requires(name) or ()))]
+    installed = [package for name in nll_scoring.PACKAGES for package in (name, *(requires(name) or ()))]
     assert {"torch", "pyarrow"} <= loaded
-    needed, there = ({canonicalize_name(Requirement(one).name) for one in ones} for ones in (dependencies, installed))
-    assert loaded & needed <= there
+    needed, provided = (
+        {canonicalize_name(Requirement(spec).name) for spec in specs} for specs in (dependencies, installed)
+    )
+    assert loaded & needed <= provided

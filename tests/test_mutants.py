@@ -1,4 +1,4 @@
-"""Seeded mutants: their sample, their nearest tests and their process."""
+"""Seeded mutants: their sample, nearest tests and process."""
 
 import importlib
 import random
@@ -16,24 +16,24 @@ def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
 
 
-def programs(*names: str) -> list[ModuleType]:
+def import_programs(*names: str) -> list[ModuleType]:
     return [importlib.import_module(name) for name in names]
 
 
-def test_a_sample_is_drawn_in_equal_numbers_and_most_of_it_again_after_an_edit() -> None:
-    mutants, mutations = programs("mutants", "mutations")
+def test_a_sample_is_equal_per_rule_and_independent_of_order() -> None:
+    mutants, mutations = import_programs("mutants", "mutations")
     file = Path("pipeline_assets/spine/kept_work.py")
-    found = list(mutations.find_mutants(file))
+    all_mutants = list(mutations.find_mutants(file))
 
-    drawn = mutants.draw(found, 12, 7)
-    less = mutants.draw(random.Random(1).sample(found, len(found)), 12, 7)
+    sample = mutants.draw(all_mutants, 12, 7)
+    shuffled_sample = mutants.draw(random.Random(1).sample(all_mutants, len(all_mutants)), 12, 7)
 
-    assert [mutant.key for mutant in drawn] == [mutant.key for mutant in less]
-    assert len({mutant.rule for mutant in drawn}) == min(12, len({mutant.rule for mutant in found}))
+    assert [mutant.key for mutant in sample] == [mutant.key for mutant in shuffled_sample]
+    assert len({mutant.rule for mutant in sample}) == min(12, len({mutant.rule for mutant in all_mutants}))
 
 
-def test_tests_of_the_modules_name_come_first_and_no_test_that_compares_sources() -> None:
-    mutations, nearest = programs("mutations", "nearest_tests")
+def test_nearest_tests_begin_with_the_modules_own_and_omit_source_checks() -> None:
+    mutations, nearest = import_programs("mutations", "nearest_tests")
     [mutant, *_] = mutations.find_mutants(Path("pipeline_assets/spine/kept_work.py"))
 
     tests = nearest.nearest_tests(mutant)
@@ -42,27 +42,25 @@ def test_tests_of_the_modules_name_come_first_and_no_test_that_compares_sources(
     assert not {"tests/test_layout.py", "tests/test_project_files.py"} & set(tests)
 
 
-def test_functions_and_methods_that_are_loaded_take_the_code_of_the_changed_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    [server] = programs("mutant_server")
+def test_loaded_functions_and_methods_get_the_changed_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [server] = import_programs("mutant_server")
     file = tmp_path / "made_for_mutants.py"
     file.write_text(
         "def three():\n    return 3\n\n\nclass Box:\n    @property\n    def size(self):\n        return 4\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    made = importlib.import_module("made_for_mutants")
+    module = importlib.import_module("made_for_mutants")
     functions = server._find_functions()[str(file.resolve())]
     file.write_text(file.read_text().replace("3\n", "30\n").replace("4\n", "40\n"))
 
     server._change_functions(file, functions)
 
-    assert (made.three(), made.Box().size) == (30, 40)
+    assert (module.three(), module.Box().size) == (30, 40)
     del sys.modules["made_for_mutants"]
 
 
-def test_compiled_kernels_that_import_a_changed_one_are_compiled_again() -> None:
-    [mutations] = programs("mutations")
+def test_compiled_kernels_that_import_a_changed_one_are_recompiled() -> None:
+    [mutations] = import_programs("mutations")
 
     assert mutations.affected_kernels("pipeline_assets.spine.kept_work") == frozenset()
     assert "pipeline_assets.corpus.dedup.bitmap" in mutations.affected_kernels("pipeline_assets.corpus.dedup.bitmap")

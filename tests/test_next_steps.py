@@ -1,4 +1,4 @@
-"""The end of `corpusmill run`: the path of the report, and three commands that work when pasted."""
+"""The end of `corpusmill run`: the report's path and three pasteable commands."""
 
 import json
 import shlex
@@ -20,22 +20,22 @@ def test_a_run_ends_with_its_report_and_three_commands_that_work(corpusmill: Cor
     ]
     assert Path(lines[0].removeprefix("report  ")).is_file()
     for line in lines[2:]:
-        answer = corpusmill(*shlex.split(line)[1:])
-        assert answer.returncode == 0 and answer.stdout, answer.stderr
+        step_result = corpusmill(*shlex.split(line)[1:])
+        assert step_result.returncode == 0 and step_result.stdout, step_result.stderr
 
 
-def test_programs_that_read_the_output_get_no_next_steps(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_json_output_and_json_logs_have_no_next_steps(corpusmill: Corpusmill, notes_root: Path) -> None:
     as_json = corpusmill("run", "mixed", "--data", notes_root, "--json")
     logged = corpusmill("run", "mixed", "--data", notes_root, env={"CORPUSMILL_LOG": "json"})
 
     assert json.loads(as_json.stdout) and "next steps" not in as_json.stderr + logged.stderr
 
 
-def test_where_no_row_was_dropped_the_chain_is_verified(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_run_without_dropped_rows_proposes_to_verify_the_chain(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.jsonl").write_text('{"text": "A text that stays."}\n{"text": "Another one."}\n')
-    made = corpusmill("init", "mine", "--input", tmp_path / "in", "--data", tmp_path / "my data")
-    assert made.returncode == 0, made.stderr
+    init = corpusmill("init", "mine", "--input", tmp_path / "in", "--data", tmp_path / "my data")
+    assert init.returncode == 0, init.stderr
     recipe = tmp_path / "my data" / "recipes" / "mine.yaml"
     recipe.write_text(recipe.read_text().replace("seq_len: 2048", "seq_len: 8"))
 
@@ -45,5 +45,5 @@ def test_where_no_row_was_dropped_the_chain_is_verified(corpusmill: Corpusmill, 
     packed = tmp_path / "my data" / "stage_a" / "mine" / "packed" / "mine"
     assert f'batches from corpusmill import loader; loader("{packed}", batch=8)  # needs torch: ' in result.stderr
     steps = [shlex.split(line) for line in result.stderr.splitlines()[-3:]]
-    assert [words[1] for words in steps] == ["verify", "peek", "trace"]
-    assert all(corpusmill(*words[1:]).returncode == 0 for words in steps)
+    assert [args[1] for args in steps] == ["verify", "peek", "trace"]
+    assert all(corpusmill(*args[1:]).returncode == 0 for args in steps)

@@ -1,4 +1,4 @@
-"""Folders, links, pipes, devices and nonsense in the places of small files: a line of it, and all else as it is."""
+"""Links, pipes, devices and nonsense in place of small files are one-line errors."""
 
 import errno
 import fcntl
@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from command_results import Corpusmill, only_line
 from demo_variants import V1
-from fuzz_cases import commands, damaged, leave_unfinished_work, small_files, typed
+from fuzz_cases import commands, damaged, leave_unfinished_work, run_command, small_files
 
 from pipeline_assets.spine.lock import LOCK_FIX
 
 
-def put_in_its_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
+def replace_by(make: Callable[[Path], object]) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         path.unlink()
         make(path)
@@ -25,55 +25,55 @@ def put_in_its_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
     return change
 
 
-def said(data: bytes) -> Callable[[Path], None]:
-    return put_in_its_place(lambda path: path.write_bytes(data))
+def replace_by_bytes(data: bytes) -> Callable[[Path], None]:
+    return replace_by(lambda path: path.write_bytes(data))
 
 
-def resealed(**parts: object) -> Callable[[Path], None]:
-    """Parts that no digest covers, exchanged."""
+def replace_parts(**parts: object) -> Callable[[Path], None]:
+    """Replace parts of a manifest that no digest covers."""
 
     def change(path: Path) -> None:
         value = json.loads(path.read_bytes()) | parts
-        put_in_its_place(lambda place: place.write_text(json.dumps(value)))(path)
+        replace_by(lambda target: target.write_text(json.dumps(value)))(path)
 
     return change
 
 
 ODD_MANIFESTS = [
-    (put_in_its_place(Path.mkdir), "the path is a folder"),
-    (put_in_its_place(os.mkfifo), "the path is a pipe or a device"),
-    (put_in_its_place(lambda path: path.symlink_to("/dev/zero")), "the path is a link"),
-    (said(b"[" * 100_000), "invalid JSON (maximum recursion depth exceeded while deserializing an object)"),
-    (resealed(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
-    (resealed(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
+    (replace_by(Path.mkdir), "the path is a folder"),
+    (replace_by(os.mkfifo), "the path is a pipe or a device"),
+    (replace_by(lambda path: path.symlink_to("/dev/zero")), "the path is a link"),
+    (replace_by_bytes(b"[" * 100_000), "invalid JSON (maximum recursion depth exceeded while deserializing an object)"),
+    (replace_parts(provenance={"builder": "x"}), "Expected `int`, got `str` - at `$.provenance.builder`"),
+    (replace_parts(storage=[{"path": "a", "bytes": -1, "sha256": ""}]), "Expected `int` >= 0"),
 ]
 
 
-@pytest.mark.parametrize(("change", "complaint"), ODD_MANIFESTS)
-def test_status_says_what_is_odd_of_one_artifact_and_lists_all_others(
-    root: Path, tmp_path: Path, change: Callable[[Path], None], complaint: str
+@pytest.mark.parametrize(("change", "message"), ODD_MANIFESTS)
+def test_status_names_an_odd_manifest_and_lists_all_artifacts(
+    root: Path, tmp_path: Path, change: Callable[[Path], None], message: str
 ) -> None:
     manifest = root / V1 / "valid" / "manifest.json"
     change(manifest)
 
-    shown = typed(["status", "--data", str(root)], tmp_path)
-    refused = typed(["verify", str(root / V1 / "valid")], tmp_path)
+    shown = run_command(["status", "--data", str(root)], tmp_path)
+    refused = run_command(["verify", str(root / V1 / "valid")], tmp_path)
 
     assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
     states = [line.split()[0] for line in shown.stdout.splitlines() if line.startswith("  ") and line[2] != " "]
     assert states == ["current", "current", "current", "damaged", "stale"]
-    assert f"    {manifest}: not a valid manifest: {complaint}" in shown.stdout
+    assert f"    {manifest}: not a valid manifest: {message}" in shown.stdout
     assert (refused.status, refused.failure) == (1, None)
-    assert refused.stderr.startswith(f"corpusmill: {manifest}: not a valid manifest: {complaint}")
+    assert refused.stderr.startswith(f"corpusmill: {manifest}: not a valid manifest: {message}")
     assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["valid.building.²", "valid.old.٣", "valid.building.9"])
-def test_whatever_lies_beside_an_artifact_status_lists_them_all(root: Path, tmp_path: Path, name: str) -> None:
+def test_status_lists_all_artifacts_next_to_odd_folders(root: Path, tmp_path: Path, name: str) -> None:
     (root / V1 / name).mkdir()
     os.mkfifo(root / V1 / name / ".plan.json")
 
-    shown = typed(["status", "--data", str(root)], tmp_path)
+    shown = run_command(["status", "--data", str(root)], tmp_path)
 
     assert (shown.failure, shown.stderr) == (None, "")
     assert shown.stdout.count("\n  current ") == 5
@@ -96,7 +96,7 @@ RECIPES = {
 
 
 ODD_RECIPES = [
-    *((partial(Path.write_text, data=text), f"not valid YAML ({said}") for text, said in RECIPES.items()),
+    *((partial(Path.write_text, data=text), f"not valid YAML ({message}") for text, message in RECIPES.items()),
     *(
         (make, "not a valid recipe: the path is a ")
         for make in (Path.mkdir, os.mkfifo, partial(Path.symlink_to, target="/dev/zero"))
@@ -104,34 +104,34 @@ ODD_RECIPES = [
 ]
 
 
-@pytest.mark.parametrize(("make", "complaint"), ODD_RECIPES, ids=range(len(ODD_RECIPES)))
-def test_an_odd_recipe_is_one_line_of_status_and_of_run(
-    root: Path, tmp_path: Path, make: Callable[[Path], object], complaint: str
+@pytest.mark.parametrize(("make", "message"), ODD_RECIPES, ids=range(len(ODD_RECIPES)))
+def test_an_odd_recipe_is_one_line_in_status_and_run(
+    root: Path, tmp_path: Path, make: Callable[[Path], object], message: str
 ) -> None:
     path = root / "recipes" / "odd.yaml"
     make(path)
 
-    shown = typed(["status", "--data", str(root)], tmp_path)
-    refused = typed(["run", "odd", "--data", str(root)], tmp_path)
+    shown = run_command(["status", "--data", str(root)], tmp_path)
+    refused = run_command(["run", "odd", "--data", str(root)], tmp_path)
 
     assert (shown.status, shown.failure, shown.stderr) == (1, None, "")
     assert shown.stdout.count("\n  current ") == 5
     assert (refused.status, refused.failure) == (2, None)
-    assert refused.stderr.startswith(f"corpusmill: {path}: {complaint}")
+    assert refused.stderr.startswith(f"corpusmill: {path}: {message}")
     assert refused.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("number", "complaint"),
+    ("number", "message"),
     [
         (errno.ENOLCK, f"this file system has no locks (No locks available); {LOCK_FIX}"),
         (errno.EIO, "the operating system reports: Input/output error; fix that, then run the same command"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, complaint: str
+def test_a_refused_lock_is_reported_in_one_line(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, message: str
 ) -> None:
-    """As file systems without locks, or on a bad disk, answer."""
+    """A file system may have no locks, or be on a bad disk."""
 
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -139,17 +139,17 @@ def test_what_the_system_refuses_is_one_line(
     monkeypatch.setattr(fcntl, "flock", refuse)
     (root / V1 / "valid.building.9").mkdir()
 
-    rebuilt = typed(["rebuild", str(root / V1 / "valid")], tmp_path)
-    shown = typed(["status", "--data", str(root)], tmp_path)
-    verified = typed(["verify", str(root / V1 / "valid")], tmp_path)
+    rebuilt = run_command(["rebuild", str(root / V1 / "valid")], tmp_path)
+    shown = run_command(["status", "--data", str(root)], tmp_path)
+    verified = run_command(["verify", str(root / V1 / "valid")], tmp_path)
 
     assert (rebuilt.status, rebuilt.failure) == (1, None)
-    assert f".lock: {complaint}" in rebuilt.stderr
+    assert f".lock: {message}" in rebuilt.stderr
     assert (shown.failure, shown.stdout.count("\n  current ")) == (None, 5)
     assert (verified.status, verified.failure) == (0, None)
 
 
-def test_a_name_that_is_too_long_is_one_line(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_name_that_is_too_long_is_refused_in_one_line(corpusmill: Corpusmill, root: Path) -> None:
     result = corpusmill("verify", root / ("x" * 300))
 
     assert result.returncode == 1
@@ -158,20 +158,20 @@ def test_a_name_that_is_too_long_is_one_line(corpusmill: Corpusmill, root: Path)
     )
 
 
-def test_a_name_that_is_not_utf8_is_one_line(corpusmill: Corpusmill, root: Path) -> None:
-    other = root.rename(os.fsdecode(os.fsencode(root) + b"\xff"))
+def test_a_root_whose_name_is_not_utf8_is_refused_in_one_line(corpusmill: Corpusmill, root: Path) -> None:
+    renamed = root.rename(os.fsdecode(os.fsencode(root) + b"\xff"))
 
-    for words in (["status"], ["run", "healing_text_v1"]):
-        typed_in_it = corpusmill(*words, "--data", ".", cwd=other)
-        named = corpusmill(*words, "--data", other)
-        from_outside = corpusmill(*words, env={"CORPUSMILL_DATA": str(other)})
+    for args in (["status"], ["run", "healing_text_v1"]):
+        from_inside = corpusmill(*args, "--data", ".", cwd=renamed)
+        named = corpusmill(*args, "--data", renamed)
+        from_outside = corpusmill(*args, env={"CORPUSMILL_DATA": str(renamed)})
 
-        for result in (typed_in_it, named, from_outside):
+        for result in (from_inside, named, from_outside):
             assert result.returncode == 2
             assert only_line(result) == f"{root}\\udcff: the name is not UTF-8; rename the file or folder"
 
 
-def test_a_file_whose_name_is_not_utf8_is_named_all_the_same(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_file_whose_name_is_not_utf8_is_named_with_escapes(corpusmill: Corpusmill, root: Path) -> None:
     folder = root / V1 / "valid"
     (folder / os.fsdecode(b"stranger\xff")).write_text("")
 
@@ -182,15 +182,15 @@ def test_a_file_whose_name_is_not_utf8_is_named_all_the_same(corpusmill: Corpusm
 
 
 def test_a_sample_of_random_damage_ends_clean_or_in_one_line(root: Path, tmp_path: Path) -> None:
-    """`benchmarks/fuzz.py` does the same for as long as one likes."""
+    """`benchmarks/fuzz.py` runs the same check on any number of cases."""
     leave_unfinished_work(root)
     files = small_files(root)
 
     for seed in range(12):
-        draw = random.Random(seed)
-        path = draw.choice(files)
-        words = list(commands(root, path, draw))
-        with damaged(path, draw) as how:
-            for word in words:
-                told = typed(word, tmp_path / "cache")
-                assert told.is_clean, (seed, how, path, word, told)
+        rng = random.Random(seed)
+        path = rng.choice(files)
+        command_lines = list(commands(root, path, rng))
+        with damaged(path, rng) as damage:
+            for command_line in command_lines:
+                outcome = run_command(command_line, tmp_path / "cache")
+                assert outcome.is_clean, (seed, damage, path, command_line, outcome)

@@ -1,5 +1,6 @@
-"""Corpora as datasets, Polars, DuckDB and pandas read them: the rows that are there, with one type of `meta` in all
-sources, whichever source comes first. Such readers take types from the first rows that they see.
+"""datasets, Polars, DuckDB and pandas read corpora with one type of `meta`.
+
+They take types from the first rows, so each source comes first once; every row must be read.
 """
 
 import os
@@ -11,9 +12,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_results import DOCS, blocks_of
+from command_results import DOCS, code_blocks
 from nemotron_build import offline, write_nemotron
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document, Meta
@@ -28,9 +29,9 @@ from pipeline_assets.spine.engine import RunSettings
 
 Row = dict[str, Any]
 Types = dict[str, Any]
-"""Of columns by name: `string`, `integer`, or such types of a struct's fields."""
+"""Types by column: `string`, `integer`, or the types of a struct's fields."""
 Corpora = Mapping[str, Mapping[str, Sequence[Path]]]
-"""Shards by kind, and by source."""
+"""Shards by kind and source."""
 
 TYPES: Types = {
     **dict.fromkeys(Document.__struct_fields__[:-1], "string"),
@@ -38,7 +39,7 @@ TYPES: Types = {
 }
 
 
-def by_datasets(paths: Sequence[Path], cache: Path) -> pa.Table:
+def read_by_datasets(paths: Sequence[Path], cache: Path) -> pa.Table:
     import datasets
 
     files, cache_dir = [str(path) for path in paths], str(cache / "datasets")
@@ -46,60 +47,60 @@ def by_datasets(paths: Sequence[Path], cache: Path) -> pa.Table:
     return rows.with_format("arrow")[:]
 
 
-def by_polars(paths: Sequence[Path], cache: Path) -> pa.Table:
+def read_by_polars(paths: Sequence[Path], cache: Path) -> pa.Table:
     import polars
 
     return polars.scan_ndjson(list(paths)).collect().to_arrow()
 
 
-def by_duckdb(paths: Sequence[Path], cache: Path) -> pa.Table:
+def read_by_duckdb(paths: Sequence[Path], cache: Path) -> pa.Table:
     import duckdb
 
     with duckdb.connect() as connection:
         return connection.read_json([str(path) for path in paths]).to_arrow_table()
 
 
-def by_pandas(paths: Sequence[Path], cache: Path) -> pa.Table:
+def read_by_pandas(paths: Sequence[Path], cache: Path) -> pa.Table:
     import pandas
 
     frame = pandas.concat(pandas.read_json(path, lines=True, compression="zstd", dtype=False) for path in paths)
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def types_of(fields: Iterable[pa.Field]) -> Types:
-    words = {pa.string(): "string", pa.large_string(): "string", pa.int64(): "integer"}
-    return {one.name: types_of(one.type) if pa.types.is_struct(one.type) else words[one.type] for one in fields}
+def read_types(fields: Iterable[pa.Field]) -> Types:
+    names = {pa.string(): "string", pa.large_string(): "string", pa.int64(): "integer"}
+    return {col.name: read_types(col.type) if pa.types.is_struct(col.type) else names[col.type] for col in fields}
 
 
-READERS = {"datasets": by_datasets, "polars": by_polars, "duckdb": by_duckdb, "pandas": by_pandas}
+READERS = {"datasets": read_by_datasets, "polars": read_by_polars, "duckdb": read_by_duckdb, "pandas": read_by_pandas}
 
 
-def rows_of(paths: Sequence[Path]) -> list[Row]:
-    """The Documents in shards, decoded one by one."""
+def decode_rows(paths: Sequence[Path]) -> list[Row]:
+    """Decode the Documents of shards."""
     blocks = (block for path in paths for block in read_line_blocks(path))
     return [msgspec.to_builtins(msgspec.json.decode(line, type=Document)) for b in blocks for line in b.splitlines()]
 
 
-def by_source(*corpora: Artifact) -> dict[str, list[Path]]:
-    """Shards by the source of their documents; each has one."""
+def group_by_source(*corpora: Artifact) -> dict[str, list[Path]]:
+    """Group shards by source; each shard has documents of one source."""
     shards: dict[str, list[Path]] = {}
     for corpus in corpora:
         for path in map(corpus.path, shard_rows(corpus)):
-            [source] = {row["source"] for row in rows_of([path])}
+            [source] = {row["source"] for row in decode_rows([path])}
             shards.setdefault(source, []).append(path)
     return shards
 
 
-def orders(sources: Mapping[str, Sequence[Path]]) -> Iterator[list[Path]]:
-    """All shards, each source first once."""
+def rotate_sources(sources: Mapping[str, Sequence[Path]]) -> Iterator[list[Path]]:
+    """Yield all shards in several orders, so that each source comes first once."""
     names = list(sources)
-    for place in range(len(names)):
-        yield [path for name in names[place:] + names[:place] for path in sources[name]]
+    for start in range(len(names)):
+        yield [path for name in names[start:] + names[:start] for path in sources[name]]
 
 
 @pytest.fixture(scope="module")
 def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Corpora:
-    """Every corpus of Documents that the demo makes."""
+    """Build the demo's corpora and list their shards by kind and source."""
     root = tmp_path_factory.mktemp("demo_stage_a")
     write_inputs(root, "stage_a")
     with LoopbackHub(root / HUB_FOLDER) as hub:
@@ -108,32 +109,32 @@ def demo_corpora(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> C
     [snapshot] = (demo_root / "corpora").glob("*/[!.]*")
 
     def step(name: str) -> dict[str, list[Path]]:
-        return by_source(*(built[role] for role in built if role.split("/")[1] == name))
+        return group_by_source(*(built[role] for role in built if role.split("/")[1] == name))
 
     corpora = {name: step(name) for name in ("normalized", "filtered", "deduplicated", "decontaminated")}
     return {
         **corpora,
-        "snapshot": by_source(open_artifact(snapshot)),
-        "snapshot and normalized": by_source(open_artifact(snapshot)) | corpora["normalized"],
+        "snapshot": group_by_source(open_artifact(snapshot)),
+        "snapshot and normalized": group_by_source(open_artifact(snapshot)) | corpora["normalized"],
     }
 
 
-KINDS_OF_TEXT = ("snapshot", "normalized", "snapshot and normalized", "filtered", "deduplicated", "decontaminated")
+TEXT_KINDS = ("snapshot", "normalized", "snapshot and normalized", "filtered", "deduplicated", "decontaminated")
 
 
-@pytest.mark.parametrize("kind", KINDS_OF_TEXT)
+@pytest.mark.parametrize("kind", TEXT_KINDS)
 @pytest.mark.parametrize("reader", READERS)
-def test_the_demos_corpora_have_their_rows_and_one_type_whichever_source_comes_first(
+def test_the_demos_corpora_have_their_rows_and_types_in_any_order_of_sources(
     reader: str, kind: str, demo_corpora: Corpora, tmp_path: Path
 ) -> None:
     sources = demo_corpora[kind]
     assert len(sources) == {"snapshot": 1, "snapshot and normalized": 6}.get(kind, 5)
 
-    for number, paths in enumerate(orders(sources)):
+    for number, paths in enumerate(rotate_sources(sources)):
         table = READERS[reader](paths, tmp_path / str(number))
 
-        assert types_of(table.schema) == TYPES
-        assert table.to_pylist() == rows_of(paths)
+        assert read_types(table.schema) == TYPES
+        assert table.to_pylist() == decode_rows(paths)
 
 
 def text(name: str, number: int) -> str:
@@ -161,57 +162,57 @@ DATES = {
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
-    """Shards of sources whose columns have nothing in common, each with dates, titles and nulls of its own."""
+    """Build shards of sources with unlike columns, dates, titles and nulls."""
     root = tmp_path_factory.mktemp("planted")
     sections = []
     for name, rows in PLANTED.items():
         plain = [{"text": text(name, number), "key": f"{name}-{number}"} for number in range(len(rows))]
-        dated = any("at" in row for row in rows)
-        columns = {"text": "text", "id": "key", "created_at": "at" if dated else None, "license": None}
-        rows = [one | row for one, row in zip(plain, rows, strict=True)]
+        has_dates = any("at" in row for row in rows)
+        columns = {"text": "text", "id": "key", "created_at": "at" if has_dates else None, "license": None}
+        rows = [columns_row | row for columns_row, row in zip(plain, rows, strict=True)]
         sections.append(local_source(root, name, rows, columns=columns))
-    built = build(recipe_of(*sections, shard_text_bytes=2000), root)
-    return by_source(*(built[f"stage_a/normalized/{name}"] for name in PLANTED))
+    built = build(parse_recipe(*sections, shard_text_bytes=2000), root)
+    return group_by_source(*(built[f"stage_a/normalized/{name}"] for name in PLANTED))
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_dates_titles_and_columns_of_all_sorts_are_read_whichever_source_comes_first(
+def test_unlike_dates_titles_and_columns_are_read_in_any_order_of_sources(
     reader: str, planted: dict[str, list[Path]], tmp_path: Path
 ) -> None:
     assert len(planted["titled_later"]) > 1
 
-    for number, paths in enumerate(orders(planted)):
+    for number, paths in enumerate(rotate_sources(planted)):
         table = READERS[reader](paths, tmp_path / str(number))
 
-        assert types_of(table.schema) == TYPES
-        assert table.to_pylist() == rows_of(paths)
-        found = {row["doc_id"]: row for row in table.to_pylist()}
-        assert {name: found[f"{name}-0"]["created_at"] for name in DATES} == DATES
-        assert {found[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
-        assert [found[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
-        assert {name: msgspec.json.decode(found[f"{name}-3"]["meta"]["extra"]) for name in PLANTED} == {
-            name: {column: value for column, value in rows[3].items() if not is_ours(column, value)}
+        assert read_types(table.schema) == TYPES
+        assert table.to_pylist() == decode_rows(paths)
+        by_id = {row["doc_id"]: row for row in table.to_pylist()}
+        assert {name: by_id[f"{name}-0"]["created_at"] for name in DATES} == DATES
+        assert {by_id[f"some_dates-{number}"]["created_at"] for number in range(20)} == {"", "2019-04-21T16:54:04.500"}
+        assert [by_id[f"titled_later-{number}"]["meta"]["title"] for number in (30, 31)] == ["", "Title 31"]
+        assert {name: msgspec.json.decode(by_id[f"{name}-3"]["meta"]["extra"]) for name in PLANTED} == {
+            name: {column: value for column, value in rows[3].items() if not is_meta_field(column, value)}
             for name, rows in PLANTED.items()
         }
 
 
-def is_ours(column: str, value: object) -> bool:
-    """Whether a column of a row becomes a field of its meta."""
+def is_meta_field(column: str, value: object) -> bool:
+    """Check whether a column of a row becomes a field of its meta."""
     return column in ("title", "url", "language") and isinstance(value, str) and value != "2019-04-21"
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_shard_without_documents_is_no_obstacle(reader: str, planted: dict[str, list[Path]], tmp_path: Path) -> None:
+def test_a_shard_without_documents_is_read(reader: str, planted: dict[str, list[Path]], tmp_path: Path) -> None:
     empty = tmp_path / "00000.jsonl.zst"
     with JsonlZstWriter(empty, 3):
         pass
     shards = [path for paths in planted.values() for path in paths]
-    paths = [shards[0], empty, *shards[1:]] if reader == "polars" else [empty, *shards]  # as the page warns
+    paths = [shards[0], empty, *shards[1:]] if reader == "polars" else [empty, *shards]  # see the page's warning
 
     table = READERS[reader](paths, tmp_path)
 
-    assert types_of(table.schema) == TYPES
-    assert table.to_pylist() == rows_of(shards)
+    assert read_types(table.schema) == TYPES
+    assert table.to_pylist() == decode_rows(shards)
 
 
 def test_python_of_the_page_reads_the_demos_corpora(
@@ -221,20 +222,20 @@ def test_python_of_the_page_reads_the_demos_corpora(
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     shards = [path for paths in demo_corpora["normalized"].values() for path in paths]
-    [code] = blocks_of(DOCS / "stage_a.md", "python")
+    [code] = code_blocks(DOCS / "stage_a.md", "python")
 
-    made: dict[str, Any] = {}
-    exec(code.replace("data/stage_a/stage_a_v1/normalized", os.path.commonpath(shards)), made)
+    scope: dict[str, Any] = {}
+    exec(code.replace("data/stage_a/stage_a_v1/normalized", os.path.commonpath(shards)), scope)
 
-    expected = rows_of(sorted(shards))
+    expected = decode_rows(sorted(shards))
     scores = [msgspec.json.decode(row["meta"]["extra"]).get("score") for row in expected]
-    assert made["rows"].to_list() == made["frame"].to_dicts() == made["records"].to_dict("records") == expected
-    assert made["table"].fetchall() == [tuple(row.values()) for row in expected]
-    assert made["scores"].fetchall() == [(row["doc_id"], score) for row, score in zip(expected, scores, strict=True)]
+    assert scope["rows"].to_list() == scope["frame"].to_dicts() == scope["records"].to_dict("records") == expected
+    assert scope["table"].fetchall() == [tuple(row.values()) for row in expected]
+    assert scope["scores"].fetchall() == [(row["doc_id"], score) for row, score in zip(expected, scores, strict=True)]
     assert any(isinstance(score, float) for score in scores)
 
 
-def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> None:
+def test_each_library_reads_conversations_from_parquet(tmp_path: Path) -> None:
     import datasets
     import duckdb
     import pandas
@@ -242,7 +243,7 @@ def test_rows_of_conversations_are_read_from_parquet_by_each(tmp_path: Path) -> 
 
     run = Run(tmp_path, RunSettings(workers=0), offline(tmp_path / "cache"), publishes=False)
     built = [target.kind.build(target, run) for target in write_nemotron(tmp_path).targets()]
-    shards = [file for one in built for file in sorted((one.folder / "data").glob("*.parquet"))]
+    shards = [file for artifact in built for file in sorted((artifact.folder / "data").glob("*.parquet"))]
     assert len(shards) > 2
 
     for paths in (shards, shards[::-1]):

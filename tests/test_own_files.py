@@ -1,4 +1,7 @@
-"""From a folder of mixed files to packed rows, Parquet and a training loop: init, run, recipes, export, a notebook."""
+"""A folder of mixed files becomes packed rows, exports and a training loop.
+
+Covers `init`, `run`, `recipes`, `export` and a notebook.
+"""
 
 import gzip
 import json
@@ -34,7 +37,7 @@ def text(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Rows of three kinds, with their texts in columns of two names; notes; and what can't be read."""
+    """Write rows in three formats with two text columns, notes, and unreadable files."""
     folder = tmp_path_factory.mktemp("own") / "My Files"
     folder.mkdir()
     rows = [{"text": text(number), "doc_id": f"a-{number}", "id": number, "license": "MIT"} for number in range(30)]
@@ -53,10 +56,10 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def built(mixed: Path, corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data root of what `init` and `run` make of the files. Tests only read it."""
+    """Build the data root with `init` and `run`; tests only read it."""
     root = tmp_path_factory.mktemp("data")
-    made = corpusmill("init", "mine", "--input", mixed, "--data", root)
-    assert made.returncode == 0, made.stderr
+    init = corpusmill("init", "mine", "--input", mixed, "--data", root)
+    assert init.returncode == 0, init.stderr
     path = root / "recipes" / "mine.yaml"
     path.write_text(path.read_text().replace("seq_len: 2048", "seq_len: 64"))
     ran = corpusmill("run", "mine", "--data", root, "--workers", "0")
@@ -64,25 +67,25 @@ def built(mixed: Path, corpusmill: Corpusmill, tmp_path_factory: pytest.TempPath
     return root
 
 
-def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_what_to_type_next(
+def test_init_writes_a_source_for_each_text_column_and_prints_next_commands(
     mixed: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    made = corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
+    init = corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
 
     path = tmp_path / "recipes" / "mine.yaml"
-    assert (made.returncode, made.stdout) == (
+    assert (init.returncode, init.stdout) == (
         0,
         f"wrote {path}: 2 sources; edit it, then\n"
         f"  corpusmill plan mine --data {tmp_path}\n"
         f"  corpusmill run mine --data {tmp_path}\n",
     )
-    assert made.stderr == (
+    assert init.stderr == (
         f"{mixed}: left out: package.json (one object, such as settings, without a text in a column of a usual name)\n"
         f"{mixed}: left out: scan.djvu (unknown format, binary)\n"
     )
     written = path.read_text()
-    one, other = yaml.safe_load(written)["sources"]
-    assert (one["source"], one["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
+    first, other = yaml.safe_load(written)["sources"]
+    assert (first["source"], first["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
     assert "# 5 files, 7.6 KB" in written
     assert "# columns of the files: text, created_at, doc_id, id, license" in written
@@ -90,18 +93,18 @@ def test_init_makes_a_source_of_all_files_whose_text_is_in_one_column_and_says_w
     assert SYSTEMS.read_recipe(path).name == "mine"
 
 
-def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_recognizes_output_of_wikiextractor_and_stack_exchange(corpusmill: Corpusmill, tmp_path: Path) -> None:
     pages, site = tmp_path / "enwiki-20261101" / "AA", tmp_path / "dumps" / "garden.stackexchange.com"
     pages.mkdir(parents=True)
     site.mkdir(parents=True)
     (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
     (site / "Posts.xml").write_text("<posts></posts>")
 
-    made = corpusmill("init", "both", "--input", tmp_path / "dumps", "--input", pages.parent, "--data", tmp_path)
+    init = corpusmill("init", "both", "--input", tmp_path / "dumps", "--input", pages.parent, "--data", tmp_path)
 
-    assert made.returncode == 0, made.stderr
-    site_of, wikipedia = yaml.safe_load((tmp_path / "recipes" / "both.yaml").read_text())["sources"]
-    assert (site_of["kind"], site_of["host"], site_of["files"]) == (
+    assert init.returncode == 0, init.stderr
+    stackexchange, wikipedia = yaml.safe_load((tmp_path / "recipes" / "both.yaml").read_text())["sources"]
+    assert (stackexchange["kind"], stackexchange["host"], stackexchange["files"]) == (
         "stackexchange",
         "garden.stackexchange.com",
         ["Posts.xml"],
@@ -109,7 +112,7 @@ def test_init_tells_what_wikiextractor_and_stack_exchange_wrote(corpusmill: Corp
     assert (wikipedia["kind"], wikipedia["dump_date"], wikipedia["language"]) == ("wikipedia", "2026-11-01", "en")
 
 
-def test_digits_of_a_longer_number_in_a_path_are_no_dump_date(tmp_path: Path) -> None:
+def test_digits_of_a_longer_number_in_a_path_are_not_a_dump_date(tmp_path: Path) -> None:
     pages = tmp_path / "job-720190230155" / "AA"
     pages.mkdir(parents=True)
     (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
@@ -128,9 +131,7 @@ def test_digits_of_a_longer_number_in_a_path_are_no_dump_date(tmp_path: Path) ->
         ({}, {"text": "text"}),
     ],
 )
-def test_a_licence_that_is_no_text_does_not_become_the_recipes(
-    second: dict[str, object], columns: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_licence_column_needs_text_values(second: dict[str, object], columns: dict[str, str], tmp_path: Path) -> None:
     rows = ({"text": "Soil is soil.", "license": "MIT"}, {"text": "Mud is mud."} | second)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -140,7 +141,7 @@ def test_a_licence_that_is_no_text_does_not_become_the_recipes(
     assert ("licences that are no text, such as lists, are unknown" in draft.notes["columns"]) == (len(columns) == 2)
 
 
-def test_init_of_a_url_names_where_it_may_be_written(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_refuses_a_url_and_names_the_recipe_key(corpusmill: Corpusmill, tmp_path: Path) -> None:
     assert refused(corpusmill("init", "notes", "--input", "s3://bucket/notes", "--data", tmp_path)) == (
         "s3://bucket/notes: only local files are read here; write this URL as the path of a source in a "
         "recipe (docs/object_stores.md), or copy the files"
@@ -179,7 +180,7 @@ def test_init_knows_the_files_of_every_kind_of_source(corpusmill: Corpusmill, tm
     )
 
 
-def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_explains_why_no_file_is_readable(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     folder.mkdir()
     (folder / "cut.jsonl.gz").write_bytes(gzip.compress(b'{"text": "A few words."}\n' * 99)[:-9])
@@ -191,7 +192,7 @@ def test_init_says_why_it_reads_none_of_the_files(corpusmill: Corpusmill, tmp_pa
     assert f"{folder}: no readable files in the folder (left out: {reasons}); expected " in refusal
 
 
-def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_explains_omitted_files_and_reports_links_and_copies(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     folder.mkdir()
     turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
@@ -227,10 +228,10 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
     (tmp_path / "other" / "d.txt").write_text("Another text.")
     (folder / "linked").symlink_to(tmp_path / "other")
 
-    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "data")
+    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path / "data")
 
     chat = f"corpusmill nemotron normalize --dataset {folder} --split chat --domain chat_if --out-dir data"
-    assert made.stderr.replace(f"{folder}: ", "").splitlines() == [
+    assert init.stderr.replace(f"{folder}: ", "").splitlines() == [
         "left out: 2 hidden files: .env, .git/ (files and folders whose names begin with a dot are not read)",
         "left out: 6 .r files, such as 0.R, 1.R, 2.R, 3.R, 4.R (unknown format; to read it as text, add `**/*.R` to "
         "`files`, and set `text_endings: [.r]`)",
@@ -252,9 +253,9 @@ def test_init_says_why_files_are_left_out_and_which_are_links_or_copies(corpusmi
         "links are followed: link.html, linked/d.txt",
         "copies, which `dedup` drops: b.txt equals a.txt, link.html equals a.txt",
     ]
-    one, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]
-    assert (one["source"], one["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
-    assert one["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt", "utf32.txt"]
+    first, other = yaml.safe_load((tmp_path / "data" / "recipes" / "odd.yaml").read_text())["sources"]
+    assert (first["source"], first["files"]) == ("odd", ["**/*.csv", "**/*.html", "**/*.txt"])
+    assert first["exclude"] == ["latin 1.txt", "nul.txt", "utf16.txt", "utf32.txt"]
     assert (other["source"], other["columns"]) == ("odd-doc-body-text", {"text": "doc.body.text"})
 
 
@@ -269,7 +270,7 @@ def test_init_refuses_inputs_that_share_a_file(corpusmill: Corpusmill, tmp_path:
     assert not (tmp_path / "data").exists()
 
 
-def test_init_leaves_out_dead_links_pipes_and_loops_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_omits_dead_links_pipes_and_loops_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.txt").write_text("A text of some words.")
@@ -278,11 +279,11 @@ def test_init_leaves_out_dead_links_pipes_and_loops_run_reads_the_rest(corpusmil
     os.mkfifo(folder / "pipe.txt")
     (folder / os.fsdecode(b"caf\xe9.txt")).write_text("A text in a file without a name in UTF-8.")
 
-    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
     ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
 
     reason = "a broken link, a link to a folder above it, or a pipe"
-    assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
+    assert init.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
         "caf?.txt (a name that is not UTF-8; rename the file)",
         f"2 .txt files: dead.txt, pipe.txt ({reason})",
         f"self ({reason})",
@@ -290,7 +291,7 @@ def test_init_leaves_out_dead_links_pipes_and_loops_run_reads_the_rest(corpusmil
     assert ran.returncode == 0 and "normalized/in  1 document\n" in ran.stdout
 
 
-def test_init_leaves_out_what_is_no_dump_but_in_name_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_omits_dumps_in_name_only_and_run_reads_the_rest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     files: dict[str, bytes] = {
@@ -308,11 +309,11 @@ def test_init_leaves_out_what_is_no_dump_but_in_name_run_reads_the_rest(corpusmi
     for name, content in files.items():
         (folder / name).write_bytes(content)
 
-    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
     ran = corpusmill("run", "odd", "--data", tmp_path, "--workers", "0")
 
     no_site = "the path does not contain the site; set it, such as stackoverflow.com, or rename the file to <site>.7z"
-    assert made.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
+    assert init.stderr.replace(f"{folder}: left out: ", "").splitlines() == [
         "nan.jsonl (no row can be read (not_json: JSON is malformed: invalid character (byte 29)))",
         "wiki_logo.png (unknown format, binary)",
         f"posts.xml ({no_site} or <site>/Posts.xml)",
@@ -331,10 +332,10 @@ def test_init_shows_control_characters_in_names_of_columns_and_files(corpusmill:
     (folder / "rows.jsonl").write_text('{"my\\ntext\\u001b": "A text.", "a\\u0000": 1}\n')
     (folder / "empty\n.txt").write_text("")
 
-    made = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
+    init = corpusmill("init", "odd", "--input", folder, "--data", tmp_path)
 
-    assert made.stderr == f"{folder}: left out: empty⏎.txt (empty)\n"
-    assert made.stdout.splitlines()[0] == (
+    assert init.stderr == f"{folder}: left out: empty⏎.txt (empty)\n"
+    assert init.stdout.splitlines()[0] == (
         "text is the column `my⏎text␛` of rows.jsonl (a guess): set `columns: {text: …}` for another one"
     )
     written = (tmp_path / "recipes" / "odd.yaml").read_text()
@@ -342,14 +343,14 @@ def test_init_shows_control_characters_in_names_of_columns_and_files(corpusmill:
     assert yaml.safe_load(written)["sources"][0]["columns"] == {"text": "my\ntext\x1b"}
 
 
-@pytest.mark.parametrize(("name", "given"), [("", "."), ("none", "")])
-def test_init_takes_no_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path, name: str, given: str) -> None:
-    refused(corpusmill("init", name, "--input", given, "--data", tmp_path / "data", cwd=tmp_path))
+@pytest.mark.parametrize(("name", "input_path"), [("", "."), ("none", "")])
+def test_init_refuses_an_empty_name_or_path(corpusmill: Corpusmill, tmp_path: Path, name: str, input_path: str) -> None:
+    refused(corpusmill("init", name, "--input", input_path, "--data", tmp_path / "data", cwd=tmp_path))
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_each_number_their_rows_from_0_lose_none(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_files_with_equal_row_numbers_lose_no_rows(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root, files = tmp_path / "data", tmp_path / "files"
     files.mkdir()
     for name in ("a", "b"):
@@ -358,29 +359,29 @@ def test_files_that_each_number_their_rows_from_0_lose_none(corpusmill: Corpusmi
 
     assert corpusmill("init", "mine", "--input", files, "--data", root).returncode == 0
     recipe = root / "recipes" / "mine.yaml"
-    whole = corpusmill("run", "mine", "--data", root, "--workers", "0")
+    complete = corpusmill("run", "mine", "--data", root, "--workers", "0")
     recipe.write_text(recipe.read_text().replace("id: null, ", ""))
-    half = corpusmill("run", "mine", "--data", root, "--workers", "0", "--replace", "--strict")
+    incomplete = corpusmill("run", "mine", "--data", root, "--workers", "0", "--replace", "--strict")
 
     assert "different texts have the id 0" in recipe.read_text()
-    assert "normalized/files  6 documents\n" in whole.stdout
-    assert "rejected" not in whole.stderr
-    assert "normalized/files  3 documents; other rows: 3 duplicate_doc_id\n" in half.stdout
-    assert half.returncode == 1
+    assert "normalized/files  6 documents\n" in complete.stdout
+    assert "rejected" not in complete.stderr
+    assert "normalized/files  3 documents; other rows: 3 duplicate_doc_id\n" in incomplete.stdout
+    assert incomplete.returncode == 1
     assert (
         "files: 3 of 6 rows were rejected, because their ids repeat; unless they are copies, "
         "set `columns.id` to another column, or to null for ids that are derived from the texts\n"
-    ) in half.stderr
+    ) in incomplete.stderr
 
 
-def test_init_keeps_ids_that_repeat_with_their_texts(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_omits_an_id_column_with_repeated_ids(corpusmill: Corpusmill, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_text('{"id": 1, "text": "One."}\n{"id": true, "text": "Two."}\n')
-    made = corpusmill("init", "mine", "--input", tmp_path, "--print")
-    assert yaml.safe_load(made.stdout)["sources"][0]["columns"] == {"text": "text"}
+    init = corpusmill("init", "mine", "--input", tmp_path, "--print")
+    assert yaml.safe_load(init.stdout)["sources"][0]["columns"] == {"text": "text"}
 
 
-def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_small_folder_becomes_one_padded_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / "a.txt").write_text("A few words alone.")
     corpusmill("init", "few", "--input", tmp_path / "few", "--data", tmp_path / "data")
@@ -390,13 +391,13 @@ def test_a_small_folder_is_one_padded_row(corpusmill: Corpusmill, tmp_path: Path
 
     assert ran.returncode == 0, ran.stderr
     assert "  less than one row is possible" in planned
-    assert re.fullmatch(rf"  {tmp_path}/data: [\d.]+ [GTM]B free", planned[-1])  # nothing is known to be needed
+    assert re.fullmatch(rf"  {tmp_path}/data: [\d.]+ [GTM]B free", planned[-1])  # the required size is unknown
     packed = open_folder(tmp_path / "data" / "stage_a" / "few" / "packed" / "few").packed()
     assert packed.input_ids.shape == (1, 2048)
     assert packed.meta.tokens == 6
 
 
-def test_init_prints_the_text_columns_that_it_guessed(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_init_prints_guessed_text_columns(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "of rows"
     folder.mkdir()
     (folder / "a.csv").write_text("id,Datum,Notiz,7\nx,2026-01-02 03:04:05,Ein Satz.,1\n")
@@ -405,17 +406,17 @@ def test_init_prints_the_text_columns_that_it_guessed(corpusmill: Corpusmill, tm
     turns = [{"role": "user", "content": "Why?"}]
     (folder / "chat 1.jsonl").write_text(json.dumps({"messages": turns}) + "\n")
 
-    made = corpusmill("init", "guesses", "--input", folder, "--data", tmp_path / "data")
+    init = corpusmill("init", "guesses", "--input", folder, "--data", tmp_path / "data")
 
-    assert made.stdout.splitlines()[:2] == [
+    assert init.stdout.splitlines()[:2] == [
         "text is the column `Notiz` of a.csv (a guess): set `columns: {text: …}` for another one; the first line is "
         "read as the names of columns, but looks like data",
         "text is the column `response` of pairs.jsonl (a guess): set `columns: {text: …}` for another one; of `prompt` "
         "and `response` only this one is used: to train on both, write them as `messages` and read these with "
         "corpusmill nemotron normalize",
     ]
-    assert f"nemotron normalize --dataset '{folder}' --split chat_1 --domain" in made.stderr
-    assert f"{folder}: left out: dates.csv (no column contains text)" in made.stderr
+    assert f"nemotron normalize --dataset '{folder}' --split chat_1 --domain" in init.stderr
+    assert f"{folder}: left out: dates.csv (no column contains text)" in init.stderr
 
 
 @pytest.mark.parametrize(
@@ -434,12 +435,12 @@ def test_init_names_sources_after_folders_of_any_name(
     for name in folders:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "table.csv").write_text('"Notiz\n(kurz)"\nEin Satz.\n')
-    inputs = [word for name in folders for word in ("--input", tmp_path / name)]
+    inputs = [arg for name in folders for arg in ("--input", tmp_path / name)]
 
-    made = corpusmill("init", "mine", *inputs, "--data", tmp_path / "data")
+    init = corpusmill("init", "mine", *inputs, "--data", tmp_path / "data")
 
-    assert made.returncode == 0, made.stderr
-    assert made.stdout.startswith("text is the column `Notiz⏎(kurz)` of table.csv (a guess)")
+    assert init.returncode == 0, init.stderr
+    assert init.stdout.startswith("text is the column `Notiz⏎(kurz)` of table.csv (a guess)")
     recipe = SYSTEMS.read_recipe(tmp_path / "data" / "recipes" / "mine.yaml")
     assert [source.source for source in recipe.sources] == sources  # type: ignore[attr-defined]
     assert [source.path for source in recipe.sources] == [str(tmp_path / name) for name in folders]  # type: ignore[attr-defined]
@@ -447,19 +448,19 @@ def test_init_names_sources_after_folders_of_any_name(
 
 
 @pytest.mark.parametrize("name", ["123", "2026-01-01", "no", "1.5"])
-def test_init_writes_a_readable_recipe_of_a_name_that_yaml_reads_as_another_type(
+def test_init_writes_a_readable_recipe_if_yaml_reads_its_name_as_another_type(
     corpusmill: Corpusmill, mixed: Path, tmp_path: Path, name: str
 ) -> None:
-    made = corpusmill("init", name, "--input", mixed, "--data", tmp_path)
+    init = corpusmill("init", name, "--input", mixed, "--data", tmp_path)
 
-    assert made.returncode == 0, made.stderr
+    assert init.returncode == 0, init.stderr
     assert SYSTEMS.read_recipe(tmp_path / "recipes" / f"{name}.yaml").name == name
 
 
 @pytest.mark.parametrize(
     ("name", "valid"), [("", "notes"), ("é", "e"), ("_x", "x"), ("mine.yaml", "mine"), ("語", "notes")]
 )
-def test_init_refuses_a_name_that_no_recipe_can_have(
+def test_init_refuses_an_invalid_recipe_name(
     corpusmill: Corpusmill, mixed: Path, tmp_path: Path, name: str, valid: str
 ) -> None:
     refusal = refused(corpusmill("init", name, "--input", mixed, "--data", tmp_path))
@@ -480,7 +481,7 @@ def test_init_without_visible_files_names_no_keys(corpusmill: Corpusmill, tmp_pa
     assert f"{tmp_path / 'none'}: no readable files in the folder{why}; expected Posts.xml" in refusal
 
 
-def test_text_endings_of_no_file_are_refused(corpusmill: Corpusmill, mixed: Path, tmp_path: Path) -> None:
+def test_text_endings_without_files_are_refused(corpusmill: Corpusmill, mixed: Path, tmp_path: Path) -> None:
     corpusmill("init", "mine", "--input", mixed, "--data", tmp_path)
     path = tmp_path / "recipes" / "mine.yaml"
     path.write_text(path.read_text().replace("    domain:", "    text_endings: [.py]\n    domain:", 1))
@@ -492,9 +493,9 @@ def test_text_endings_of_no_file_are_refused(corpusmill: Corpusmill, mixed: Path
     )
 
 
-def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
-    again = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
-    assert again == (
+def test_init_replaces_no_recipe_and_reads_no_artifacts(corpusmill: Corpusmill, mixed: Path, built: Path) -> None:
+    refusal = refused(corpusmill("init", "mine", "--input", mixed, "--data", built))
+    assert refusal == (
         f"{built / 'recipes' / 'mine.yaml'}: the recipe exists; edit it (--print prints a new draft of "
         "the same files), or choose another name"
     )
@@ -510,18 +511,18 @@ def test_init_replaces_nothing_and_reads_no_artifacts(corpusmill: Corpusmill, mi
     assert printed.stdout == before.replace("seq_len: 64", "seq_len: 2048")
     assert (built / "recipes" / "mine.yaml").read_text() == before
 
-    of_artifacts = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
-    assert "no readable files in the folder" in of_artifacts
+    artifact_refusal = refused(corpusmill("init", "none", "--input", built / "stage_a", "--data", built))
+    assert "no readable files in the folder" in artifact_refusal
     assert not (built / "recipes" / "none.yaml").exists()
 
 
 def test_a_data_root_in_the_folder_is_not_read_by_a_second_run(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl.zst").write_bytes(zstandard.compress(b'{"text": "A text."}\n'))
     (tmp_path / "notes.json").write_text(json.dumps([{"text": "Another text."}]))
-    made = corpusmill("init", "mine", "--input", ".", cwd=tmp_path)
+    init = corpusmill("init", "mine", "--input", ".", cwd=tmp_path)
     first, again = (corpusmill("run", "mine", "--workers", "0", cwd=tmp_path) for _ in range(2))
 
-    assert (made.returncode, first.returncode, again.returncode) == (0, 0, 0), again.stderr
+    assert (init.returncode, first.returncode, again.returncode) == (0, 0, 0), again.stderr
     recipe = yaml.safe_load((tmp_path / "data" / "recipes" / "mine.yaml").read_text())
     assert (recipe["sources"][0]["files"], recipe["sources"][0]["exclude"]) == (
         ["**/*.json", "**/*.jsonl.zst"],
@@ -531,7 +532,7 @@ def test_a_data_root_in_the_folder_is_not_read_by_a_second_run(corpusmill: Corpu
 
 
 def test_a_copy_among_the_artifacts_of_its_data_root_is_refused(corpusmill: Corpusmill, built: Path) -> None:
-    """The digest would lead to the copy, which has none of the files that its manifest names."""
+    """The digest would lead to the copy, which lacks the files in its manifest."""
     folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
 
     refusals = [
@@ -553,16 +554,16 @@ def test_an_export_into_an_artifact_is_refused(corpusmill: Corpusmill, built: Pa
     assert not (folder / "copy").exists()
 
 
-def test_what_init_wrote_is_built_whole(built: Path) -> None:
+def test_a_recipe_of_init_packs_every_document(built: Path) -> None:
     packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
 
     counts = packed.manifest.identity.counts
     assert counts["documents"] == 30 + 9 + 12 + 3
-    assert {one["epochs"] for one in counts["by_source"].values()} == {"1.000000"}
-    assert counts["tokens"] == sum(one["text_tokens"] for one in counts["by_source"].values())
+    assert {counted["epochs"] for counted in counts["by_source"].values()} == {"1.000000"}
+    assert counts["tokens"] == sum(counted["text_tokens"] for counted in counts["by_source"].values())
 
 
-def test_usual_columns_are_taken_where_rows_have_them(built: Path) -> None:
+def test_usual_columns_are_used_where_rows_have_them(built: Path) -> None:
     normalized = open_folder(built / "stage_a" / "mine" / "normalized" / "my-files")
 
     documents = {document.meta.source_file: document for document in normalized.documents()}
@@ -573,7 +574,7 @@ def test_usual_columns_are_taken_where_rows_have_them(built: Path) -> None:
     assert len(documents["deep/note 0.md"].doc_id) == 64
 
 
-def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpusmill: Corpusmill) -> None:
+def test_recipes_lists_existing_recipes_with_their_state(built: Path, corpusmill: Corpusmill) -> None:
     (built / "recipes" / "broken.yaml").write_text("system: stage_a\n")
 
     listed = corpusmill("recipes", "--data", built)
@@ -587,7 +588,7 @@ def test_recipes_lists_those_that_are_there_with_their_state(built: Path, corpus
 
 
 @pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2", "parallel_text"])
-def test_the_json_schema_takes_shipped_recipes_and_refuses_unknown_keys(system: str, corpusmill: Corpusmill) -> None:
+def test_the_json_schema_accepts_shipped_recipes_and_refuses_unknown_keys(system: str, corpusmill: Corpusmill) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     printed = corpusmill("recipes", "--schema", system)
     schema = json.loads(printed.stdout)
@@ -601,7 +602,7 @@ def test_the_json_schema_takes_shipped_recipes_and_refuses_unknown_keys(system: 
             jsonschema.validate(recipe | {"sead": 1}, schema)
 
 
-def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_load_dataset_reads_an_unchanged_export(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     import datasets
 
     folder = built / "stage_a" / "mine" / "deduplicated" / "mine"
@@ -609,9 +610,9 @@ def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: C
 
     for to in ("parquet", "jsonl", "hf"):
         out = tmp_path / to
-        made = corpusmill("export", folder, "--to", to, "--out", out)
-        assert made.returncode == 0, made.stderr
-        assert made.stdout.startswith(f"{out}: 54 rows in 2 files, ")
+        result = corpusmill("export", folder, "--to", to, "--out", out)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(f"{out}: 54 rows in 2 files, ")
         read = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
         assert read.to_list() == expected
         card = (out / "README.md").read_text()
@@ -623,26 +624,26 @@ def test_an_export_is_read_by_load_dataset_as_it_lies(built: Path, corpusmill: C
 def test_exports_have_equal_bytes_and_replace_nothing(built: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = built / "stage_a" / "mine" / "filtered" / "my-files"
     for name in ("one", "two"):
-        (tmp_path / ".one.building").mkdir(exist_ok=True)  # of one that was killed
+        (tmp_path / ".one.building").mkdir(exist_ok=True)  # of a killed export
         corpusmill("export", folder, "--out", tmp_path / name)
 
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
+    first, second = ({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two"))
 
-    assert one == two
+    assert first == second
     assert "folder already exists" in refused(corpusmill("export", folder, "--out", tmp_path / "one"))
     tokens = built / "stage_a" / "mine" / "packed" / "mine"
     assert "expected rows of text, got" in refused(corpusmill("export", tokens, "--out", tmp_path / "three"))
 
 
-def test_a_notebook_reads_rows_and_follows_them_to_their_files(built: Path) -> None:
+def test_a_notebook_reads_rows_and_traces_them_to_their_files(built: Path) -> None:
     corpus = open_folder(built / "stage_a" / "mine" / "deduplicated" / "mine")
 
     table, documents = corpus.table(), list(corpus.documents())
 
     assert table.schema == DOCUMENT_SCHEMA
     assert table["doc_id"].to_pylist() == [document.doc_id for document in documents]
-    [found] = corpus.trace(doc_id="a-7")
-    assert (found.text.source.file, found.text.part.text) == ("rows.jsonl", text(7))
+    [match] = corpus.trace(doc_id="a-7")
+    assert (match.text.source.file, match.text.part.text) == ("rows.jsonl", text(7))
     packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
     [token] = packed.trace(token=0)
     assert token.token is not None and token.token.id == packed.packed()[0][0]
@@ -662,7 +663,7 @@ def test_a_notebook_runs_a_recipe_and_trains_on_its_rows_without_dagster(built: 
         "rows = sum(len(tokens) for tokens, _, _ in loader(packed.folder, 4, seed=1))\n"
         "print(rows, packed.manifest.digest, *loaded)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PROJECT, check=True)
 
     packed = open_folder(built / "stage_a" / "mine" / "packed" / "mine")
-    assert told.stdout.split() == [str(len(packed.packed())), packed.manifest.digest]
+    assert result.stdout.split() == [str(len(packed.packed())), packed.manifest.digest]

@@ -1,4 +1,4 @@
-"""Own steps by commands: the docs' example, a kill, another environment."""
+"""Commands with own steps: the docs' example, a kill, another environment."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 import yaml
-from command_results import Corpusmill, Started, blocks_of, refused
-from held_runs import hold_at, wait_for
+from command_results import Corpusmill, Started, code_blocks, refused
+from paused_runs import pause_at, wait_for
 
 PROJECT = Path(__file__).parents[1]
 PAGE = PROJECT / "docs" / "filters.md"
 FILTERED = Path("stage_a", "mine", "filtered", "notes")
 
 
-def example() -> tuple[str, dict[str, Any]]:
+def read_example() -> tuple[str, dict[str, Any]]:
     """Return the code and the filters of the docs' example."""
-    [code] = [block for block in blocks_of(PAGE, "python") if "def keep" in block]
-    [section] = [block for block in blocks_of(PAGE, "yaml") if "my_filter.py" in block]
+    [code] = [block for block in code_blocks(PAGE, "python") if "def keep" in block]
+    [section] = [block for block in code_blocks(PAGE, "yaml") if "my_filter.py" in block]
     return code, yaml.safe_load(section)["filters"]
 
 
@@ -61,8 +61,8 @@ def read_manifest(root: Path) -> dict[str, dict[str, object]]:
     return manifest
 
 
-def test_the_example_of_the_docs_works_when_copied(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    write_recipe(tmp_path, *example(), NOTES)
+def test_the_example_of_the_docs_works(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    write_recipe(tmp_path, *read_example(), NOTES)
 
     ran = corpusmill("run", "mine", "--data", tmp_path)
 
@@ -74,8 +74,8 @@ def test_the_example_of_the_docs_works_when_copied(corpusmill: Corpusmill, tmp_p
     assert "notes/rows.jsonl#0" in traced.stdout and "The harbour opens at six in the morning." in traced.stdout
 
 
-def test_an_edited_step_is_stale_and_no_command_but_a_build_runs_it(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    path = write_recipe(tmp_path, *example(), NOTES)
+def test_an_edited_step_is_stale_and_only_a_build_runs_it(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, *read_example(), NOTES)
     assert corpusmill("run", "mine", "--data", tmp_path).returncode == 0
     with (path.parent / "my_filter.py").open("a") as file:
         file.write(f"\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
@@ -102,7 +102,7 @@ def keep(document):
 
 
 @pytest.mark.slow
-def test_after_a_kill_no_step_survives_and_the_next_run_builds_the_same_bytes(
+def test_a_kill_ends_every_step_and_the_next_run_builds_equal_bytes(
     started: Started, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     texts = [f"Note {number} is about the harbour. " * 5 for number in range(120)]
@@ -110,15 +110,15 @@ def test_after_a_kill_no_step_survives_and_the_next_run_builds_the_same_bytes(
     for name in ("killed", "whole"):
         write_recipe(tmp_path / name, SLOW, filters, texts, shard_text_bytes=2000)
     root = tmp_path / "killed"
-    words = ("run", "mine", "--data", root, "--workers", "2")
-    process = started(*words, env=hold_at("/.receipts/filter/", tmp_path / "first"))
+    args = ("run", "mine", "--data", root, "--workers", "2")
+    process = started(*args, env=pause_at("/.receipts/filter/", tmp_path / "first"))
     wait_for(process, root, "stage_a/mine/filtered/.notes.building.*/.receipts/filter/*.json")
 
     process.send_signal(signal.SIGKILL)
     process.wait()
 
     deadline = time.monotonic() + 30
-    while step_processes():
+    while list_step_processes():
         assert time.monotonic() < deadline, "a step survives its build"
         time.sleep(0.05)
     assert not (root / FILTERED).exists()
@@ -129,23 +129,23 @@ def test_after_a_kill_no_step_survives_and_the_next_run_builds_the_same_bytes(
     assert read_manifest(root)["digest"] == read_manifest(tmp_path / "whole")["digest"]
 
 
-def step_processes() -> list[Path]:
+def list_step_processes() -> list[Path]:
     """List the processes that run the step of this test."""
-    found = []
+    processes = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = path.read_bytes().split(b"\0")
+            args = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"killed_filter.py" in words:
-            found.append(path)
-    return found
+        if b"killed_filter.py" in args:
+            processes.append(path)
+    return processes
 
 
 @pytest.mark.slow
-def test_a_fresh_environment_with_equal_versions_builds_the_digest(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_fresh_environment_with_equal_versions_builds_an_equal_digest(corpusmill: Corpusmill, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    write_recipe(first, *example(), NOTES)
+    write_recipe(first, *read_example(), NOTES)
     assert corpusmill("run", "mine", "--data", first).returncode == 0
     for name in ("notes", "recipes"):
         shutil.copytree(first / name, second / name)

@@ -1,4 +1,4 @@
-"""The commands of docs/packing.md, typed one after the other; and one clear line for wrong ones."""
+"""The commands of docs/packing.md, typed in order, and their errors."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from command_results import Corpusmill, Typed, Wrong, only_line, table_of, type_page
-from stage_a_build import NO_COMMIT, build, local_source, recipe_of
+from command_results import Corpusmill, Result, Wrong, only_line, read_table, type_page
+from stage_a_build import NO_COMMIT, build, local_source, parse_recipe
 from stage_a_sources import with_pack, write_recipe
 from word_tokenizer import write_tokenizer
 
@@ -39,7 +39,7 @@ def work(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Pa
     folder = tmp_path_factory.mktemp("work")
     pages = [{"text": text(number), "key": f"page-{number}"} for number in range(8, 16)]
     sources = [local_source(folder / "in", "notes", NOTES), local_source(folder / "in", "pages", pages)]
-    build(recipe_of(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
+    build(parse_recipe(*sources, outputs={"normalized_dir": "stage_a/normalized"}), folder / "out")
     arguments = ("--input", "out/stage_a/filtered/*", "--out-dir", "out/stage_a/deduplicated/all")
     result = corpusmill("stage-a", "dedup", *arguments, cwd=folder, env={"CORPUSMILL_WORKERS": "0"})
     assert result.returncode == 0, result.stderr
@@ -52,76 +52,76 @@ def write_manifest(folder: Path, **changes: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def typed(corpusmill: Corpusmill, work: Path) -> list[Typed]:
-    answers = type_page("packing.md", corpusmill, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
-    return [result for _, result in answers]
+def results(corpusmill: Corpusmill, work: Path) -> list[Result]:
+    pairs = type_page("packing.md", corpusmill, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+    return [result for _, result in pairs]
 
 
 @pytest.fixture
-def wrong(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
-    def answer(*options: str, **changes: Any) -> tuple[int, str]:
+def run_wrong_pack(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> Wrong:
+    def run_pack(*options: str, **changes: Any) -> tuple[int, str]:
         write_manifest(tmp_path, **changes)
-        given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
+        args = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
         out = ("--out-dir", "out/stage_a/packed/wrong")
-        result = corpusmill("stage-a", "pack", *given, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
+        result = corpusmill("stage-a", "pack", *args, *out, *options, cwd=work, env={"CORPUSMILL_WORKERS": "0"})
         return result.returncode, only_line(result)
 
-    return answer
+    return run_pack
 
 
-def test_lines_say_what_each_source_was_asked_for_and_gives(typed: list[Typed]) -> None:
-    told = table_of(typed[0], "by source")
+def test_output_has_requested_and_actual_share_of_each_source(results: list[Result]) -> None:
+    table = read_table(results[0], "by source")
 
-    assert typed[0].stdout.splitlines()[3] == "  packing efficiency 1.000000, rows 10, tokens 320"
-    assert {name: (one["asked share"], one["share"][:3]) for name, one in told.items()} == {
+    assert results[0].stdout.splitlines()[3] == "  packing efficiency 1.000000, rows 10, tokens 320"
+    assert {name: (source["asked share"], source["share"][:3]) for name, source in table.items()} == {
         "notes": ("0.75", "0.7"),
         "pages": ("0.25", "0.2"),
     }
-    assert {"longer than a row", "epochs", "packed tokens", "unused documents"} <= set(told["notes"])
-    assert "not deduplicated" not in typed[0].stderr
-    assert "the packed corpus is not deduplicated; a text may occur more often than its epochs" in typed[1].stderr
+    assert {"longer than a row", "epochs", "packed tokens", "unused documents"} <= set(table["notes"])
+    assert "not deduplicated" not in results[0].stderr
+    assert "the packed corpus is not deduplicated; a text may occur more often than its epochs" in results[1].stderr
 
 
-def test_a_report_tells_of_the_packed_set_and_of_all_that_it_was_made_of(typed: list[Typed], work: Path) -> None:
-    found = json.loads((work / "out" / "stage_a/reports/packed" / "report.json").read_text())
+def test_a_report_covers_the_packed_set_and_its_upstream_artifacts(results: list[Result], work: Path) -> None:
+    report = json.loads((work / "out" / "stage_a/reports/packed" / "report.json").read_text())
 
-    assert set(found["sources"]) == {"notes", "pages"}
-    assert found["packed"]["rows"] == 10
-    cut = [one["cut_documents"] for one in found["packed"]["by_source"].values()]
-    assert found["packed"]["cut_documents"] == sum(cut) > 0
-    assert found["packed"]["cut_share"] == f"{sum(cut) / found['packed']['documents']:.6f}"
-    counted = f"<td class='number'>{found['packed']['documents']}</td><td class='number'>{sum(cut)}</td>"
+    assert set(report["sources"]) == {"notes", "pages"}
+    assert report["packed"]["rows"] == 10
+    cut = [source["cut_documents"] for source in report["packed"]["by_source"].values()]
+    assert report["packed"]["cut_documents"] == sum(cut) > 0
+    assert report["packed"]["cut_share"] == f"{sum(cut) / report['packed']['documents']:.6f}"
+    counted = f"<td class='number'>{report['packed']['documents']}</td><td class='number'>{sum(cut)}</td>"
     assert counted in (work / "out" / "stage_a/reports/packed" / "report.html").read_text()
-    assert sum(found["packed"]["license_tokens"].values()) == found["packed"]["tokens"] == 320
-    assert "duplicates" in found
+    assert sum(report["packed"]["license_tokens"].values()) == report["packed"]["tokens"] == 320
+    assert "duplicates" in report
 
 
-def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(typed: list[Typed]) -> None:
-    traced = dict(line.split(maxsplit=1) for line in typed[-2].stdout.splitlines() if not line.startswith(" "))
-    shown = re.findall(r"^(?:notes|pages) (\S+), tokens .* of the document\n\n(.*)$", typed[-1].stdout, re.MULTILINE)
+def test_a_token_is_traced_to_its_line_and_a_row_shows_its_texts(results: list[Result]) -> None:
+    traced = dict(line.split(maxsplit=1) for line in results[-2].stdout.splitlines() if not line.startswith(" "))
+    shown = re.findall(r"^(?:notes|pages) (\S+), tokens .* of the document\n\n(.*)$", results[-1].stdout, re.MULTILINE)
 
     path, row = traced["source"].rsplit("#", 1)
     assert traced["token"].startswith("123: id ")
     assert json.loads(Path(path).read_bytes()[int(row) :].splitlines()[0])["key"] == traced["document"]
-    assert len(shown) == 1 and typed[-1].stdout.startswith("row 3: 1 segment, 0 tokens of padding\n")
-    for doc_id, words in shown:
-        assert words.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
+    assert len(shown) == 1 and results[-1].stdout.startswith("row 3: 1 segment, 0 tokens of padding\n")
+    for doc_id, segment in shown:
+        assert segment.removesuffix("<|endoftext|>") in text(int(doc_id.split("-")[1]))
 
 
-def test_a_source_left_out_of_the_weights_gets_the_rest(
-    corpusmill: Corpusmill, typed: list[Typed], work: Path, tmp_path: Path
+def test_a_source_without_weight_gets_the_rest(
+    corpusmill: Corpusmill, results: list[Result], work: Path, tmp_path: Path
 ) -> None:
     write_manifest(tmp_path, weights={"notes": "0.75"})
-    given = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
+    args = ("--manifest", str(tmp_path / "pack.yaml"), "--input", "out/stage_a/deduplicated/all")
 
-    result = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/rest", cwd=work)
+    result = corpusmill("stage-a", "pack", *args, "--out-dir", "out/stage_a/packed/rest", cwd=work)
 
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[1] == typed[0].stdout.splitlines()[1]  # the digest with both weights
+    assert result.stdout.splitlines()[1] == results[0].stdout.splitlines()[1]  # the digest with both weights
 
 
 @pytest.mark.parametrize(
-    ("given", "what"),
+    ("args", "message"),
     [
         (
             {"weights": {"notes": "0.75", "pages": "0.35"}},
@@ -146,26 +146,26 @@ def test_a_source_left_out_of_the_weights_gets_the_rest(
     ],
 )
 def test_a_wrong_manifest_or_option_exits_with_2_and_one_line(
-    wrong: Wrong, typed: object, given: dict[str, Any] | tuple[str, ...], what: str
+    run_wrong_pack: Wrong, results: object, args: dict[str, Any] | tuple[str, ...], message: str
 ) -> None:
-    status, line = wrong(**given) if isinstance(given, dict) else wrong(*given, seed=2)
+    status, line = run_wrong_pack(**args) if isinstance(args, dict) else run_wrong_pack(*args, seed=2)
 
-    assert (status, what in line) == (2, True), line
+    assert (status, message in line) == (2, True), line
 
 
-def test_texts_that_cannot_be_encoded_are_told_by_command_and_report(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_unencodable_texts_are_reported_by_command_and_report(corpusmill: Corpusmill, tmp_path: Path) -> None:
     bad = [{"text": f"{number} <end>", "key": f"bad-{number}"} for number in range(2)]
     build(
-        recipe_of(local_source(tmp_path, "notes", [*NOTES, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
+        parse_recipe(local_source(tmp_path, "notes", [*NOTES, *bad]), outputs={"normalized_dir": "stage_a/normalized"}),
         tmp_path / "out",
     )
     path = write_tokenizer(tmp_path)
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
     changes = {"weights": {"notes": "1"}, "num_seqs": 7, "tokenizer": pinned, "tokenizer_path": str(path)}
     write_manifest(tmp_path, **changes)
-    given = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes", "--max-unknown-fraction", "1")
+    args = ("--manifest", "pack.yaml", "--input", "out/stage_a/filtered/notes", "--max-unknown-fraction", "1")
 
-    packed = corpusmill("stage-a", "pack", *given, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
+    packed = corpusmill("stage-a", "pack", *args, "--out-dir", "out/stage_a/packed/all", cwd=tmp_path)
     report = ("--input", "out/stage_a/packed/all", "--out", "out/report")
     reported = corpusmill("stage-a", "report", *report, cwd=tmp_path)
 
@@ -183,12 +183,12 @@ ROWS = {"seq_len": 32, "num_seqs": 10, "strategy": "sequential", "max_epochs": {
 
 
 def write_pack_recipe(root: Path, **pack: object) -> Path:
-    def change(content: dict[str, Any]) -> None:
+    def edit(content: dict[str, Any]) -> None:
         content["sources"] = [local_source(root, "notes", NOTES)]
         with_pack(content)
         content["pack"] |= ROWS | pack
 
-    return write_recipe(root, NO_COMMIT, change, "notes")
+    return write_recipe(root, NO_COMMIT, edit, "notes")
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
@@ -201,7 +201,7 @@ def write_pack_recipe(root: Path, **pack: object) -> Path:
         ({}, None, 2, "{recipe}:{pack}: `pack`: the tokenizer file of hf_tokenizer is missing: set `token"),
     ],
 )
-def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
+def test_an_unusable_tokenizer_is_reported_before_any_build(
     corpusmill: Corpusmill, tmp_path: Path, command: str, change: dict[str, str], path: str, status: int, line: str
 ) -> None:
     pinned = sha256(write_tokenizer(tmp_path).read_bytes()).hexdigest()
@@ -218,11 +218,11 @@ def test_a_tokenizer_that_cannot_be_used_is_told_before_anything_is_built(
 
 def test_a_recipe_packs_its_own_corpus(corpusmill: Corpusmill, tmp_path: Path) -> None:
     rows = [{"text": f"{text(number)} " * 20, "key": f"note-{number}"} for number in range(10)]
-    recipe = recipe_of(local_source(tmp_path / "in", "notes", rows), dedup={"mode": "exact"})
+    recipe = parse_recipe(local_source(tmp_path / "in", "notes", rows), dedup={"mode": "exact"})
     (tmp_path / "any name.yaml").write_text(yaml.safe_dump(recipe.content()))
-    words = ("--manifest", "any name.yaml", "--out-dir", "out/packed", "--num-seqs", "2")
-    done = corpusmill("stage-a", "pack", *words, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
+    args = ("--manifest", "any name.yaml", "--out-dir", "out/packed", "--num-seqs", "2")
+    result = corpusmill("stage-a", "pack", *args, cwd=tmp_path, env={"CORPUSMILL_WORKERS": "0"})
 
-    assert done.returncode == 0, done.stderr
-    assert "rows 2, tokens 4,09" in done.stdout
+    assert result.returncode == 0, result.stderr
+    assert "rows 2, tokens 4,09" in result.stdout
     assert '"stage_a/deduplicated' in (tmp_path / "out/packed/manifest.json").read_text()

@@ -1,4 +1,4 @@
-"""The commands of `corpusmill parallel`, typed as a user types them."""
+"""The commands of `corpusmill parallel`."""
 
 import json
 import shutil
@@ -30,22 +30,22 @@ def out(tmp_path_factory: pytest.TempPathFactory, corpusmill: Corpusmill) -> Pat
     return root
 
 
-def test_both_write_the_recipe_they_run_and_drawing_again_keeps_the_tokens(out: Path, corpusmill: Corpusmill) -> None:
+def test_both_commands_write_their_recipe_and_a_second_draw_keeps_the_tokens(out: Path, corpusmill: Corpusmill) -> None:
     ran = corpusmill("run", "set-fr-en", "--data", out)
     drawn = corpusmill("parallel", "sample", "--dataset", out / "set", *SIDES, *FILES, "--out-dir", out)
 
-    for again in (ran, drawn):
-        assert again.returncode == 0 and "built" not in again.stdout, again.stderr
-        assert "token_cache" in again.stdout
-        assert "/sample  other rows: " in again.stdout
+    for result in (ran, drawn):
+        assert result.returncode == 0 and "built" not in result.stdout, result.stderr
+        assert "token_cache" in result.stdout
+        assert "/sample  other rows: " in result.stdout
 
 
-def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_the_default_sample_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> None:
     write_inputs(tmp_path, "parallel_text")
     with LoopbackHub(tmp_path / "hub") as hub:
-        done = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.client_environment())
+        result = corpusmill("parallel", "sample", "--data", tmp_path, env=hub.client_environment())
 
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr
         recipe = yaml.safe_load((tmp_path / "recipes" / "wmt14-fr-en.yaml").read_text())
         shipped = yaml.safe_load((PROJECT_RECIPES_FOLDER / "wmt14_fr_en.yaml").read_text())
         assert recipe["source"] == shipped["source"] | {"revision": hub.commits()[PAIRS_DATASET]}
@@ -55,16 +55,16 @@ def test_without_options_it_is_wmt14(tmp_path: Path, corpusmill: Corpusmill) -> 
 
 def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmill) -> None:
     shown = corpusmill("parallel", "inspect", "set-fr-en", "--data", out)
-    told = json.loads(corpusmill("parallel", "inspect", "set-fr-en", "--data", out, "--json").stdout)
+    figures = json.loads(corpusmill("parallel", "inspect", "set-fr-en", "--data", out, "--json").stdout)
 
     assert shown.returncode == 0, shown.stderr
     assert "40 pairs of 120 rows" in shown.stdout and "in buckets" in shown.stdout
-    assert told["sample"]["split_sizes"] == {"train": 32, "val": 4, "test": 4}
-    assert told["cache"]["seq_len"] == 64
+    assert figures["sample"]["split_sizes"] == {"train": 32, "val": 4, "test": 4}
+    assert figures["cache"]["seq_len"] == 64
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (("--src", "de"), "de"),
         (("--k", "0"), "--k"),
@@ -73,72 +73,70 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
         (("--src", "en"), "src and tgt must be two languages, got en for both"),
     ],
 )
-def test_what_is_typed_wrong_is_one_line(
-    words: tuple[str, ...], said: str, out: Path, tmp_path: Path, corpusmill: Corpusmill
+def test_wrong_options_are_refused_without_traceback_or_leftovers(
+    options: tuple[str, ...], message: str, out: Path, tmp_path: Path, corpusmill: Corpusmill
 ) -> None:
-    typed = {"--src": "fr", "--tgt": "en", "--k": "40", "--files": "{split}-0.jsonl", "--split": "train"}
-    typed |= dict([words])
-    flat = [word for pair in typed.items() for word in pair]
-    done = corpusmill("parallel", "sample", "--dataset", out / "set", *flat, "--out-dir", tmp_path)
+    options_by_name = {"--src": "fr", "--tgt": "en", "--k": "40", "--files": "{split}-0.jsonl", "--split": "train"}
+    options_by_name |= dict([options])
+    arguments = [word for pair in options_by_name.items() for word in pair]
+    result = corpusmill("parallel", "sample", "--dataset", out / "set", *arguments, "--out-dir", tmp_path)
 
-    assert done.returncode in (1, 2) and said in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode in (1, 2) and message in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
     assert not [*tmp_path.glob("parallel_text/set-fr-en/*sample.building*")]
 
 
-def test_another_folder_of_the_same_name_leaves_the_recipe_and_its_sample(
-    tmp_path: Path, corpusmill: Corpusmill
-) -> None:
-    one, other, root = tmp_path / "one" / "set", tmp_path / "other" / "set", tmp_path / "out"
-    for folder in (one, other):
+def test_another_folder_of_the_same_name_is_refused_without_replace(tmp_path: Path, corpusmill: Corpusmill) -> None:
+    first, second, root = tmp_path / "one" / "set", tmp_path / "other" / "set", tmp_path / "out"
+    for folder in (first, second):
         write_set(folder, parquet=False)
-    command = ("parallel", "sample", *SIDES, *FILES, "--out-dir", root, "--dataset")
-    assert corpusmill(*command, one).returncode == 0
+    arguments = ("parallel", "sample", *SIDES, *FILES, "--out-dir", root, "--dataset")
+    assert corpusmill(*arguments, first).returncode == 0
     before = (root / "recipes" / "set-fr-en.yaml").read_bytes()
 
-    refused = corpusmill(*command, other)
+    refused = corpusmill(*arguments, second)
 
     assert refused.returncode == 2
-    line = f"the files were read from {one}, the recipe has {other}; set another --out-dir, or run with --replace"
+    line = f"the files were read from {first}, the recipe has {second}; set another --out-dir, or run with --replace"
     assert refused.stderr.splitlines()[-1].endswith(line)
     assert (root / "recipes" / "set-fr-en.yaml").read_bytes() == before
-    replaced = corpusmill(*command, other, "--replace")
+    replaced = corpusmill(*arguments, second, "--replace")
     assert replaced.returncode == 0, replaced.stderr
 
 
 def test_the_current_folder_names_the_recipe_and_a_name_without_letters_is_refused(
     out: Path, tmp_path: Path, corpusmill: Corpusmill
 ) -> None:
-    command = ("parallel", "sample", *SIDES, *FILES, "--out-dir", tmp_path, "--dataset")
-    drawn = corpusmill(*command, ".", cwd=out / "set")
+    arguments = ("parallel", "sample", *SIDES, *FILES, "--out-dir", tmp_path, "--dataset")
+    drawn = corpusmill(*arguments, ".", cwd=out / "set")
     assert drawn.returncode == 0, drawn.stderr
     assert [path.name for path in (tmp_path / "recipes").iterdir()] == ["set-fr-en.yaml"]
 
-    refused = corpusmill(*command, shutil.copytree(out / "set", tmp_path / "Пары"))
+    refused = corpusmill(*arguments, shutil.copytree(out / "set", tmp_path / "Пары"))
     assert refused.returncode == 2
     assert "so its name must contain an ASCII letter or digit; rename it" in refused.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "message"),
     [
         (("--vocab-size", "8", "--replace"), "set-fr-en.yaml: encode.vocab_size: must be > "),
         (("--spm-model", "{out}/set/train-0.jsonl"), "train-0.jsonl"),
         (("--spm-model", "{out}/spm.model", "--vocab-size", "500"), "--vocab-size"),
     ],
 )
-def test_an_encoding_that_cannot_be_is_one_line(
-    words: tuple[str, ...], said: str, out: Path, tmp_path: Path, corpusmill: Corpusmill
+def test_invalid_encode_options_are_refused(
+    options: tuple[str, ...], message: str, out: Path, tmp_path: Path, corpusmill: Corpusmill
 ) -> None:
     root = shutil.copytree(out, tmp_path / "out")
     (root / "spm.model").write_bytes((root / "parallel_text/set-fr-en/token_cache/spm.model").read_bytes())
-    typed = [word.format(out=root) for word in words]
-    refused = corpusmill("parallel", "encode", "set-fr-en", *typed, "--out-dir", root)
+    formatted = [word.format(out=root) for word in options]
+    refused = corpusmill("parallel", "encode", "set-fr-en", *formatted, "--out-dir", root)
 
-    assert refused.returncode in (1, 2) and said in refused.stderr, refused.stderr
+    assert refused.returncode in (1, 2) and message in refused.stderr, refused.stderr
 
 
-def test_encode_leaves_a_recipe_that_was_written_by_hand(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_encode_keeps_a_handwritten_recipe(out: Path, tmp_path: Path, corpusmill: Corpusmill) -> None:
     path = tmp_path / "recipes" / "set-fr-en.yaml"
     path.parent.mkdir()
     by_hand = f"# mine\n{(out / 'recipes' / path.name).read_text()}"

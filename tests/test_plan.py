@@ -1,4 +1,4 @@
-"""`corpusmill plan` as a user types it: before a build, after it, and with wrong input."""
+"""`corpusmill plan` before a build, after it, and with wrong input."""
 
 import json
 import shutil
@@ -10,42 +10,42 @@ from faulty_hub import FaultyHub
 
 from pipeline_assets.demo.corpora import EDU_DATASET
 
-NOWHERE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
+OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 
 
 @pytest.fixture
-def fresh(demo_root: Path, tmp_path: Path) -> Path:
+def new_root(demo_root: Path, tmp_path: Path) -> Path:
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
     return tmp_path / "data"
 
 
-def test_it_tells_what_will_be_fetched_and_written(corpusmill: Corpusmill, fresh: Path, demo_hub: FaultyHub) -> None:
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, env={"HF_ENDPOINT": demo_hub.endpoint})
+def test_a_plan_has_fetched_and_written_bytes(corpusmill: Corpusmill, new_root: Path, demo_hub: FaultyHub) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", new_root, env={"HF_ENDPOINT": demo_hub.endpoint})
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     sent = sum(request.bytes_sent for request in demo_hub.requests)
     files = list((demo_hub.folder / "datasets" / EDU_DATASET / "data").rglob("*.parquet"))
     rest = sum(path.stat().st_size - 65_536 for path in files)
     assert (result.returncode, result.stderr) == (0, "")
-    assert lines[0] == f"healing_text_v1  {fresh}/recipes/healing_text_v1.yaml"
+    assert lines[0] == f"healing_text_v1  {new_root}/recipes/healing_text_v1.yaml"
     assert lines[1] == f"planning fetched {sent / 1e3:,.1f} kB to the cache: listing and footers"
     assert sent < rest + len(files) * 65_536
     assert [line.split()[:2] for line in lines if line.startswith("missing")] == [
-        ["missing", line] for line in folders(fresh)
+        ["missing", line] for line in list_folders(new_root)
     ]
     assert "reads 8 of 8 files, 21 row groups, 1,050 rows" in lines
-    exact = (
+    expected = (
         "169,043 bytes to fetch (excluding cached bytes); 523.4 kB of files, 1,050 rows read (the listing and footers)"
     )
-    assert exact in lines
+    assert expected in lines
     assert "244,500 tokens (`megatron.token_budget`)" in lines
     assert lines[lines.index("244,500 tokens (`megatron.token_budget`)") + 1] == "978.0 kB on disk (estimate)"
-    on_disk = "on disk: about 1.5 MB, if every document is kept"  # the files as they are read, and the tokens
+    on_disk = "on disk: about 1.5 MB, if every document is kept"  # the snapshot's files and the tokens
     assert lines[-4:-1] == ["total", "to fetch: 169,043 bytes", on_disk]
-    assert lines[-1].startswith(f"{fresh}: 1.1 MB needed by known figures, ")
+    assert lines[-1].startswith(f"{new_root}: 1.1 MB needed by known figures, ")
 
 
-def folders(root: Path) -> list[str]:
+def list_folders(root: Path) -> list[str]:
     recipe = (root / "recipes" / "healing_text_v1.yaml").read_text()
     commit = next(line.split()[-1] for line in recipe.splitlines() if "revision:" in line)
     splits = [f"megatron/healing_text_v1/{split}" for split in ("train", "valid")]
@@ -57,12 +57,12 @@ def folders(root: Path) -> list[str]:
     ]
 
 
-def test_as_json_every_figure_has_a_basis(
-    corpusmill: Corpusmill, fresh: Path, demo_root: Path, demo_hub: FaultyHub
+def test_every_figure_in_json_has_a_basis(
+    corpusmill: Corpusmill, new_root: Path, demo_root: Path, demo_hub: FaultyHub
 ) -> None:
-    (fresh / "hub_cache").symlink_to(demo_root / "hub_cache")
+    (new_root / "hub_cache").symlink_to(demo_root / "hub_cache")
 
-    result = corpusmill("plan", "healing_text_v1", "--data", fresh, "--json", env={"HF_ENDPOINT": demo_hub.endpoint})
+    result = corpusmill("plan", "healing_text_v1", "--data", new_root, "--json", env={"HF_ENDPOINT": demo_hub.endpoint})
 
     report = json.loads(result.stdout)
     figures = [figure for artifact in report["artifacts"] for figure in artifact["planned"].values()]
@@ -73,19 +73,19 @@ def test_as_json_every_figure_has_a_basis(
     assert report["warnings"] == []
 
 
-def test_planned_stands_beside_real(corpusmill: Corpusmill, demo_root: Path) -> None:
-    result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=NOWHERE)
+def test_planned_figures_are_compared_with_real_ones(corpusmill: Corpusmill, demo_root: Path) -> None:
+    result = corpusmill("plan", "healing_text_v1", "--data", demo_root, env=OFFLINE)
 
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert (result.returncode, result.stderr) == (0, "")
     assert sum(line.startswith("current  ") for line in lines) == 5
-    exact = "169,043 bytes to fetch (as planned), 523.4 kB of files (as planned), 1,050 rows read (as planned)"
-    assert exact in lines
+    expected = "169,043 bytes to fetch (as planned), 523.4 kB of files (as planned), 1,050 rows read (as planned)"
+    assert expected in lines
     assert any("tokens (planned +" in line for line in lines)
     assert "in all" not in result.stdout
 
 
-def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root: Path, demo_hub: FaultyHub) -> None:
+def test_a_plan_of_a_changed_recipe_asks_for_replace(corpusmill: Corpusmill, root: Path, demo_hub: FaultyHub) -> None:
     path = root / "recipes" / "healing_text_v1.yaml"
     path.write_text(path.read_text().replace("int_score >= 3", "int_score >= 2"))
 
@@ -97,7 +97,7 @@ def test_a_changed_recipe_needs_replace_and_says_so(corpusmill: Corpusmill, root
     assert lines[stale + 1].startswith("`run` needs --replace, or a new name in the recipe;")
 
 
-def test_artifacts_whose_inputs_are_missing_are_kept_if_these_are_rebuilt(
+def test_artifacts_are_kept_if_their_missing_inputs_are_rebuilt(
     corpusmill: Corpusmill, root: Path, demo_hub: FaultyHub
 ) -> None:
     [snapshot] = (root / "corpora" / "fineweb_edu").glob("[0-9a-f]*/")

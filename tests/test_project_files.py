@@ -1,4 +1,4 @@
-"""Project files agree with the code and with the packages that they name."""
+"""Project files agree with the code and the installed packages."""
 
 import hashlib
 import re
@@ -38,13 +38,13 @@ def test_the_changelog_names_every_change_of_a_stage_version() -> None:
 
 
 def test_every_package_with_a_copyleft_licence_is_listed_in_the_readme() -> None:
-    """All extras but `peers` are installed here; a package without metadata about its licence is not seen."""
+    """All extras but `peers` are installed; packages without licence data are ignored."""
     rows = re.findall(r"^\| ([\w, -]+) \| A?L?GPL", (PROJECT / "README.md").read_text(), re.MULTILINE)
     listed = {name for row in rows for name in row.split(", ")}
 
     copyleft = set()
     for package in metadata.distributions():
-        if "_vendor" in str(package.locate_file("")):  # parts of setuptools, which its own licence covers
+        if "_vendor" in str(package.locate_file("")):  # parts of setuptools, covered by its licence
             continue
         fields = [package.metadata.get(field) or "" for field in ("License-Expression", "License")]
         classifiers = [name for name in package.metadata.get_all("Classifier", []) if name.startswith("License")]
@@ -72,15 +72,15 @@ def test_the_citation_has_version_and_licence_of_the_package() -> None:
 
 
 def test_the_workflow_has_the_steps_of_ci() -> None:
-    """Without the tests on samples, which no runner has."""
+    """The tests on samples are excluded, because no runner has samples."""
     step = re.compile(r"^ *(?:- run: )?(make .+)$", re.MULTILINE)
     workflow = PROJECT / ".github" / "workflows" / "ci.yml"
 
-    steps = [words for words in step.findall((PROJECT / ".ci" / "run").read_text()) if "SAMPLES" not in words]
+    steps = [command for command in step.findall((PROJECT / ".ci" / "run").read_text()) if "SAMPLES" not in command]
 
     assert "make hooks" in steps
     assert step.findall(workflow.read_text()) == steps
-    assert [words["run"] for words in yaml.safe_load(workflow.read_text())["jobs"]["test"]["steps"][2:]] == steps
+    assert [command["run"] for command in yaml.safe_load(workflow.read_text())["jobs"]["test"]["steps"][2:]] == steps
 
 
 def test_the_hooks_are_local_and_run_tools_of_the_environment() -> None:
@@ -102,9 +102,9 @@ def test_the_list_of_files_in_agents_md_is_up_to_date() -> None:
     assert listed == names["tree"](), "run `make tree`"
 
 
-def test_a_page_of_the_docs_has_a_row_for_every_kind() -> None:
+def test_the_docs_have_a_row_for_every_kind() -> None:
     pages = [path.read_text() for path in (PROJECT / "docs").glob("*.md") if path.name != "manifest.md"]
-    cells = re.findall(r"^\| `([^`]+)`", "\n".join(pages), re.MULTILINE)  # the kind, or its folder in a recipe's
+    cells = re.findall(r"^\| `([^`]+)`", "\n".join(pages), re.MULTILINE)  # a kind, or the folder of its artifacts
     listed = {*cells, *(cell.partition("/")[0] for cell in cells)}
 
     missing = [name for name in SYSTEMS.kinds if listed.isdisjoint({name, name.partition("/")[2]})]
@@ -115,10 +115,10 @@ def test_the_guide_for_a_kind_of_source_runs_every_test_over_all_kinds() -> None
     guide = (PROJECT / "docs" / "architecture.md").read_text().partition("\n## Add a kind of source")[2]
     command = guide[guide.index("-m pytest") : guide.index("7. **Docs.**")].split()
     paths = {argument.partition("::")[0] for argument in command if argument.startswith("tests/")}
-    over_all = re.compile(r"from stage_a_sources import .*\bSOURCES\b|import .*\bFileSource\b")
+    imports_all_kinds = re.compile(r"from stage_a_sources import .*\bSOURCES\b|import .*\bFileSource\b")
 
     tests = {path.relative_to(PROJECT).as_posix(): path.read_text() for path in (PROJECT / "tests").rglob("test_*.py")}
-    users = {name for name, text in tests.items() if over_all.search(text)}
+    users = {name for name, text in tests.items() if imports_all_kinds.search(text)}
 
     assert "tests/test_trace_sources.py" in users
     assert sorted(users - paths) == []

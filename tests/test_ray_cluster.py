@@ -1,4 +1,4 @@
-"""Runs on a cluster that a user started, and the nodes that they refuse."""
+"""Runs on a cluster that a user started, and nodes that they refuse."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def read_output(driver: "subprocess.Popen[str]") -> list[str]:
     return output.splitlines()
 
 
-def test_runs_join_a_cluster_one_after_the_other_and_send_it_no_token(address: str, tmp_path: Path) -> None:
+def test_successive_runs_join_a_cluster_and_send_it_no_token(address: str, tmp_path: Path) -> None:
     for name in ("first", "second"):
         lines = read_output(start_driver(WRITE, tmp_path / name, address=address, HF_TOKEN="hf_secret"))
 
@@ -65,18 +65,18 @@ def test_doctor_connects_to_the_cluster(address: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.1", "ray://127.0.0.1:10001", "host:99999", "a b:1", ":6379"])
-def test_an_address_of_another_form_is_refused(address: str, tmp_path: Path) -> None:
+def test_a_malformed_address_is_refused(address: str, tmp_path: Path) -> None:
     message = f"RAY_ADDRESS={address}: must be HOST:PORT or auto; set it to HOST:PORT of a cluster's head"
     with pytest.raises(UsageError, match=re.escape(message)):
         Run.from_settings(tmp_path, {"CORPUSMILL_ENGINE": "ray", "RAY_ADDRESS": address})
 
 
-def test_a_cluster_that_is_away_is_found_before_the_first_artifact(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_before_the_first_artifact(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text('{"text": "a note"}\n')
     address = f"127.0.0.1:{free_port()}"
-    words = ["stage-a", "normalize", "--input", tmp_path / "notes.jsonl", "--out-dir", tmp_path / "out"]
+    args = ["stage-a", "normalize", "--input", tmp_path / "notes.jsonl", "--out-dir", tmp_path / "out"]
 
-    result = corpusmill(*words, "--domain", "web", "--source", "notes", "--engine", "ray", env={"RAY_ADDRESS": address})
+    result = corpusmill(*args, "--domain", "web", "--source", "notes", "--engine", "ray", env={"RAY_ADDRESS": address})
 
     message = (
         f"corpusmill: RAY_ADDRESS={address}: cannot connect to Ray: [Errno 111] Connection refused; set it to HOST:PORT"

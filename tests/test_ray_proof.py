@@ -1,4 +1,4 @@
-"""Three nodes of Ray build the artifacts of one process, whatever dies or joins."""
+"""Three nodes of Ray build the artifacts of one process through any failure."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from demo_systems import build_system
-from held_runs import find
+from paused_runs import find
 from ray_cluster import NODE, kill_worker, ray_cluster, start_driver
 
 from pipeline_assets.spine.engine import RunSettings
@@ -56,7 +56,7 @@ def add_node(cluster: Any) -> None:
 
 
 def run_driver(script: str, cluster: Any, *arguments: object, event: Callable[[Any], None] | None = None) -> Any:
-    """Run a driver, with an event once a shard is finished; the JSON that it prints."""
+    """Run a driver, with an event after its first shard, and return its JSON output."""
     driver = start_driver(script, *arguments, address=cluster.address)
     if event is not None:
         wait_for_receipts(Path(str(arguments[-1])))
@@ -87,7 +87,7 @@ def test_a_system_has_the_same_digests_on_three_nodes(
 
 
 @pytest.mark.parametrize("system", ["healing", "stage_a", "nemotron", "stage2"])
-def test_after_a_killed_driver_another_run_has_the_same_digests(system: str, cluster: Any, tmp_path: Path) -> None:
+def test_a_run_after_a_killed_driver_has_the_same_digests(system: str, cluster: Any, tmp_path: Path) -> None:
     expected = build_system(system, tmp_path / "here", RunSettings())
     driver = start_driver(BUILD, system, tmp_path / "ray", address=cluster.address)
     wait_for_receipts(tmp_path / "ray")

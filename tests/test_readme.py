@@ -1,4 +1,4 @@
-"""What the README and the docs tell a user to type, typed."""
+"""The commands and examples of the README and the docs work."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 import pytest
 import yaml
-from command_results import Corpusmill, blocks_of, commands_of
+from command_results import Corpusmill, code_blocks, read_commands
 
 from pipeline_assets.build.pins.model_pin import ScoringSection
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
@@ -29,23 +29,23 @@ DOCS = PROJECT / "docs"
 PAGES = [PROJECT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
-def commands_of_the_readme() -> tuple[list[list[str]], list[list[str]]]:
-    commands = [words for words in commands_of(PROJECT / "README.md") if words[0] != "ui"]
-    first = [words[0] for words in commands].index("pin")
+def read_readme_commands() -> tuple[list[list[str]], list[list[str]]]:
+    commands = [command for command in read_commands(PROJECT / "README.md") if command[0] != "ui"]
+    first = [command[0] for command in commands].index("pin")
     return commands[:first], commands[first:]
 
 
 @pytest.mark.slow
-def test_the_commands_for_a_folder_of_ones_own_run(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_the_commands_for_a_local_folder_run(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "my_folder"
     folder.mkdir()
     (folder / "notes.md").write_text("# A note\n\nOf some words alone.\n")
     (folder / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
-    commands, _ = commands_of_the_readme()
-    assert [words[0] for words in commands] == ["init", "run", "trace"]
+    commands, _ = read_readme_commands()
+    assert [command[0] for command in commands] == ["init", "run", "trace"]
 
-    for words in commands:
-        result = corpusmill(*(word.replace("~", str(tmp_path)) for word in words), cwd=tmp_path)
+    for command in commands:
+        result = corpusmill(*(arg.replace("~", str(tmp_path)) for arg in command), cwd=tmp_path)
 
         assert result.returncode == 0, result.stderr
     assert "rows.jsonl" in result.stdout or "notes.md" in result.stdout
@@ -56,11 +56,11 @@ def test_the_commands_for_real_data_run_on_a_hub(
     corpusmill: Corpusmill, demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "recipes", tmp_path / "data" / "recipes")
-    _, commands = commands_of_the_readme()
-    assert [words[0] for words in commands] == ["pin", "plan", "run", "verify"]
+    _, commands = read_readme_commands()
+    assert [command[0] for command in commands] == ["pin", "plan", "run", "verify"]
 
-    for words in commands:
-        result = corpusmill(*words, cwd=tmp_path, env={"HF_ENDPOINT": demo_hub.endpoint})
+    for command in commands:
+        result = corpusmill(*command, cwd=tmp_path, env={"HF_ENDPOINT": demo_hub.endpoint})
 
         assert result.returncode == 0, result.stderr
 
@@ -68,13 +68,13 @@ def test_the_commands_for_real_data_run_on_a_hub(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files_and_every_command_in_prose_exists(page: Path) -> None:
     text, groups = page.read_text(encoding="utf-8"), "|".join(GROUPS)
-    spoken = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", text)
+    mentioned = re.findall(rf"`corpusmill ((?:(?:{groups}) )?[a-z-]+)", text)
 
     assert [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not (page.parent / link).exists()] == []
-    assert set(spoken) <= {*GROUPS, *(words for module in COMMANDS.values() for words in module)}
+    assert set(mentioned) <= {*GROUPS, *(command for module in COMMANDS.values() for command in module)}
 
 
-def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> None:
+def test_extras_in_pages_and_messages_exist() -> None:
     sources = [*(PROJECT / "pipeline_assets").rglob("*.py"), *(PROJECT / "resources").rglob("*.py")]
     read = {path: path.read_text(encoding="utf-8") for path in (*PAGES, *sources)}
 
@@ -86,7 +86,7 @@ def test_every_extra_that_a_page_or_a_message_installs_is_the_projects_own() -> 
     assert [path for path, text in read.items() if re.search(r"pip install '?corpusmill\b", text)] == []
 
 
-def test_the_table_of_extras_has_those_that_add_a_part() -> None:
+def test_the_table_of_extras_is_complete() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
 
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -102,49 +102,49 @@ def test_every_kind_of_nemotron_has_its_folder_in_the_table() -> None:
     assert not missing, f"add rows of {missing} to the table of folders in nemotron.md"
 
 
-def tables_below(heading: str, page: str) -> dict[str, str]:
-    """What the tables of a section say of names: all that is behind the cell of each."""
+def read_tables(heading: str, page: str) -> dict[str, str]:
+    """Map each name in the tables of a section to the other cells of its row."""
     section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| ((?:`[^`|]+` ?)+)\| (.+) \|$", section, re.MULTILINE)
-    return {name: said for names, said in rows for name in re.findall("`([^`]+)`", names)}
+    return {name: cells for names, cells in rows for name in re.findall("`([^`]+)`", names)}
 
 
 def test_the_page_on_scores_has_every_column_reason_and_key() -> None:
     page = (DOCS / "scoring.md").read_text(encoding="utf-8")
-    told = tables_below("What scores say", page)
+    descriptions = read_tables("What scores say", page)
 
-    assert {name: told.get(name) for name in COLUMN_DESCRIPTIONS} == COLUMN_DESCRIPTIONS
-    of_texts = set(re.findall(r"Reason\.([A-Z_]+)", Path(parse.__file__).read_text())) | {Reason.NOT_ENCODABLE.name}
+    assert {name: descriptions.get(name) for name in COLUMN_DESCRIPTIONS} == COLUMN_DESCRIPTIONS
+    text_reasons = set(re.findall(r"Reason\.([A-Z_]+)", Path(parse.__file__).read_text())) | {Reason.NOT_ENCODABLE.name}
     reasons = {
         *(token_rows.NO_TEXT, token_rows.NO_COMPLETION, token_rows.NO_COMPLETION_LEFT, token_rows.UNKNOWN_LOSS_MODE),
-        *(score_shard.NOT_FINITE, score_shard.OUT_OF_MEMORY, *(Reason[name] for name in of_texts)),
+        *(score_shard.NOT_FINITE, score_shard.OUT_OF_MEMORY, *(Reason[name] for name in text_reasons)),
     }
-    assert reasons - set(told) == set()
+    assert reasons - set(descriptions) == set()
     fields = {key: field for key, field in ScoringSection.model_fields.items() if key != "model"}
-    defaults = {key: default_of(field) for key, field in fields.items()}
-    assert {key: told.partition(" |")[0] for key, told in tables_below("Recipe", page).items()} == defaults
-    asked = [*SubsetsRecipe.model_fields, *SubsetRule.model_fields]
-    assert [key for key in asked if f"`{key}`" not in page] == []
+    defaults = {key: format_default(field) for key, field in fields.items()}
+    assert {key: text.partition(" |")[0] for key, text in read_tables("Recipe", page).items()} == defaults
+    keys = [*SubsetsRecipe.model_fields, *SubsetRule.model_fields]
+    assert [key for key in keys if f"`{key}`" not in page] == []
 
 
-def default_of(field: pydantic.fields.FieldInfo) -> str:
+def format_default(field: pydantic.fields.FieldInfo) -> str:
     return f"`{field.default if isinstance(field.default, str) else json.dumps(field.default)}`"
 
 
-def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_default() -> None:
-    recipe, rules = map(yaml.safe_load, blocks_of(DOCS / "scoring.md", "yaml"))
+def test_recipes_of_the_page_on_scores_are_valid_and_its_rules_are_the_defaults() -> None:
+    recipe, rules = map(yaml.safe_load, code_blocks(DOCS / "scoring.md", "yaml"))
 
     assert NemotronRecipe.from_mapping(recipe, "the page").subsets == SubsetsRecipe.from_mapping(
         rules["subsets"], "the page"
     )
-    whole = [text for text in blocks_of(DOCS / "nemotron.md", "yaml") if "system:" in text]
-    read = [NemotronRecipe.from_mapping(yaml.safe_load(text), "the page") for text in whole]
-    assert [one.rows is not None and one.rows.chat_template is not None for one in read] == [False, True]
-    assert all(one.scoring is not None for one in read)
+    recipes = [text for text in code_blocks(DOCS / "nemotron.md", "yaml") if "system:" in text]
+    parsed = [NemotronRecipe.from_mapping(yaml.safe_load(text), "the page") for text in recipes]
+    assert [recipe.rows is not None and recipe.rows.chat_template is not None for recipe in parsed] == [False, True]
+    assert all(recipe.scoring is not None for recipe in parsed)
 
 
 def test_the_launchpad_example_is_valid_config() -> None:
-    example = yaml.safe_load(blocks_of(PROJECT / "docs" / "operations.md", "yaml")[0])
+    example = yaml.safe_load(code_blocks(PROJECT / "docs" / "operations.md", "yaml")[0])
 
     store = Store(**example["resources"]["store"]["config"])
 
@@ -159,21 +159,21 @@ def test_the_make_targets_of_the_readme_exist() -> None:
     assert targets == {"demo", "ui", "test"}
 
 
-def test_what_the_readme_gives_to_make_arrives() -> None:
-    spoken = re.findall(r"`make ([a-z]+) ([A-Z][^`]+)`", (PROJECT / "README.md").read_text(encoding="utf-8"))
+def test_make_uses_the_variables_of_the_readme() -> None:
+    mentioned = re.findall(r"`make ([a-z]+) ([A-Z][^`]+)`", (PROJECT / "README.md").read_text(encoding="utf-8"))
 
-    assert {target for target, _ in spoken} == {"demo", "ui"}
-    for target, given in spoken:
+    assert {target for target, _ in mentioned} == {"demo", "ui"}
+    for target, variables in mentioned:
         planned = subprocess.run(
-            ["make", "-n", target, *given.split()], cwd=PROJECT, check=True, capture_output=True, text=True
+            ["make", "-n", target, *variables.split()], cwd=PROJECT, check=True, capture_output=True, text=True
         ).stdout
-        assert [word for word in given.split() if word.partition("=")[2] not in planned] == []
+        assert [arg for arg in variables.split() if arg.partition("=")[2] not in planned] == []
 
 
 @pytest.mark.slow
 def test_python_of_the_readme_reads_a_split(demo_root: Path) -> None:
     pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not installed")
-    code = next(block for block in blocks_of(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
+    code = next(block for block in code_blocks(PROJECT / "docs" / "healing.md", "python") if "megatron" in block)
 
     result = subprocess.run(
         [sys.executable, "-c", code.replace('"data/', f'"{demo_root}/') + "\nprint(len(train))"],

@@ -1,4 +1,4 @@
-"""`corpusmill rebuild` as a user types it, on the demo's artifacts."""
+"""`corpusmill rebuild` on the demo's artifacts."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from command_results import Corpusmill, Started
 from demo_variants import V1, write_recipe
 from forgery import flip, forge, reseal
-from held_runs import hold_at, wait_for
+from paused_runs import pause_at, wait_for
 from stage_a_build import build, notes_recipe, step
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -22,15 +22,15 @@ pytestmark = pytest.mark.slow
 INLINE = {"CORPUSMILL_WORKERS": "0"}
 
 
-def digest_of(folder: Path) -> str:
+def read_digest(folder: Path) -> str:
     return str(json.loads((folder / "manifest.json").read_text())["digest"])
 
 
-def rebuilds_of(root: Path) -> list[str]:
+def list_rebuilds(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "rebuilds").iterdir())
 
 
-def test_a_whole_chain_from_the_hub_on_by_other_settings_whatever_the_recipe_file_says_now(
+def test_a_chain_is_rebuilt_from_the_hub_despite_changed_settings_and_recipe(
     corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
     write_recipe(root, {"megatron": {"token_budget": 5}, "snapshot": {"rules": []}}, "healing_text_v1")
@@ -38,32 +38,32 @@ def test_a_whole_chain_from_the_hub_on_by_other_settings_whatever_the_recipe_fil
 
     result = corpusmill("rebuild", root / V1, "--upstream", "--workers", 2, "--json", env=env)
 
-    found = json.loads(result.stdout)
-    assert (result.returncode, found["identical"], found["kept"]) == (0, True, None)
-    assert [(one["artifact"], one["verdict"]) for one in found["artifacts"]] == [
+    report = json.loads(result.stdout)
+    assert (result.returncode, report["identical"], report["kept"]) == (0, True, None)
+    assert [(row["artifact"], row["verdict"]) for row in report["artifacts"]] == [
         ("healing/fineweb_edu_snapshot", "identical"),
         ("healing/healing_text_manifest", "identical"),
         ("healing/megatron_split", "identical"),
         ("healing/megatron_split", "identical"),
         ("healing/megatron_dataset", "identical"),
     ]
-    assert all(one["sealed"] == one["rebuilt"] == digest_of(Path(one["folder"])) for one in found["artifacts"])
-    assert "shards/00000.jsonl.zst" in found["artifacts"][0]["stored_otherwise"]
-    assert rebuilds_of(root) == []
+    assert all(row["sealed"] == row["rebuilt"] == read_digest(Path(row["folder"])) for row in report["artifacts"])
+    assert "shards/00000.jsonl.zst" in report["artifacts"][0]["stored_otherwise"]
+    assert list_rebuilds(root) == []
 
 
-def test_the_answer_reads_well(corpusmill: Corpusmill, root: Path) -> None:
+def test_output_of_an_identical_rebuild(corpusmill: Corpusmill, root: Path) -> None:
     result = corpusmill("rebuild", V1 / "valid", "--data", ".", cwd=root, env=INLINE)
 
     assert result.returncode == 0
     assert result.stdout.splitlines() == [
         f"identical   {V1}/valid",
-        f"  {digest_of(root / V1 / 'valid')}",
+        f"  {read_digest(root / V1 / 'valid')}",
         "  4 files rebuilt, equal to the manifest; the sealed files are intact",
     ]
 
 
-def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_different_file_is_named_with_changed_libraries(corpusmill: Corpusmill, root: Path) -> None:
     train = root / V1 / "train"
     ids = np.fromfile(train / "tokens.bin", np.int32)
     ids[3] = 7
@@ -75,46 +75,46 @@ def test_a_file_that_differs_is_named_with_what_was_other_then(corpusmill: Corpu
 
     result = corpusmill("rebuild", train, env=INLINE)
 
-    kept = root / "rebuilds" / f"healing_text_v1-train-{digest_of(train)[7:19]}" / "megatron_split"
+    kept = root / "rebuilds" / f"healing_text_v1-train-{read_digest(train)[7:19]}" / "megatron_split"
     lines = [line.strip() for line in result.stdout.splitlines()]
     assert result.returncode == 1
     assert lines[0] == f"DIFFERENT   {train}"
-    assert lines[1] == f"sealed   {digest_of(train)}"
+    assert lines[1] == f"sealed   {read_digest(train)}"
     assert lines[3] == "tokens.bin: different content"
     assert f"gigatoken: 0.1 → {libraries['gigatoken']}" in lines
     assert lines[-2:] == [f"kept in {kept}", f"for details: corpusmill diff {train} {kept}"]
-    explained = corpusmill(*shlex.split(lines[-1].partition("corpusmill ")[2]))
-    assert "1 document in both, with different texts" in explained.stdout
+    compared = corpusmill(*shlex.split(lines[-1].partition("corpusmill ")[2]))
+    assert "1 document in both, with different texts" in compared.stdout
 
 
-def test_a_damaged_sealed_file_is_the_wrong_one_and_what_is_told_mends_it(
+def test_a_damaged_sealed_file_is_reported_and_the_printed_fix_repairs_it(
     corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
     valid = root / V1 / "valid"
-    digest = digest_of(valid)
+    digest = read_digest(valid)
     flip(valid / "documents.parquet")
 
-    found, verified = corpusmill("rebuild", root / V1, env=INLINE), corpusmill("verify", root / V1)
+    rebuilt, verified = corpusmill("rebuild", root / V1, env=INLINE), corpusmill("verify", root / V1)
     shutil.rmtree(valid)
-    mended = corpusmill("run", "healing_text_v1", "--data", root, env=INLINE | {"HF_ENDPOINT": demo_hub.endpoint})
+    repaired = corpusmill("run", "healing_text_v1", "--data", root, env=INLINE | {"HF_ENDPOINT": demo_hub.endpoint})
 
-    assert found.returncode == 1
-    assert [line.split()[0] for line in found.stdout.splitlines() if not line.startswith(" ")] == [
+    assert rebuilt.returncode == 1
+    assert [line.split()[0] for line in rebuilt.stdout.splitlines() if not line.startswith(" ")] == [
         "identical",
         "DAMAGED",
         "identical",
     ]
-    assert " documents.parquet: the sealed file is damaged: sha256 is " in found.stdout
-    told = f"to repair it: remove {valid}, and run its recipe again\n"
-    assert told in found.stdout
-    assert told in verified.stdout
-    assert mended.returncode == 0, mended.stderr
-    assert digest_of(valid) == digest
+    assert " documents.parquet: the sealed file is damaged: sha256 is " in rebuilt.stdout
+    fix = f"to repair it: remove {valid}, and run its recipe again\n"
+    assert fix in rebuilt.stdout
+    assert fix in verified.stdout
+    assert repaired.returncode == 0, repaired.stderr
+    assert read_digest(valid) == digest
     assert corpusmill("verify", root / V1, "--upstream").returncode == 0
     assert corpusmill("status", "--data", root).returncode == 0
 
 
-def test_sources_below_the_data_root_move_with_it(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_sources_inside_the_data_root_move_with_it(corpusmill: Corpusmill, notes_root: Path) -> None:
     moved = notes_root.rename(notes_root.with_name("moved"))
     normalized = step(moved, "normalized", "notes")
 
@@ -126,7 +126,7 @@ def test_sources_below_the_data_root_move_with_it(corpusmill: Corpusmill, notes_
     assert "source files: 2 of 2 input files unchanged" in verified.stdout
 
 
-def test_a_moved_source_is_one_line_and_a_link_mends(corpusmill: Corpusmill, notes_root: Path, tmp_path: Path) -> None:
+def test_a_moved_source_is_refused_until_linked(corpusmill: Corpusmill, notes_root: Path, tmp_path: Path) -> None:
     sources = tmp_path / "elsewhere"
     shutil.rmtree(notes_root / "stage_a")
     (notes_root / "sources" / "notes").rename(sources)
@@ -150,7 +150,7 @@ def test_a_moved_source_is_one_line_and_a_link_mends(corpusmill: Corpusmill, not
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["Ctrl-C", "SIGTERM"]
 )
-def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
+def test_a_stopped_rebuild_continues_with_the_same_command(
     number: signal.Signals,
     corpusmill: Corpusmill,
     started: Started,
@@ -158,18 +158,18 @@ def test_a_rebuild_that_was_stopped_is_gone_on_with_by_the_same_command(
     demo_hub: LoopbackHub,
     tmp_path: Path,
 ) -> None:
-    words = ["rebuild", str(root / V1 / "valid"), "--upstream", "--data", str(root)]
+    args = ["rebuild", str(root / V1 / "valid"), "--upstream", "--data", str(root)]
     env = {"HF_ENDPOINT": demo_hub.endpoint}
-    process = started(*words, env={**env, **hold_at("/.receipts/convert/", tmp_path / "first")})
+    process = started(*args, env={**env, **pause_at("/.receipts/convert/", tmp_path / "first")})
     wait_for(process, root, "rebuilds/*.unfinished/*.building.*/.receipts/convert/*.json")
     os.killpg(process.pid, number)
-    _, said = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
 
-    went_on = corpusmill(*words, env={**env, **INLINE})
+    resumed = corpusmill(*args, env={**env, **INLINE})
 
     assert process.returncode == 130
-    assert "Traceback" not in said
-    assert said.endswith(f"stopped\nto continue: corpusmill {shlex.join(words)}\n")
-    assert went_on.returncode == 0, went_on.stderr
-    assert "shards were finished earlier" in went_on.stderr
-    assert rebuilds_of(root) == []
+    assert "Traceback" not in stderr
+    assert stderr.endswith(f"stopped\nto continue: corpusmill {shlex.join(args)}\n")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "shards were finished earlier" in resumed.stderr
+    assert list_rebuilds(root) == []

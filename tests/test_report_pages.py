@@ -1,4 +1,4 @@
-"""Reports as pages: from the link in the UI to `report.html`, and to nothing else."""
+"""Reports as pages: links in the UI lead to `report.html` and nothing else."""
 
 import urllib.error
 import urllib.request
@@ -23,14 +23,14 @@ def address(built_notes: Path) -> Iterator[str]:
         yield variables[REPORTS_VARIABLE]
 
 
-def test_the_link_of_a_materialisation_leads_to_the_report(
+def test_the_link_of_a_materialization_leads_to_the_report(
     built_notes: Path, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REPORTS_VARIABLE, address)
 
     link = str(artifact_metadata(open_artifact(built_notes / FOLDER), SYSTEMS.kinds, was_current=False)["report"].value)
-    with urllib.request.urlopen(link) as answer:
-        page, policy = answer.read(), answer.headers["Content-Security-Policy"]
+    with urllib.request.urlopen(link) as response:
+        page, policy = response.read(), response.headers["Content-Security-Policy"]
 
     assert page == (built_notes / FOLDER / "report.html").read_bytes()
     assert policy.startswith("default-src 'none'")
@@ -54,7 +54,7 @@ def test_a_report_on_pools_has_the_figures_of_each_pool(tmp_path: Path) -> None:
     )
 
 
-def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> None:
+def test_reports_have_no_link_without_a_server(built_notes: Path) -> None:
     assert "report" not in artifact_metadata(open_artifact(built_notes / FOLDER), SYSTEMS.kinds, was_current=False)
 
 
@@ -71,14 +71,14 @@ def test_where_nothing_serves_reports_there_is_no_link(built_notes: Path) -> Non
         "",
     ],
 )
-def test_nothing_else_is_served(path: str, address: str) -> None:
+def test_other_files_are_not_served(path: str, address: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"{address}/{path}")
 
 
-def test_a_port_that_is_taken_or_beyond_the_last_gives_way_to_a_free_one(built_notes: Path, address: str) -> None:
-    taken = int(address.rpartition(":")[2])
+def test_a_used_or_invalid_port_is_replaced_by_a_free_one(built_notes: Path, address: str) -> None:
+    used = int(address.rpartition(":")[2])
 
-    for port in (taken, 65536):
-        with serve_reports(built_notes, port) as other:
-            assert other[REPORTS_VARIABLE] != address
+    for port in (used, 65536):
+        with serve_reports(built_notes, port) as variables:
+            assert variables[REPORTS_VARIABLE] != address

@@ -1,4 +1,4 @@
-"""Manifests that were edited and sealed again, for the verifier of the page."""
+"""The verifier of docs/manifest.md on edited manifests with renewed seals."""
 
 import hashlib
 import json
@@ -34,28 +34,28 @@ def test_edits_with_a_renewed_seal_are_found(copy_root: Callable[[str], Path]) -
     reseal(root / SAMPLE, edit_sample)
     reseal(root / CACHE, edit_cache)
 
-    found = find_damage(root)
+    errors = find_damage(root)
 
     keys = "'counts', 'decisions', 'files', 'inputs', {}'recipe', 'recipe_sha256', 'stage', 'tokenizer']"
     schema = "['corpusmill/manifest/1', "
-    assert found[SAMPLE] == [
+    assert errors[SAMPLE] == [
         f"schema: {schema}{keys.format(chr(39) + 'note' + chr(39) + ', ')}, expected {schema}{keys.format('')}",
         "storage: ['manifest.jsonl', 'notes.txt', 'rejects.jsonl.zst'], "
         "expected ['manifest.jsonl', 'rejects.jsonl.zst']",
     ]
-    assert found[CACHE][1:] == ["rows of splits.npy: 40, expected 41"]  # the first line names the changed upstream
+    assert errors[CACHE][1:] == ["rows of splits.npy: 40, expected 41"]  # the first line names the changed upstream
 
 
-def test_false_rows_sizes_and_content_hashes_are_found_if_a_seal_fits(copy_root: Callable[[str], Path]) -> None:
+def test_false_rows_sizes_and_content_hashes_are_found_under_a_valid_seal(copy_root: Callable[[str], Path]) -> None:
     root = copy_root("healing")
     with open(root / SPLIT / "tokens.bin", "ab") as tokens:
         tokens.write(bytes(4))
-    longer = hashlib.sha256((root / SPLIT / "tokens.bin").read_bytes()).hexdigest()
+    changed_sha256 = hashlib.sha256((root / SPLIT / "tokens.bin").read_bytes()).hexdigest()
 
     def edit(manifest: dict[str, Any]) -> None:
         files = {file["path"]: file for file in manifest["identity"]["files"]}
         stored = {file["path"]: file for file in manifest["storage"]}
-        files["tokens.bin"]["content_sha256"] = stored["tokens.bin"]["sha256"] = longer
+        files["tokens.bin"]["content_sha256"] = stored["tokens.bin"]["sha256"] = changed_sha256
         stored["tokens.bin"]["bytes"] += 4
         files["rejects.jsonl.zst"] |= {"rows": 1, "content_sha256": "0" * 64}
         files["tokens.idx"]["rows"] = files["documents.parquet"]["rows"] = 19
@@ -71,7 +71,7 @@ def test_false_rows_sizes_and_content_hashes_are_found_if_a_seal_fits(copy_root:
     ]
 
 
-def test_a_false_recipe_sha256_is_found_although_digest_and_seal_fit(copy_root: Callable[[str], Path]) -> None:
+def test_a_false_recipe_sha256_is_found_under_a_valid_digest_and_seal(copy_root: Callable[[str], Path]) -> None:
     path = copy_root("parallel_text") / CACHE / MANIFEST_FILE
     manifest = json.loads(path.read_bytes())
     manifest["identity"]["recipe_sha256"] = "0" * 64

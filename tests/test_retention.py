@@ -1,4 +1,4 @@
-"""Old runs are deleted with their events and logs; what the UI shows remains."""
+"""Old runs are deleted with their events and logs; results in the UI are kept."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ PARTS = dg.StaticPartitionsDefinition(["a", "b"])
 
 
 @dg.multi_asset_check(specs=[dg.AssetCheckSpec("is_whole", asset="corpus")])
-def whole() -> Iterator[dg.AssetCheckResult]:
+def check_whole() -> Iterator[dg.AssetCheckResult]:
     yield dg.AssetCheckResult(passed=True, asset_key=dg.AssetKey("corpus"), check_name="is_whole")
 
 
@@ -37,7 +37,7 @@ def failing() -> None:
 
 DEFINITIONS = dg.Definitions(
     assets=[corpus],
-    asset_checks=[whole],
+    asset_checks=[check_whole],
     jobs=[failing, dg.define_asset_job("build", [corpus], partitions_def=PARTS)],
     sensors=[retention_sensor()],
     executor=dg.in_process_executor,
@@ -46,7 +46,7 @@ DEFINITIONS = dg.Definitions(
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """The SQLite instance of a data root, which has a file for each run."""
+    """Open the SQLite instance of a data root, which has a file for each run."""
     with dg.DagsterInstance.from_config(str(instance_home(tmp_path))) as instance:
         yield instance
 
@@ -57,51 +57,51 @@ def run(instance: dg.DagsterInstance, job: str, partition: str | None = None) ->
 
 
 def check_run(instance: dg.DagsterInstance) -> str:
-    selection = dg.AssetSelection.checks(whole)
-    return dg.materialize([corpus, whole], instance=instance, selection=selection).run_id
+    selection = dg.AssetSelection.checks(check_whole)
+    return dg.materialize([corpus, check_whole], instance=instance, selection=selection).run_id
 
 
-def in_a_day() -> datetime:
+def tomorrow() -> datetime:
     return datetime.now(UTC) + timedelta(days=1)
 
 
-def files(root: Path, run_id: str) -> list[Path]:
+def run_files(root: Path, run_id: str) -> list[Path]:
     return [path for path in root.rglob("*") if run_id in path.name]
 
 
 @pytest.mark.slow
-def test_runs_with_results_in_the_ui_stay_and_others_leave_no_file(home: dg.DagsterInstance, tmp_path: Path) -> None:
+def test_runs_with_ui_results_are_kept_and_others_leave_no_files(home: dg.DagsterInstance, tmp_path: Path) -> None:
     first, newest_a, newest_b = run(home, "build", "a"), run(home, "build", "a"), run(home, "build", "b")
     failed, earlier_check, newest_check = run(home, "failing"), check_run(home), check_run(home)
-    before = {run_id: files(tmp_path, run_id) for run_id in (first, failed)}
+    before = {run_id: run_files(tmp_path, run_id) for run_id in (first, failed)}
 
-    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), in_a_day())
+    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), tomorrow())
 
     assert deleted == 3 and all(before.values())
     assert {entry.run_id for entry in home.get_runs()} == {newest_a, newest_b, newest_check}
-    assert [files(tmp_path, run_id) for run_id in (first, failed, earlier_check)] == [[], [], []]
+    assert [run_files(tmp_path, run_id) for run_id in (first, failed, earlier_check)] == [[], [], []]
     assert home.get_materialized_partitions(corpus.key) == {"a", "b"}
     assert len(home.fetch_materializations(corpus.key, limit=9).records) == 2
 
 
-def test_runs_within_the_time_and_runs_that_are_not_finished_are_kept(home: dg.DagsterInstance) -> None:
+def test_recent_and_unfinished_runs_are_kept(home: dg.DagsterInstance) -> None:
     kept, unfinished = run(home, "failing"), home.create_run_for_job(failing).run_id
 
     recent = delete_runs(home, DEFINITIONS.get_repository_def(), datetime.now(UTC) - timedelta(days=1))
-    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), in_a_day())
+    deleted = delete_runs(home, DEFINITIONS.get_repository_def(), tomorrow())
 
     assert (recent, deleted) == (0, 1)
     assert kept != unfinished and [entry.run_id for entry in home.get_runs()] == [unfinished]
 
 
-def test_runs_of_a_dead_code_server_end_and_other_runs_stay_as_they_are(home: dg.DagsterInstance) -> None:
+def test_runs_of_a_dead_code_server_end_and_other_runs_are_unchanged(home: dg.DagsterInstance) -> None:
     finished = run(home, "failing")
     started, canceling, waiting = (home.create_run_for_job(failing) for _ in range(3))
     home.report_run_canceling(canceling)
     home.report_dagster_event(dg.DagsterEvent("PIPELINE_START", failing.name, message=""), started.run_id)
 
     earlier = end_dead_runs(home, datetime.now(UTC) - timedelta(days=1))
-    ended = end_dead_runs(home, in_a_day())
+    ended = end_dead_runs(home, tomorrow())
 
     statuses = {entry.run_id: entry.status.value for entry in home.get_runs()}
     expected = {

@@ -1,4 +1,4 @@
-"""Tests take samples, and loop over rows, in ways that cannot pass by accident."""
+"""Guards against tests that pass by accident, without rows or samples."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ def test_a_loop_over_no_rows_fails() -> None:
         some([])
 
 
-def test_a_sample_fails_where_no_folder_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sample_fails_without_a_configured_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(pytest.fail.Exception, match="run `make test-real SAMPLES=FOLDER`"):
         sample("c4/c4_rows.jsonl")
@@ -35,7 +35,7 @@ def test_no_test_looks_for_samples_next_to_the_checkout() -> None:
     ] == []
 
 
-def test_pytest_alone_runs_the_quick_tests() -> None:
+def test_pytest_runs_the_quick_tests_by_default() -> None:
     options = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
 
     assert options["addopts"].endswith("-m 'not slow and not proof and not real'")

@@ -1,4 +1,4 @@
-"""Dates of scheduled runs: day and week in the schedule's own time zone.
+"""Dates of scheduled runs use the day and week of the schedule's time zone.
 
 UTC may have another date at that moment.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from daemon_ticks import daemon_of, run_between
+from daemon_ticks import daemon_workspace, run_between
 from dagster._core.instance_for_test import instance_for_test
 from materialized import run_job
 from stage2_build import CODE, PAGES, WEB, recipe_with, write_datasets
@@ -38,14 +38,14 @@ TICKS = {
     "a night without half past two": ("Europe/Berlin", "30 2 * * *", "day", "2026-03-29T03:00+02:00", "20260329"),
 }  # fmt: skip
 
-OF_DAEMON = (
+DAEMON_CASES = (
     "east of UTC, where UTC still has Sunday",
     "west of UTC, where UTC has the next week",
     "the night after summer time began",
-)  # a run of the daemon is a process of its own
+)  # a subset, because each run of the daemon starts a process
 
 
-def schedule_of(recipe: str, zone: str, cron: str, period: str) -> dict[str, str]:
+def build_schedule(recipe: str, zone: str, cron: str, period: str) -> dict[str, str]:
     schedule = {"name": f"{recipe}_again", "recipe": recipe, "cron": cron, "timezone": zone}
     return schedule | {"action": "repin", "period": period}
 
@@ -64,13 +64,13 @@ def scheduled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Defini
     root, schedules = tmp_path_factory.mktemp("data"), []
     for number, (zone, cron, period, _, _) in enumerate(TICKS.values()):
         add_recipe(root, f"recipe_{number}")
-        schedules.append(schedule_of(f"recipe_{number}", zone, cron, period))
+        schedules.append(build_schedule(f"recipe_{number}", zone, cron, period))
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
     return root, build_definitions(root)
 
 
 def add_recipe(root: Path, name: str) -> None:
-    def only_web(content: dict[str, object]) -> None:
+    def keep_web_only(content: dict[str, object]) -> None:
         sources = content.pop("sources")
         assert isinstance(sources, list)
         sources[0].pop("filters")
@@ -78,7 +78,7 @@ def add_recipe(root: Path, name: str) -> None:
             del content[section]
         content["sources"] = sources[:1]
 
-    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), only_web, name)
+    recipe_with(root, dict.fromkeys((WEB, PAGES, CODE), UNPINNED), keep_web_only, name)
 
 
 @pytest.mark.parametrize("case", TICKS)
@@ -98,17 +98,17 @@ def test_a_version_has_the_date_of_the_schedules_zone(
 @pytest.mark.slow
 def test_ticks_of_the_daemon_write_versions_of_the_schedules_zone(tmp_path: Path, hub: LoopbackHub) -> None:
     root = tmp_path / "data"
-    ticks = {f"recipe_{number}": TICKS[case] for number, case in enumerate(OF_DAEMON)}
+    ticks = {f"recipe_{number}": TICKS[case] for number, case in enumerate(DAEMON_CASES)}
     schedules = []
     for name, (zone, cron, period, _, _) in ticks.items():
         add_recipe(root, name)
-        schedules.append(schedule_of(name, zone, cron, period))
+        schedules.append(build_schedule(name, zone, cron, period))
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": schedules}))
 
     variables = {**hub.client_environment(), "CORPUSMILL_WORKERS": "0"}
     with (
         instance_for_test(synchronous_run_coordinator=True) as instance,
-        daemon_of(root, instance, variables) as workspace,
+        daemon_workspace(root, instance, variables) as workspace,
     ):
         for name, (_, _, _, due, first_day) in ticks.items():
             tick = datetime.fromisoformat(due)

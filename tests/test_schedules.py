@@ -1,4 +1,4 @@
-"""Schedules: by the clock, off until switched on; what each action does; and who is told of a failed run."""
+"""Schedules: their ticks, actions and versions, and alerts of failed runs."""
 
 import http.server
 import json
@@ -10,7 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from demo_variants import copy_of
+from demo_variants import copy_demo
 from forgery import flip
 from materialized import NOWHERE, run_job
 
@@ -32,29 +32,29 @@ from resources.webhook import WEBHOOK_VARIABLE
 NOTES = {"name": "nightly", "recipe": "mixed", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "action": "run"}
 
 
-def write(root: Path, *schedules: Mapping[str, object]) -> None:
+def write_schedules(root: Path, *schedules: Mapping[str, object]) -> None:
     (root / "schedules.yaml").write_text(yaml.safe_dump({"schedules": list(map(dict, schedules))}))
 
 
-def job_of(root: Path, name: str) -> dg.JobDefinition:
+def find_job(root: Path, name: str) -> dg.JobDefinition:
     return build_definitions(root).resolve_job_def(name)
 
 
-def test_those_that_ship_are_off_and_name_recipes_that_ship(tmp_path: Path) -> None:
+def test_shipped_schedules_are_off_and_name_shipped_recipes(tmp_path: Path) -> None:
     sections, wrong = read_schedules(tmp_path)
 
     schedules = build_definitions(tmp_path).schedules or []
     assert wrong == []
-    assert [one.name for one in schedules] == [section.name for section in sections]
-    assert {one.default_status for one in schedules} == {dg.DefaultScheduleStatus.STOPPED}
+    assert [schedule.name for schedule in schedules] == [section.name for section in sections]
+    assert {schedule.default_status for schedule in schedules} == {dg.DefaultScheduleStatus.STOPPED}
     recipes = {recipe.name: recipe.system for recipe in SYSTEMS.load_recipes(tmp_path)[0]}
     systems = {recipes[section.recipe] for section in sections}
     assert systems == {"healing", "nemotron", "parallel_text", "stage2", "stage_a"}
 
 
-def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write(notes_root, NOTES)
-    [schedule] = [one for one in build_definitions(notes_root).schedules or [] if one.name == "nightly"]
+def test_a_tick_requests_one_run_of_the_recipes_job(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write_schedules(notes_root, NOTES)
+    [schedule] = [entry for entry in build_definitions(notes_root).schedules or [] if entry.name == "nightly"]
     assert isinstance(schedule, dg.ScheduleDefinition)
 
     with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
@@ -66,18 +66,16 @@ def test_a_tick_asks_for_one_run_of_the_recipes_job(notes_root: Path, instance: 
     assert request.tags["corpusmill/recipe"] == "mixed"
 
 
-def test_a_schedule_that_may_replace_builds_changed_sources_again(
-    notes_root: Path, instance: dg.DagsterInstance
-) -> None:
+def test_a_schedule_with_replace_rebuilds_changed_sources(notes_root: Path, instance: dg.DagsterInstance) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    write(notes_root, NOTES, {**NOTES, "name": "replacing", "replace": True})
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES, {**NOTES, "name": "replacing", "replace": True})
     path = notes_root / "recipes" / "mixed.yaml"
     path.write_text(path.read_text().replace("min_words: 5", "min_words: 6"))
     definitions = build_definitions(notes_root)
 
     def tick(name: str) -> bool:
-        [schedule] = [one for one in definitions.schedules or [] if one.name == name]
+        [schedule] = [entry for entry in definitions.schedules or [] if entry.name == name]
         assert isinstance(schedule, dg.ScheduleDefinition)
         with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
             [request] = schedule.evaluate_tick(context).run_requests or []
@@ -89,11 +87,9 @@ def test_a_schedule_that_may_replace_builds_changed_sources_again(
     assert tick("nightly")
 
 
-def test_a_tick_of_repin_passes_the_number_of_versions_that_keep_their_artifacts(
-    notes_root: Path, instance: dg.DagsterInstance
-) -> None:
-    write(notes_root, {**NOTES, "action": "repin", "keep_versions": 8})
-    [schedule] = [one for one in build_definitions(notes_root).schedules or [] if one.name == "nightly"]
+def test_a_tick_of_repin_passes_keep_versions(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write_schedules(notes_root, {**NOTES, "action": "repin", "keep_versions": 8})
+    [schedule] = [entry for entry in build_definitions(notes_root).schedules or [] if entry.name == "nightly"]
     assert isinstance(schedule, dg.ScheduleDefinition)
 
     with dg.build_schedule_context(instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)) as context:
@@ -103,21 +99,21 @@ def test_a_tick_of_repin_passes_the_number_of_versions_that_keep_their_artifacts
 
 
 @pytest.mark.parametrize(
-    ("keys", "what"),
+    ("keys", "message"),
     [
         ({"action": "verify", "replace": True}, "`schedules.0`: `replace` requires the action run, got verify"),
         ({"keep_versions": 8}, "`schedules.0`: `keep_versions` requires the action repin, got run"),
         ({"action": "repin", "keep_versions": 0}, "`schedules.0.keep_versions` must be >= 1, got 0"),
     ],
 )
-def test_a_key_of_another_action_is_refused(keys: dict[str, object], what: str, notes_root: Path) -> None:
-    write(notes_root, {**NOTES, **keys})
+def test_a_key_of_another_action_is_refused(keys: dict[str, object], message: str, notes_root: Path) -> None:
+    write_schedules(notes_root, {**NOTES, **keys})
 
-    assert [error.what for error in read_schedules(notes_root)[1]] == [what]
+    assert [error.what for error in read_schedules(notes_root)[1]] == [message]
 
 
-def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write(
+def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_schedules(
         notes_root,
         NOTES,
         NOTES | {"name": "of-nothing", "recipe": "nothing"},
@@ -130,14 +126,14 @@ def test_a_wrong_schedule_is_left_out_and_said_others_stay(notes_root: Path, cap
     )
 
     definitions = build_definitions(notes_root)
-    names = [one.name for one in definitions.schedules or []]
+    names = [schedule.name for schedule in definitions.schedules or []]
 
     repository = definitions.get_repository_def()
     assert "nightly" in names and not {"of-nothing", "never", "no", *SENSOR_NAMES} & set(names)
     assert {sensor.name for sensor in repository.sensor_defs} == SENSOR_NAMES
-    said = " ".join(record.getMessage() for record in caplog.records)
-    assert "schedule of-nothing: recipe nothing not found" in said
-    assert "schedule never" in said
+    log = " ".join(record.getMessage() for record in caplog.records)
+    assert "schedule of-nothing: recipe nothing not found" in log
+    assert "schedule never" in log
     shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
     assert "schedule of-nothing: recipe nothing not found" in shown and "schedule never" in shown
 
@@ -154,11 +150,11 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
     action: str, jobs: list[str], cause: str, notes_root: Path, instance: dg.DagsterInstance
 ) -> None:
     renamed = NOTES | {"recipe": "renamed", "action": action}
-    write(notes_root, renamed, renamed | {"name": "again"})
+    write_schedules(notes_root, renamed, renamed | {"name": "again"})
 
     definitions = build_definitions(notes_root)
 
-    schedules = [one for one in definitions.schedules or [] if isinstance(one, dg.ScheduleDefinition)]
+    schedules = [schedule for schedule in definitions.schedules or [] if isinstance(schedule, dg.ScheduleDefinition)]
     assert [schedule.job_name for schedule in schedules if schedule.name in ("nightly", "again")] == jobs
     for job in jobs:
         [failed] = run_job(definitions.resolve_job_def(job), instance).get_step_failure_events()
@@ -167,10 +163,8 @@ def test_runs_of_schedules_whose_recipe_is_missing_fail(
         assert cause in failure.description
 
 
-def test_the_schedule_of_a_recipe_that_became_invalid_fails_with_its_mistake(
-    notes_root: Path, instance: dg.DagsterInstance
-) -> None:
-    write(
+def test_a_schedule_of_an_invalid_recipe_fails_with_its_error(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write_schedules(
         notes_root,
         NOTES,
         NOTES | {"name": "checked", "action": "verify"},
@@ -191,18 +185,18 @@ def test_the_schedule_of_a_recipe_that_became_invalid_fails_with_its_mistake(
         assert "mixed.yaml:" in failure.description and "unknown key `dedupe`" in failure.description
 
 
-def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) -> None:
-    write(notes_root, NOTES | {"sample": "lots", "action": "verify"})
+def test_errors_of_a_schedule_file_name_the_key(notes_root: Path) -> None:
+    write_schedules(notes_root, NOTES | {"sample": "lots", "action": "verify"})
     rule = "must be a share above 0 and up to 100 %, got 'lots'"
     assert f"`schedules.0.sample` {rule}" in read_schedules(notes_root)[1][0].what
 
-    write(notes_root, NOTES, NOTES)
+    write_schedules(notes_root, NOTES, NOTES)
     assert "two schedules are called nightly" in read_schedules(notes_root)[1][0].what
 
-    write(notes_root, NOTES | {"timezone": ""})
+    write_schedules(notes_root, NOTES | {"timezone": ""})
     assert "`schedules.0.timezone` must have at least 1 character, got ''" in read_schedules(notes_root)[1][0].what
 
-    write(notes_root, NOTES | {"cron": "0," * 100_000 + "0 * * * *"})
+    write_schedules(notes_root, NOTES | {"cron": "0," * 100_000 + "0 * * * *"})
     assert "`schedules.0.cron` must have at most 200 characters, got" in read_schedules(notes_root)[1][0].what
 
     (notes_root / "schedules.yaml").write_text("schedules:\n  # - {name: nightly}\n")
@@ -210,9 +204,9 @@ def test_a_schedule_file_that_says_something_wrong_names_it(notes_root: Path) ->
     assert (error.what, error.fix) == ("`schedules` must be a list, got None", "list entries, or write []")
 
 
-def test_a_mistake_in_a_schedule_leaves_the_others_on(notes_root: Path) -> None:
+def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:
     weekly = NOTES | {"name": "weekly", "action": "verify"}
-    write(
+    write_schedules(
         notes_root,
         weekly | {"sample": "lots", "zone": "UTC"},
         NOTES,
@@ -229,12 +223,12 @@ def test_a_mistake_in_a_schedule_leaves_the_others_on(notes_root: Path) -> None:
     ]
 
 
-def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
+def test_verify_fails_after_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
     report_sealed_artifacts(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
-    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
-    job = job_of(notes_root, "weekly__verify")
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = find_job(notes_root, "weekly__verify")
     passed = run_job(job, instance)
     assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
 
@@ -260,9 +254,9 @@ def test_verify_samples_anew_daily_and_fails_of_a_changed_byte(notes_root: Path,
 
 
 def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
-    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "0.01%"})
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "0.01%"})
 
-    verified = run_job(job_of(notes_root, "weekly__verify"), instance)
+    verified = run_job(find_job(notes_root, "weekly__verify"), instance)
 
     [normalized] = [
         check.description
@@ -273,7 +267,7 @@ def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instan
 
 
 def _cut(file: Path) -> str:
-    file.unlink()  # it may be linked to a shard of another artifact
+    file.unlink()  # it may be a hard link to a shard of another artifact
     file.write_bytes(b"short")
     return f"{file}: 1 differences from the manifests, the first: has 5 bytes, sealed with "
 
@@ -291,15 +285,15 @@ def _edit_manifest(file: Path) -> str:
 
 
 @pytest.mark.parametrize("damage", [_cut, _remove, _edit_manifest])
-def test_verify_fails_of_an_artifact_that_status_shows_as_damaged(
+def test_verify_fails_on_a_damaged_artifact(
     notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
 ) -> None:
     recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
-    assert all(one.failure is None for one in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
-    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
     expected = damage(min((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*")))
 
-    failed = run_job(job_of(notes_root, "weekly__verify"), instance)
+    failed = run_job(find_job(notes_root, "weekly__verify"), instance)
 
     [event] = failed.get_step_failure_events()
     assert event.step_failure_data.user_failure_data is not None
@@ -314,9 +308,9 @@ def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance:
         (notes_root / "recipes" / "mixed.yaml").read_text().replace("name: mixed", f"name: {version.stem}")
     )
     targets = SYSTEMS.read_recipe(version).targets()
-    assert all(one.failure is None for one in run_targets(targets, Run(notes_root, RunSettings())))
-    write(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
-    job = job_of(notes_root, "weekly__verify")
+    assert all(outcome.failure is None for outcome in run_targets(targets, Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = find_job(notes_root, "weekly__verify")
     passed = run_job(job, instance)
     assert passed.success
     assert {"/".join(check.asset_key.path[:-1]) for check in passed.get_asset_check_evaluations()} == {
@@ -330,19 +324,19 @@ def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance:
 
 
 @pytest.mark.slow
-def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else(
+def test_repin_builds_a_dated_recipe_only_after_a_head_moved(
     demo_root: Path, tmp_path: Path, instance: dg.DagsterInstance
 ) -> None:
-    root = copy_of(demo_root, tmp_path / "data")
-    write(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
+    root = copy_demo(demo_root, tmp_path / "data")
+    write_schedules(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
     due = "2026-12-01T05:00:00+00:00"
     folder = tmp_path / "hub"
-    copy_of(demo_root / "hub", folder)
+    copy_demo(demo_root / "hub", folder)
 
     with LoopbackHub(folder) as hub:
-        same = run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, due)
+        unchanged = run_job(find_job(root, "monthly__repin"), instance, hub.endpoint, due)
         written = sorted(path.name for path in (root / "recipes").iterdir())
-    assert same.success and written == ["healing_text_v1.yaml"]
+    assert unchanged.success and written == ["healing_text_v1.yaml"]
 
     card = next(folder.rglob("README.md"))
     card.chmod(0o644)
@@ -350,14 +344,14 @@ def test_repin_builds_the_recipe_of_its_date_where_a_head_moved_and_nothing_else
     with LoopbackHub(folder) as hub:
         [head] = set(hub.commits().values())
         for _ in range(2):
-            assert run_job(job_of(root, "monthly__repin"), instance, hub.endpoint, due).success
+            assert run_job(find_job(root, "monthly__repin"), instance, hub.endpoint, due).success
     recipe = SYSTEMS.read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
     assert recipe.revisions() == [("HuggingFaceFW/fineweb-edu", head)]
     assert {target.state(root)[0] for target in recipe.targets()} == {"current"}
     assert len(list((root / "recipes").iterdir())) == 2
 
 
-def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: Path) -> None:
+def test_a_recipe_without_hub_datasets_has_no_head_changes(notes_root: Path) -> None:
     version = find_or_write_version("mixed", notes_root, SYSTEMS, None, datetime(2026, 1, 1, tzinfo=UTC))  # type: ignore[arg-type]
     assert (version.path.stem, version.head_changes) == ("mixed", [])
 
@@ -371,7 +365,7 @@ def test_a_recipe_without_datasets_of_a_hub_has_no_head_that_moves(notes_root: P
         ("name:\n  weekly", "name: weekly_20261102"),
     ],
 )
-def test_a_version_has_its_own_name_in_whichever_form_the_recipe_writes_it(
+def test_a_version_has_its_own_name_in_any_yaml_form(
     demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, head: str, expected: str
 ) -> None:
     text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
@@ -390,7 +384,7 @@ def test_a_version_has_its_own_name_in_whichever_form_the_recipe_writes_it(
 
 
 @pytest.mark.parametrize("name", ["123", "1_2", "1.5"])
-def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
+def test_a_version_of_a_recipe_with_a_numeric_name_is_readable(
     demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path, name: str
 ) -> None:
     text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
@@ -405,7 +399,7 @@ def test_a_version_of_a_recipe_that_is_called_like_a_number_can_be_read(
     assert SYSTEMS.read_recipe(version.path).name == f"{name}_20261102"
 
 
-def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_two_commits(tmp_path: Path) -> None:
+def test_a_version_repins_its_datasets_except_those_read_at_two_commits(tmp_path: Path) -> None:
     news, wiki = "maker/news", "maker/wiki"
     for name in (news, wiki):
         folder = tmp_path / "hub" / "datasets" / name
@@ -428,30 +422,28 @@ def test_a_version_has_the_datasets_of_its_recipe_and_keeps_one_that_is_read_at_
 
     with LoopbackHub(tmp_path / "hub") as server:
         heads = server.commits()
-    old, older = "0a" * 20, "0b" * 20
-    assert version_on(2, (news, old), (news, older), (wiki, old)) == (
-        [(news, old), (news, older), (wiki, heads[wiki])],
+    commit, older_commit = "0a" * 20, "0b" * 20
+    assert version_on(2, (news, commit), (news, older_commit), (wiki, commit)) == (
+        [(news, commit), (news, older_commit), (wiki, heads[wiki])],
         [
             f"{path}: this recipe reads {news} at 2 revisions; write the commits by hand, or set one revision for all "
             "its sources"
         ],
     )
-    assert version_on(3, (news, old), (wiki, old)) == ([(news, heads[news]), (wiki, heads[wiki])], [])
+    assert version_on(3, (news, commit), (wiki, commit)) == ([(news, heads[news]), (wiki, heads[wiki])], [])
     (tmp_path / "recipes" / "weekly_20261103.yaml").write_text(path.read_text().replace("weekly", "weekly_20261103"))
-    assert version_on(4, (wiki, old)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
+    assert version_on(4, (wiki, commit)) == ([(wiki, heads[wiki])], [])  # the last version read news, too
 
 
-def test_a_version_is_written_too_if_only_files_of_a_local_source_changed(
-    tmp_path: Path, instance: dg.DagsterInstance
-) -> None:
+def test_a_change_of_local_files_alone_writes_a_version(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.jsonl").write_text('{"text": "Soil is soil."}\n')
     (tmp_path / "recipes").mkdir()
     source = "{kind: local, source: notes, path: notes, files: ['*.jsonl'], domain: web}"
     text = f"system: stage_a\nname: mixed\nsources: [{source}]\noutputs: {{up_to: normalized}}\n"
     (tmp_path / "recipes" / "mixed.yaml").write_text(text)
-    write(tmp_path, {**NOTES, "name": "daily", "action": "repin"})
-    job = job_of(tmp_path, "daily__repin")
+    write_schedules(tmp_path, {**NOTES, "name": "daily", "action": "repin"})
+    job = find_job(tmp_path, "daily__repin")
 
     def recipes_after(day: int) -> list[str]:
         assert run_job(job, instance, due=f"2026-11-{day:02d}T12:00:00+00:00").success
@@ -463,7 +455,7 @@ def test_a_version_is_written_too_if_only_files_of_a_local_source_changed(
     assert recipes_after(3) == ["mixed", "mixed_20261102"]
 
 
-def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_written(tmp_path: Path) -> None:
+def test_versions_that_would_share_a_folder_are_refused_before_a_write(tmp_path: Path) -> None:
     folder = tmp_path / "hub" / "datasets" / "maker" / "news"
     folder.mkdir(parents=True)
     (folder / "rows.jsonl").write_text("{}\n")
@@ -489,7 +481,7 @@ def test_a_recipe_whose_versions_would_share_a_folder_is_refused_before_one_is_w
     assert version.path.name == "weekly_20261102.yaml"
 
 
-def test_an_error_because_of_which_old_versions_keep_their_artifacts_is_reported(notes_root: Path) -> None:
+def test_an_error_that_keeps_artifacts_of_old_versions_is_reported(notes_root: Path) -> None:
     recipes, reported = notes_root / "recipes", list[str]()
     for date in ("20261102", "20261103"):
         text = (recipes / "mixed.yaml").read_text().replace("name: mixed", f"name: mixed_{date}")
@@ -504,7 +496,7 @@ def test_an_error_because_of_which_old_versions_keep_their_artifacts_is_reported
     ]
 
 
-def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_with_the_heads_of_today(
+def test_a_repeated_run_of_an_earlier_period_writes_no_version(
     demo_root: Path, demo_hub: LoopbackHub, tmp_path: Path
 ) -> None:
     text = (demo_root / "recipes" / "healing_text_v1.yaml").read_text()
@@ -525,10 +517,10 @@ def test_a_run_of_an_earlier_period_that_is_executed_again_writes_no_version_wit
 
 
 @pytest.fixture
-def told() -> Iterator[tuple[str, list[bytes]]]:
+def webhook() -> Iterator[tuple[str, list[bytes]]]:
     bodies: list[bytes] = []
 
-    class Told(http.server.BaseHTTPRequestHandler):
+    class Recorder(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(204)
@@ -536,26 +528,26 @@ def told() -> Iterator[tuple[str, list[bytes]]]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Told)
+    server = http.server.HTTPServer(("127.0.0.1", 0), Recorder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/hook", bodies
     server.shutdown()
 
 
-def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answer_fails_nothing(
-    told: tuple[str, list[bytes]],
+def test_a_failed_run_is_posted_to_the_webhook_and_a_dead_webhook_is_ignored(
+    webhook: tuple[str, list[bytes]],
     notes_root: Path,
     instance: dg.DagsterInstance,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    address, bodies = told
+    address, bodies = webhook
     monkeypatch.setenv(WEBHOOK_VARIABLE, f"{NOWHERE}/secret")
     for path in (notes_root / "sources" / "notes").rglob("*.jsonl*"):
         path.unlink()
-    failed = run_job(job_of(notes_root, "mixed"), instance)
+    failed = run_job(find_job(notes_root, "mixed"), instance)
     assert not failed.success
-    [event] = [one for one in failed.all_events if one.is_run_failure] or [failed.all_events[-1]]
+    [event] = [event for event in failed.all_events if event.is_run_failure] or [failed.all_events[-1]]
     context = dg.build_run_status_sensor_context("alert", event, instance, failed.dagster_run).for_run_failure()
 
     with caplog.at_level("WARNING"):
@@ -586,7 +578,7 @@ def test_a_failed_run_is_told_where_an_address_is_set_and_one_that_does_not_answ
         "http://häst/secret",
     ],
 )
-def test_a_webhook_that_is_no_address_is_refused_at_the_start_and_not_repeated(
+def test_an_invalid_webhook_is_refused_at_the_start_without_its_value(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(WEBHOOK_VARIABLE, address)

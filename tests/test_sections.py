@@ -1,4 +1,4 @@
-"""Options that are made from sections: what `--help` says of them, and the content that they give."""
+"""Options derived from recipe sections: their help and the resulting content."""
 
 from typing import Annotated, Any
 
@@ -18,26 +18,26 @@ WIKIPEDIA = SectionOptions(WikipediaSource)
 SCAN = SectionOptions(Scan)
 
 
-def typed(section: SectionOptions, *words: str) -> tuple[str, Any]:
-    app, given = typer.Typer(rich_markup_mode=None), []
+def run_options(section: SectionOptions, *words: str) -> tuple[str, Any]:
+    app, results = typer.Typer(rich_markup_mode=None), []
     app.callback()(lambda: None)
 
-    def make(said: Annotated[RecipeContent, section], flags: BuildFlags) -> None:
-        given.append(said)
+    def show_content(content: Annotated[RecipeContent, section], flags: BuildFlags) -> None:
+        results.append(content)
 
-    add_command(app, "make", "Makes it.", lambda: make)
+    add_command(app, "make", "Makes it.", lambda: show_content)
     result = CliRunner().invoke(app, ["make", *words])
     assert result.exit_code == 0, result.output
-    return " ".join(result.output.split()), given[0] if given else None
+    return " ".join(result.output.split()), results[0] if results else None
 
 
-def test_help_says_what_the_section_says_of_its_keys() -> None:
-    said, _ = typed(DEDUP, "--help")
+def test_help_has_the_descriptions_of_the_sections_keys() -> None:
+    text, _ = run_options(DEDUP, "--help")
 
-    assert "--near-selection <str> Duplicate to keep: first, longest or quality. [default: first]" in said
-    assert "--permutations <int range> Hash values per signature: bands times rows. [default: 112; 1<=x<=4096]" in said
-    assert said.count("--shingle-words") == said.count("--seed") == 1, "both proposers have them"
-    assert said.count("--workers") == said.count("--strict") == 1
+    assert "--near-selection <str> Duplicate to keep: first, longest or quality. [default: first]" in text
+    assert "--permutations <int range> Hash values per signature: bands times rows. [default: 112; 1<=x<=4096]" in text
+    assert text.count("--shingle-words") == text.count("--seed") == 1, "both proposers have them"
+    assert text.count("--workers") == text.count("--strict") == 1
 
 
 @pytest.mark.parametrize(
@@ -59,14 +59,12 @@ def test_help_says_what_the_section_says_of_its_keys() -> None:
         ),
     ],
 )
-def test_what_is_typed_is_the_content_of_the_section(
-    section: SectionOptions, words: str, content: RecipeContent
-) -> None:
-    assert typed(section, *words.split())[1] == content
+def test_options_become_the_content_of_the_section(section: SectionOptions, words: str, content: RecipeContent) -> None:
+    assert run_options(section, *words.split())[1] == content
 
 
-def test_an_option_of_several_sections_gives_its_value_to_each() -> None:
-    near = typed(DEDUP, "--shingle-words", "7")[1]["near"]
+def test_an_option_of_several_sections_sets_its_value_in_each() -> None:
+    near = run_options(DEDUP, "--shingle-words", "7")[1]["near"]
 
     assert near["minhash"] == {"shingle_words": 7, "permutations": 112, "seed": 1}
     assert near["faiss"] == {"shingle_words": 7, "bits": 256, "seed": 1}

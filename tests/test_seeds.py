@@ -1,4 +1,4 @@
-"""Every command line of docs/seeds.md, typed in order against a hub on loopback."""
+"""Every command line of docs/seeds.md runs in order on a loopback hub."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from command_results import DOCS, Corpusmill
-from healing_build import recipe_of, write_pages
+from healing_build import parse_recipe, write_pages
 from nemotron_hub import write_hub as write_nemotron
 from stage2_build import recipe_with as mixture_with
 from stage2_build import write_datasets
@@ -25,7 +25,7 @@ LINES = {
 }
 
 
-def _mixture(work: Path, hub: LoopbackHub) -> None:
+def _prepare_mixture(work: Path, hub: LoopbackHub) -> None:
     mixture_with(work / "kept", hub.commits())
     (work / "recipes").mkdir()
     (work / "kept" / "recipes" / "small.yaml").rename(work / "recipes" / "small.yaml")
@@ -37,7 +37,7 @@ def _write_stage_a(folder: Path) -> None:
     )
 
 
-def _stage_a(work: Path, hub: LoopbackHub) -> None:
+def _prepare_stage_a(work: Path, hub: LoopbackHub) -> None:
     write_wikipedia(work / "extracted")
     write_site(work / "unpacked", "beer.stackexchange.com", questions=50)
     write_notes(work / "notes")
@@ -47,24 +47,24 @@ def _stage_a(work: Path, hub: LoopbackHub) -> None:
     (work / "sources.yaml").write_text(yaml.safe_dump(recipe))
 
 
-def _healing(work: Path, hub: LoopbackHub) -> None:
-    content = recipe_of(hub.commits()["maker/pages"], megatron={"token_budget": 200_000}).content() | {
+def _prepare_healing(work: Path, hub: LoopbackHub) -> None:
+    content = parse_recipe(hub.commits()["maker/pages"], megatron={"token_budget": 200_000}).content() | {
         "name": "healing"
     }
     (work / "out" / "recipes").mkdir(parents=True)
     (work / "out" / "recipes" / "healing.yaml").write_text(yaml.safe_dump(content))
 
 
-def _nothing(work: Path, hub: LoopbackHub) -> None:
-    """Expect a hub alone."""
+def _prepare_nothing(work: Path, hub: LoopbackHub) -> None:
+    """Prepare nothing in addition to the hub."""
 
 
 SEEDS: dict[str, tuple[Callable[[Path], object], Callable[[Path, LoopbackHub], None]]] = {
-    "Seed 001: stage-2 mixture": (write_datasets, _mixture),
-    "Seed 002: stage A": (_write_stage_a, _stage_a),
-    "Healing": (write_pages, _healing),
-    "Seed 004: Nemotron": (write_nemotron, _nothing),
-    "Parallel text": (lambda hub: write_inputs(hub.parent, "parallel_text"), _nothing),
+    "Seed 001: stage-2 mixture": (write_datasets, _prepare_mixture),
+    "Seed 002: stage A": (_write_stage_a, _prepare_stage_a),
+    "Healing": (write_pages, _prepare_healing),
+    "Seed 004: Nemotron": (write_nemotron, _prepare_nothing),
+    "Parallel text": (lambda hub: write_inputs(hub.parent, "parallel_text"), _prepare_nothing),
 }
 SLOW = ("Seed 001: stage-2 mixture", "Seed 004: Nemotron")
 
@@ -80,10 +80,10 @@ def test_every_line_of_a_seed_runs(title: str, corpusmill: Corpusmill, tmp_path:
     with LoopbackHub(tmp_path / "hub", writable=True) as hub:
         prepare(work, hub)
         for line in LINES[title]:
-            words = shlex.split(line)[1:]
-            done = corpusmill(*words, cwd=work, env={**hub.client_environment(), "CORPUSMILL_WORKERS": "0"})
-            assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
+            args = shlex.split(line)[1:]
+            result = corpusmill(*args, cwd=work, env={**hub.client_environment(), "CORPUSMILL_WORKERS": "0"})
+            assert result.returncode == 0, f"{line}\n{result.stderr[-3000:]}"
 
 
-def test_the_page_has_lines_of_every_seed() -> None:
+def test_the_page_has_command_lines_for_every_seed() -> None:
     assert LINES.keys() == SEEDS.keys() and all(LINES.values())

@@ -1,4 +1,4 @@
-"""The services keep their memory while the UI asks without a pause, by the program that also measures it."""
+"""The memory of the services does not grow under constant requests of the UI."""
 
 import os
 import runpy
@@ -24,10 +24,10 @@ def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("samples", "growth"),
     [
-        ([100.0] * 30 + [160.0] * 60, 0.0),  # caches that are filled in the first third are no growth
+        ([100.0] * 30 + [160.0] * 60, 0.0),  # caches filled in the first third do not count
         ([100.0] * 60 + [150.0] * 30, 50.0),
         ([100.0 + sample for sample in range(90)], 30.0),
-        ([100.0] * 75 + [400.0] + [100.0] * 14, 0.0),  # nor is a peak
+        ([100.0] * 75 + [400.0] + [100.0] * 14, 0.0),  # nor does a peak
     ],
 )
 def test_growth_is_the_last_third_over_the_second(program: dict[str, Any], samples: list[float], growth: float) -> None:
@@ -35,7 +35,7 @@ def test_growth_is_the_last_third_over_the_second(program: dict[str, Any], sampl
 
 
 @pytest.mark.proof
-def test_no_service_grows_while_the_ui_asks_for_an_hour() -> None:
+def test_no_service_grows_in_an_hour_of_ui_requests() -> None:
     skip_without_postgres()
     command = [sys.executable, BENCHMARKS / "server.py", "--minutes", os.environ.get(MINUTES, "60")]
 

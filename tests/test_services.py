@@ -1,4 +1,4 @@
-"""The services of docker/run_local.sh survive the death of each, and every build ends with the same bytes."""
+"""The services of docker/run_local.sh survive kills, and builds keep their bytes."""
 
 import os
 import resource
@@ -42,21 +42,21 @@ def needs_postgres() -> None:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A folder that PostgreSQL's own user can reach, which folders of pytest are not."""
+    """Create a folder that PostgreSQL's own user can reach, unlike folders of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "root").mkdir()
         yield Path(folder, "root")
 
 
 def write_demo(root: Path, systems: list[str]) -> LoopbackHub:
-    """Write inputs and recipes of the demo; return the hub of its datasets, not started."""
+    """Write inputs and recipes of the demo; return the stopped hub of its datasets."""
     for system in systems:
         write_inputs(root, system)
     return LoopbackHub(root / HUB_FOLDER, writable="nemotron" in systems)
 
 
-def digests(root: Path, names: list[str]) -> dict[str, str]:
-    """Map the folders of a root's sealed artifacts to digests, without those that name the moment of publishing."""
+def read_digests(root: Path, names: list[str]) -> dict[str, str]:
+    """Map sealed artifacts to digests, except artifacts with a publishing time."""
     targets = [target for name in names for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets()]
     statuses = artifact_statuses(root, targets)
     assert {status.sealed_state for status in statuses} == {"current"}, [
@@ -69,17 +69,17 @@ def digests(root: Path, names: list[str]) -> dict[str, str]:
     }
 
 
-def recipe_names(root: Path) -> list[str]:
+def list_recipe_names(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / "recipes").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Digests of all five systems, built by the demo."""
+    """Build all five systems with the demo and return their digests."""
     root = tmp_path_factory.mktemp("undisturbed")
     demo = subprocess.run([CORPUSMILL, "demo", "--data", root], capture_output=True, text=True)
     assert demo.returncode == 0, demo.stderr
-    return digests(root, recipe_names(root))
+    return read_digests(root, list_recipe_names(root))
 
 
 def is_current(root: Path, name: str) -> bool:
@@ -88,9 +88,7 @@ def is_current(root: Path, name: str) -> bool:
 
 
 @pytest.mark.proof
-def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backfill(
-    undisturbed: dict[str, str], root: Path
-) -> None:
+def test_builds_by_schedule_and_backfill_survive_kills_of_each_service(undisturbed: dict[str, str], root: Path) -> None:
     with write_demo(root, list(WRITERS)) as hub:
         names = {system: write(root, hub.commits()).name for system, write in WRITERS.items()}
         entries = [
@@ -109,19 +107,19 @@ def test_each_service_is_killed_while_all_five_systems_run_by_schedule_and_backf
             services.wait_for(lambda: set(names.values()) <= set(services.run_jobs()), "runs of schedules")
             services.stop_schedules(schedules)
             for victim in (*NAMES, *NAMES):
-                services.wait_for(lambda: "STARTED" in services.run_statuses() or all_current(root, names), "a run")
+                services.wait_for(lambda: "STARTED" in services.run_statuses() or are_current(root, names), "a run")
                 services.kill(victim)
             services.wait_for(lambda: services.backfill_status(backfill).startswith("COMPLETED"), "its end", BUILD_S)
-            services.wait_for(lambda: not unfinished(services), "the end of all runs", BUILD_S)
+            services.wait_for(lambda: not has_unfinished_runs(services), "the end of all runs", BUILD_S)
 
-        assert digests(root, list(names.values())) == undisturbed
+        assert read_digests(root, list(names.values())) == undisturbed
 
 
-def all_current(root: Path, names: dict[str, str]) -> bool:
+def are_current(root: Path, names: dict[str, str]) -> bool:
     return all(is_current(root, name) for name in names.values())
 
 
-def unfinished(services: Services) -> bool:
+def has_unfinished_runs(services: Services) -> bool:
     return any(status in ("QUEUED", "STARTING", "STARTED", "CANCELING") for status in services.run_statuses())
 
 
@@ -164,17 +162,17 @@ def test_a_signal_stops_all_services_and_a_second_script_is_refused(number: sign
 
 
 @pytest.mark.slow
-def test_a_daemon_without_memory_is_replaced_and_ticks_go_on(root: Path) -> None:
+def test_a_daemon_without_memory_is_replaced_and_ticks_continue(root: Path) -> None:
     with Services(root, {}) as services:
         before = services.pid("daemon")
-        services.wait_for(lambda: bool(ticks(services)), "a tick")
+        services.wait_for(lambda: bool(list_ticks(services)), "a tick")
 
         resource.prlimit(before, resource.RLIMIT_AS, (1 << 20, 1 << 20))
         services.wait_for(lambda: "daemon died" in services.output(), "the end of the daemon")
 
         services.wait_for(lambda: services.pid("daemon") != before, "another daemon")
-        known = max(ticks(services))
-        services.wait_for(lambda: max(ticks(services)) > max(known, time.time() - 30), "a new tick")
+        last_tick = max(list_ticks(services))
+        services.wait_for(lambda: max(list_ticks(services)) > max(last_tick, time.time() - 30), "a new tick")
 
 
 def run_stubs(root: Path, stubs: dict[str, str], **variables: str) -> subprocess.CompletedProcess[str]:
@@ -192,23 +190,23 @@ def run_stubs(root: Path, stubs: dict[str, str], **variables: str) -> subprocess
 
 
 @pytest.mark.slow
-def test_the_fifth_death_of_a_service_stops_all(root: Path) -> None:
+def test_the_fifth_death_of_a_service_stops_all_services(root: Path) -> None:
     variables = {f"DAGSTER_PG_{name}": "other" for name in ("HOST", "DB", "USER", "PASSWORD")}
 
-    ended = run_stubs(root, {"dagster": '[ "$1" = instance ] || exit 7'}, **variables)
+    result = run_stubs(root, {"dagster": '[ "$1" = instance ] || exit 7'}, **variables)
 
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [
         *["run_local.sh: code died with status 7; starting it again"] * 4,
         "run_local.sh: code died 5 times in five minutes, at last with status 7",
     ]
 
 
 @pytest.mark.slow
-def test_a_database_that_was_cut_off_while_it_was_made_is_made_again(root: Path) -> None:
+def test_an_incomplete_database_is_recreated(root: Path) -> None:
     home = root / "dagster" / "server"
     home.mkdir(parents=True)
-    (home / "password").write_text("")  # as after a kill before it was written
+    (home / "password").write_text("")  # as after a kill before the write
     stubs = {"initdb": 'echo 15 > "$2/PG_VERSION"; exit 1'}  # the folder is `-D`
 
     errors = [run_stubs(root, stubs).stderr for _ in range(2)]
@@ -217,8 +215,8 @@ def test_a_database_that_was_cut_off_while_it_was_made_is_made_again(root: Path)
     assert len((home / "password").read_text()) == 33
 
 
-def ticks(services: Services) -> list[float]:
-    """Times of the ticks of the sensor that watches the data root."""
+def list_ticks(services: Services) -> list[float]:
+    """Return the times of ticks of the sensor that watches the data root."""
     query = """{sensorOrError(sensorSelector: {repositoryName: "__repository__", repositoryLocationName: "pipeline",
         sensorName: "sealed_artifacts"}) {... on Sensor {sensorState {ticks(limit: 20) {timestamp}}}}}"""
     return [tick["timestamp"] for tick in services.query(query)["sensorOrError"]["sensorState"]["ticks"]]

@@ -1,4 +1,4 @@
-"""The smoke run: all of stage A on five small sources, under the names that are asked for, explained to the row."""
+"""`corpusmill smoke` runs stage A on five small sources, traceable to each row."""
 
 import bz2
 import hashlib
@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from command_results import DOCS, Corpusmill, Started, Typed, commands_of, refused
-from held_runs import hold_at, wait_for
+from command_results import DOCS, Corpusmill, Result, Started, read_commands, refused
+from paused_runs import pause_at, wait_for
 
 from pipeline_assets.corpus.formats.memmap import Segment, open_packed
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.spine.lineage import Lineage
 
 SOURCES = {"handbook", "wikipedia_en", "coffee.stackexchange.com", "notes", "papers"}
-ASKED = (
+REQUIRED = (
     "dedup/deduped.jsonl.zst",
     "dedup/decisions.jsonl.zst",
     "packed/input_ids.mmap",
@@ -34,60 +34,60 @@ CORPUS, PACKED = (f"stage_a/stage_a_v1/{step}/stage_a_v1" for step in ("decontam
 
 
 @pytest.fixture(scope="module")
-def smoked(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Typed]:
-    """A folder as `corpusmill smoke` leaves it where there is no network, and what it said. Tests only read it."""
+def smoke_run(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """Run `corpusmill smoke` without a network; tests only read the folder."""
     folder = tmp_path_factory.mktemp("smoke")
-    nowhere = {"HF_HUB_OFFLINE": "1", "HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "http://127.0.0.1:9"}
-    result = corpusmill("smoke", cwd=folder, env=nowhere)
+    offline = {"HF_HUB_OFFLINE": "1", "HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "http://127.0.0.1:9"}
+    result = corpusmill("smoke", cwd=folder, env=offline)
     assert result.returncode == 0, result.stderr
     return folder / "out", result
 
 
 @pytest.fixture(scope="module")
-def out(smoked: tuple[Path, Typed]) -> Path:
-    return smoked[0]
+def out(smoke_run: tuple[Path, Result]) -> Path:
+    return smoke_run[0]
 
 
-def lines(path: Path) -> list[Any]:
-    """Of a file that is one zstd frame, as the simplest reader takes it."""
+def read_rows(path: Path) -> list[Any]:
+    """Read a zstd file in a single frame with a plain reader."""
     with zstandard.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
-def digests(root: Path) -> dict[str, str]:
+def read_digests(root: Path) -> dict[str, str]:
     lineage = Lineage(root)
     assert not lineage.manifest_errors
-    return {folder.relative_to(root).as_posix(): one.digest for folder, one in lineage.manifests.items()}
+    return {folder.relative_to(root).as_posix(): manifest.digest for folder, manifest in lineage.manifests.items()}
 
 
-def bytes_of(root: Path) -> dict[str, str]:
-    """Hashes of what is left under the asked names, but for meta.json, which has a time in it."""
-    below = [path for part in ("normalized", "dedup", "packed") for path in sorted((root / part).rglob("*"))]
+def hash_files(root: Path) -> dict[str, str]:
+    """Hash the required files, except meta.json, which contains a time."""
+    paths = [path for part in ("normalized", "dedup", "packed") for path in sorted((root / part).rglob("*"))]
     return {
         path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in [*below, root / "report.json"]
+        for path in [*paths, root / "report.json"]
         if path.is_file() and path.name not in ("meta.json", "manifest.json")
     }
 
 
-def test_every_asked_path_is_there(out: Path) -> None:
-    assert [name for name in ASKED if not (out / name).is_file()] == []
+def test_every_required_file_exists(out: Path) -> None:
+    assert [name for name in REQUIRED if not (out / name).is_file()] == []
     shards = {path.parts[-3] for path in out.glob("normalized/*/shards/*.jsonl.zst")}
     assert shards == SOURCES
 
 
-def test_the_deduplicated_corpus_is_one_file_of_what_the_decisions_keep(out: Path) -> None:
-    documents, decisions = lines(out / "dedup/deduped.jsonl.zst"), lines(out / "dedup/decisions.jsonl.zst")
+def test_the_deduplicated_corpus_is_one_file_of_kept_documents(out: Path) -> None:
+    documents, decisions = read_rows(out / "dedup/deduped.jsonl.zst"), read_rows(out / "dedup/decisions.jsonl.zst")
 
     kept = [decision["doc_id"] for decision in decisions if decision["decision"] == "kept"]
     assert [document["doc_id"] for document in documents] == kept
     assert {document["source"] for document in documents} == SOURCES
 
 
-def test_planted_copies_go_and_say_whose_they_are(out: Path) -> None:
-    decisions = {decision["doc_id"]: decision for decision in lines(out / "dedup/decisions.jsonl.zst")}
+def test_planted_copies_are_dropped_with_their_originals(out: Path) -> None:
+    decisions = {decision["doc_id"]: decision for decision in read_rows(out / "dedup/decisions.jsonl.zst")}
 
-    found = {doc_id: (one["decision"], one.get("duplicate_of")) for doc_id, one in decisions.items()}
+    found = {doc_id: (decision["decision"], decision.get("duplicate_of")) for doc_id, decision in decisions.items()}
     assert {doc_id: fate for doc_id, fate in found.items() if fate[0] != "kept"} == {
         "note-36": ("exact_duplicate", "wikipedia:en:3"),
         "note-37": ("exact_duplicate", "wikipedia:en:4"),
@@ -97,8 +97,8 @@ def test_planted_copies_go_and_say_whose_they_are(out: Path) -> None:
     }
 
 
-def test_planted_leaks_go_and_say_of_which_item_they_are(out: Path) -> None:
-    evidence = lines(out / CORPUS / "contaminated.jsonl.zst")
+def test_planted_leaks_are_dropped_with_their_items(out: Path) -> None:
+    evidence = read_rows(out / CORPUS / "contaminated.jsonl.zst")
 
     assert {(line["doc_id"], line["item"], line["action"]) for line in evidence} == {
         ("wikipedia:en:21", "q-0", "dropped"),
@@ -120,8 +120,8 @@ def test_every_source_loses_rows_for_a_reason(out: Path) -> None:
     assert reasons["papers"] == {"boilerplate_lines": 5}
 
 
-def segments(out: Path) -> dict[str, tuple[int, int, Segment]]:
-    """Of each source a segment of the packed set: (row, first token there, segment)."""
+def find_segments(out: Path) -> dict[str, tuple[int, int, Segment]]:
+    """Find a segment of each source in the packed set: row, first token, segment."""
     packed, found = open_packed(out / "packed"), {}
     for row in range(len(packed)):
         first = 0
@@ -133,24 +133,24 @@ def segments(out: Path) -> dict[str, tuple[int, int, Segment]]:
 
 def test_every_source_is_in_the_packed_set_with_the_tokens_of_its_documents(out: Path) -> None:
     packed = open_packed(out / "packed")
-    texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
+    texts = {document["doc_id"]: document["text"] for document in read_rows(out / "dedup/deduped.jsonl.zst")}
     encoder = load_encoder(VOCABULARY_SHA256)
 
-    found = segments(out)
+    found = find_segments(out)
 
     assert found.keys() == SOURCES
     for row, first, segment in found.values():
-        whole = np.array([*encoder.encode([texts[segment.doc_id]]).ids, packed.meta.eod_id])
+        expected = np.array([*encoder.encode([texts[segment.doc_id]]).ids, packed.meta.eod_id])
         assert np.array_equal(
-            packed[row][first : first + segment.length], whole[segment.start : segment.start + segment.length]
+            packed[row][first : first + segment.length], expected[segment.start : segment.start + segment.length]
         )
 
 
 @pytest.mark.slow
 def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: Corpusmill) -> None:
-    texts = {document["doc_id"]: document["text"] for document in lines(out / "dedup/deduped.jsonl.zst")}
+    texts = {document["doc_id"]: document["text"] for document in read_rows(out / "dedup/deduped.jsonl.zst")}
 
-    for source, (row_of_set, first, segment) in segments(out).items():
+    for source, (row_of_set, first, segment) in find_segments(out).items():
         position = row_of_set * open_packed(out / "packed").meta.seq_len + first
         result = corpusmill("trace", out / PACKED, "--token", position, "--json")
 
@@ -158,11 +158,11 @@ def test_a_token_of_each_source_traces_to_its_source_row(out: Path, corpusmill: 
         [found] = json.loads(result.stdout)
         assert (found["token"]["position"], found["doc_id"]) == (position, segment.doc_id)
         row = found["source"]
-        assert texts[segment.doc_id].split()[:7] == words_at(out, source, row)[:7]
+        assert texts[segment.doc_id].split()[:7] == read_words(out, source, row)[:7]
 
 
-def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
-    """The words of a source row, read without this project's readers."""
+def read_words(out: Path, source: str, row: dict[str, Any]) -> list[str]:
+    """Read the words of a source row without this project's readers."""
     number = row["row"]
     match source:
         case "handbook":
@@ -186,40 +186,42 @@ def words_at(out: Path, source: str, row: dict[str, Any]) -> list[str]:
 
 
 def test_commands_of_the_page_on_traces_list_dropped_rows(out: Path, corpusmill: Corpusmill) -> None:
-    commands = [words for words in commands_of(DOCS / "trace.md") if words[0] == "dropped"]
+    commands = [command for command in read_commands(DOCS / "trace.md") if command[0] == "dropped"]
     assert len(commands) == 2
 
-    for words in commands:
-        listed = corpusmill(*(word.replace("data/demo", str(out)) for word in words))
+    for command in commands:
+        listed = corpusmill(*(arg.replace("data/demo", str(out)) for arg in command))
 
         assert listed.returncode == 0, listed.stderr
         assert len(listed.stdout.splitlines()) > 2
 
 
-def test_the_summary_names_every_step_path_and_next_command(smoked: tuple[Path, Typed], corpusmill: Corpusmill) -> None:
-    out, result = smoked
+def test_the_summary_names_every_step_path_and_next_command(
+    smoke_run: tuple[Path, Result], corpusmill: Corpusmill
+) -> None:
+    out, result = smoke_run
 
-    said = result.stdout.splitlines()
+    printed = result.stdout.splitlines()
     steps = ["normalized", "filtered", "deduplicated", "decontaminated", "packed"]
-    assert [line.split()[0] for line in said[:5]] == steps
+    assert [line.split()[0] for line in printed[:5]] == steps
     assert [
-        name for name in ("out/normalized", *(f"out/{name}" for name in ASKED[:5])) if name not in result.stdout
+        name for name in ("out/normalized", *(f"out/{name}" for name in REQUIRED[:5])) if name not in result.stdout
     ] == []
-    commands = [shlex.split(line)[1:] for line in said if line.startswith("  corpusmill ")]
-    assert [words[0] for words in commands] == ["verify", "trace", "peek", "stage-a", "ui"]
-    for words in commands[:-1]:
-        again = corpusmill(*words, cwd=out.parent)
-        assert again.returncode == 0, again.stderr
+    commands = [shlex.split(line)[1:] for line in printed if line.startswith("  corpusmill ")]
+    assert [command[0] for command in commands] == ["verify", "trace", "peek", "stage-a", "ui"]
+    for command in commands[:-1]:
+        shown = corpusmill(*command, cwd=out.parent)
+        assert shown.returncode == 0, shown.stderr
 
 
 def test_a_second_run_builds_nothing_and_leaves_equal_bytes(out: Path, corpusmill: Corpusmill) -> None:
-    before, sealed = bytes_of(out), digests(out)
+    before, sealed = hash_files(out), read_digests(out)
 
-    again = corpusmill("smoke", "--out-dir", out)
+    result = corpusmill("smoke", "--out-dir", out)
 
-    assert again.returncode == 0, again.stderr
-    assert "all artifacts are up to date" in again.stdout
-    assert (bytes_of(out), digests(out)) == (before, sealed)
+    assert result.returncode == 0, result.stderr
+    assert "all artifacts are up to date" in result.stdout
+    assert (hash_files(out), read_digests(out)) == (before, sealed)
 
 
 @pytest.mark.slow
@@ -227,43 +229,43 @@ def test_worker_processes_change_no_byte(out: Path, corpusmill: Corpusmill, tmp_
     other = corpusmill("smoke", "--out-dir", tmp_path / "other", "--workers", 2)
 
     assert other.returncode == 0, other.stderr
-    assert digests(tmp_path / "other") == digests(out)
-    assert bytes_of(tmp_path / "other") == bytes_of(out)
+    assert read_digests(tmp_path / "other") == read_digests(out)
+    assert hash_files(tmp_path / "other") == hash_files(out)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("until", "held"),
+    ("until", "paused_at"),
     [("hub", "/stage_a_v1/raw/"), ("stage_a/stage_a_v1/filtered/notes/manifest.json", "/stage_a_v1/deduplicated/")],
 )
-def test_killed_it_goes_on_to_equal_digests(
-    until: str, held: str, out: Path, started: Started, corpusmill: Corpusmill, tmp_path: Path
+def test_a_killed_run_continues_to_equal_digests(
+    until: str, paused_at: str, out: Path, started: Started, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    process = started("smoke", "--out-dir", tmp_path / "killed", env=hold_at(held))
+    process = started("smoke", "--out-dir", tmp_path / "killed", env=pause_at(paused_at))
     wait_for(process, tmp_path / "killed", until)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
 
-    again = corpusmill("smoke", "--out-dir", tmp_path / "killed")
+    result = corpusmill("smoke", "--out-dir", tmp_path / "killed")
 
-    assert again.returncode == 0, again.stderr
-    assert digests(tmp_path / "killed") == digests(out)
-    assert bytes_of(tmp_path / "killed") == bytes_of(out)
+    assert result.returncode == 0, result.stderr
+    assert read_digests(tmp_path / "killed") == read_digests(out)
+    assert hash_files(tmp_path / "killed") == hash_files(out)
 
 
-def test_what_was_removed_or_damaged_under_an_asked_name_is_put_back(out: Path, corpusmill: Corpusmill) -> None:
-    before = bytes_of(out)
+def test_removed_and_damaged_required_files_are_restored(out: Path, corpusmill: Corpusmill) -> None:
+    before = hash_files(out)
     (out / "report.json").unlink()
     (out / "dedup" / "deduped.jsonl.zst").write_bytes(b"cut off")
     (out / "normalized" / "notes" / "left.tmp").write_bytes(b"half")
 
-    again = corpusmill("smoke", "--out-dir", out)
+    result = corpusmill("smoke", "--out-dir", out)
 
-    assert again.returncode == 0, again.stderr
-    assert bytes_of(out) == before
+    assert result.returncode == 0, result.stderr
+    assert hash_files(out) == before
 
 
-def test_a_file_or_a_folder_of_something_else_is_refused_and_left_alone(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_file_and_an_unrelated_folder_are_refused_unchanged(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("mine")
 

@@ -1,6 +1,6 @@
 """Every Python snippet of README, docs and the Python API runs as written.
 
-Each snippet runs in a process of its own.
+Each snippet runs in its own process.
 """
 
 import ast
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_results import blocks_of
+from command_results import code_blocks
 
 import corpusmill
 from pipeline_assets.build.run import Run
@@ -33,7 +33,7 @@ TIMEOUT_S = 240
 PYTHONPATH = os.pathsep.join(map(str, (PROJECT, PROJECT / "pipeline_assets" / "api")))
 
 
-def imports_of(code: str) -> set[str]:
+def read_imports(code: str) -> set[str]:
     statements = [*ast.walk(ast.parse(code))]
     plain = {alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names}
     from_imports = [node for node in statements if isinstance(node, ast.ImportFrom)]
@@ -41,21 +41,21 @@ def imports_of(code: str) -> set[str]:
     return plain | names | {str(node.module) for node in from_imports}
 
 
-def snippets() -> list[object]:
+def collect_snippets() -> list[object]:
     """Collect the snippets by page; snippets that load a large library are slow."""
     pages = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
-    named = [(f"{page.stem}-{n}", code) for page in pages for n, code in enumerate(blocks_of(page, "python"), 1)]
+    named = [(f"{page.stem}-{n}", code) for page in pages for n, code in enumerate(code_blocks(page, "python"), 1)]
     lines = str(corpusmill.__doc__).splitlines(keepends=True)
     named.append(("corpusmill", "".join(line.removeprefix("    ") for line in lines if line.startswith("    "))))
     return [
-        pytest.param(code, id=name, marks=[pytest.mark.slow] if imports_of(code) & SECONDS_TO_LOAD else [])
+        pytest.param(code, id=name, marks=[pytest.mark.slow] if read_imports(code) & SECONDS_TO_LOAD else [])
         for name, code in named
     ]
 
 
 @pytest.fixture(scope="module")
 def user_folder(tmp_path_factory: pytest.TempPathFactory, demo_root: Path) -> Path:
-    """Create a folder with what the snippets name; they only add to it."""
+    """Create a folder with the paths that the snippets name; they only add to it."""
     folder = tmp_path_factory.mktemp("user")
     data, out = folder / "data", folder / "out"
     build_notes(folder, data)
@@ -83,11 +83,11 @@ def build_notes(folder: Path, data: Path) -> None:
 
 
 def build_pairs(folder: Path, data: Path) -> None:
-    from sentence_pairs import made_row
+    from sentence_pairs import synthetic_pair
 
     path = folder / "pairs" / "train.jsonl"
     path.parent.mkdir()
-    path.write_text("".join(json.dumps({"translation": made_row(row)}) + "\n" for row in range(200)))
+    path.write_text("".join(json.dumps({"translation": synthetic_pair(row)}) + "\n" for row in range(200)))
     source = SampleSource(dataset="local", revision="", splits=("train",))
     files = [TranslationFile(path.name, lambda: path)]
     sample = materialize(files=files, languages=("fr", "en"), source=source, folder=folder / "drawn")
@@ -104,22 +104,22 @@ def build_mixture(folder: Path, out: Path) -> None:
 
 
 def build_token_files(folder: Path, out: Path) -> None:
-    from subset_pools import scored, subsets_of, talk
+    from subset_pools import build_subsets, scored, talk
 
     rows = [talk(f"row-{number}") for number in range(4)]
     split = scored(folder, "math/low", rows, [float(number) for number in range(4)])
-    subsets = subsets_of(folder / "made", [split], {"anchor": {"percentile": [0, 100]}}, tokens=True)
+    subsets = build_subsets(folder / "made", [split], {"anchor": {"percentile": [0, 100]}}, tokens=True)
     target = out / "nemotron" / "nemotron_scored" / "training_subsets"
     target.parent.mkdir(parents=True)
     target.symlink_to(subsets.folder)
 
 
-@pytest.mark.parametrize("code", snippets())
+@pytest.mark.parametrize("code", collect_snippets())
 def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_root: Path) -> None:
     for package, module in OPTIONAL.items():
-        if module in {name[: len(module)] for name in imports_of(code)}:
+        if module in {name[: len(module)] for name in read_imports(code)}:
             pytest.importorskip(package, reason=f"{package} is not installed")
-    if imports_of(code) & TORCH:
+    if read_imports(code) & TORCH:
         pytest.importorskip("torch", reason="torch is not installed")
     commit = next((demo_root / "corpora" / "fineweb_edu").glob("*/shards")).parent
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "HF_HUB_OFFLINE": "1", "HF_HOME": str(user_folder / "hf")}
@@ -138,4 +138,4 @@ def test_a_snippet_runs_in_a_fresh_process(code: str, user_folder: Path, demo_ro
 
 
 def test_pages_have_snippets() -> None:
-    assert len(snippets()) >= 12
+    assert len(collect_snippets()) >= 12

@@ -1,7 +1,4 @@
-"""Token shards of a version, adopted from the version before.
-
-They are adopted where a source's deduplicated rows are equal.
-"""
+"""A version adopts token shards of the version before if its rows are equal."""
 
 import hashlib
 import json
@@ -36,13 +33,13 @@ class Versions:
         change: Callable[[dict[str, Any]], None] = lambda content: None,
         root: Path | None = None,
     ) -> tuple[Stage2Recipe, dict[str, Artifact]]:
-        def changed(content: dict[str, Any]) -> None:
+        def edit(content: dict[str, Any]) -> None:
             without_languages(content)
             change(content)
 
         root = root or self.root
         with LoopbackHub(self.hub) as hub:
-            recipe = recipe_with(root, hub.commits(), changed, name)
+            recipe = recipe_with(root, hub.commits(), edit, name)
             files = HubFiles(root / CACHE_FOLDER, hub.endpoint)
             return recipe, build(recipe, root, files, previous_folder=None if earlier is None else earlier.folder)
 
@@ -60,7 +57,7 @@ def versions(tmp_path: Path) -> Versions:
     return Versions(tmp_path)
 
 
-def given_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
+def external_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
 
     def change(content: dict[str, Any]) -> None:
@@ -70,13 +67,13 @@ def given_tokenizer(model: Path) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def inodes(artifact: Artifact) -> dict[str, int]:
+def read_inodes(artifact: Artifact) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in artifact.folder.glob("*.npy")}
 
 
 def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> None:
-    """Assert the token files of an earlier version, its name in the provenance, and a fresh build's digest."""
-    assert inodes(artifact) == inodes(earlier) != {}
+    """Check that token files are adopted, and that a fresh build has the same digest."""
+    assert read_inodes(artifact) == read_inodes(earlier) != {}
     assert artifact.manifest.digest == fresh.manifest.digest
     provenance = artifact.manifest.provenance
     assert provenance["taken_over_from"] == earlier.manifest.name
@@ -85,7 +82,7 @@ def assert_adopted(artifact: Artifact, earlier: Artifact, fresh: Artifact) -> No
     list(verify(artifact, SYSTEMS.label_names))
 
 
-def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) -> None:
+def test_a_moved_head_without_new_rows_encodes_nothing(versions: Versions) -> None:
     first, before = versions.build("small_20261102")
     card = versions.hub / "datasets" / WEB / "README.md"
     card.write_text(card.read_text() + "\nAnother line.\n")
@@ -99,16 +96,16 @@ def test_a_head_that_moves_without_new_rows_encodes_nothing(versions: Versions) 
         assert_adopted(after[role], before[role], fresh[role])
 
 
-def test_a_source_that_stays_is_adopted_though_another_one_grew(versions: Versions) -> None:
+def test_an_unchanged_source_is_adopted_though_another_one_grew(versions: Versions) -> None:
     _, trained = versions.build("first")
     [model] = trained["stage2/tokenizer"].folder.glob("*.model")
-    one_tokenizer = given_tokenizer(Path(shutil.copy(model, versions.folder / "kept.model")))
-    first, before = versions.build("small_20261102", None, one_tokenizer)
+    fixed_tokenizer = external_tokenizer(Path(shutil.copy(model, versions.folder / "kept.model")))
+    first, before = versions.build("small_20261102", None, fixed_tokenizer)
     versions.add_rows(WEB, "en/part-0.jsonl", 60)
 
-    _, after = versions.build("small_20261109", first, one_tokenizer)
+    _, after = versions.build("small_20261109", first, fixed_tokenizer)
 
-    fresh = versions.fresh("small_20261109", one_tokenizer)
+    fresh = versions.fresh("small_20261109", fixed_tokenizer)
     assert before["stage2/deduplicated"].manifest.digest != after["stage2/deduplicated"].manifest.digest
     assert_adopted(after[PAGES_SHARDS], before[PAGES_SHARDS], fresh[PAGES_SHARDS])
     web = after["stage2/token_shards/web"]
@@ -116,16 +113,16 @@ def test_a_source_that_stays_is_adopted_though_another_one_grew(versions: Versio
     assert web.manifest.digest == fresh["stage2/token_shards/web"].manifest.digest
 
 
-@pytest.mark.parametrize("what", ["rows", "seq_len", "tokenizer"])
-def test_other_rows_another_length_or_another_tokenizer_are_encoded(what: str, versions: Versions) -> None:
+@pytest.mark.parametrize("difference", ["rows", "seq_len", "tokenizer"])
+def test_changed_rows_length_or_tokenizer_are_encoded(difference: str, versions: Versions) -> None:
     def change(content: dict[str, Any]) -> None:
-        if what == "seq_len":
+        if difference == "seq_len":
             content["shards"]["seq_len"] = 32
-        elif what == "tokenizer":
+        elif difference == "tokenizer":
             content["tokenizer"]["vocab_size"] = 170
 
     first, before = versions.build("small_20261102")
-    if what == "rows":
+    if difference == "rows":
         versions.add_rows(WEB, "en/part-0.jsonl", 1)
 
     _, after = versions.build("small_20261109", first, change)
@@ -133,14 +130,14 @@ def test_other_rows_another_length_or_another_tokenizer_are_encoded(what: str, v
     role = "stage2/token_shards/web"
     assert "taken_over_from" not in after[role].manifest.provenance
     assert after[role].manifest.digest != before[role].manifest.digest
-    assert np.load(after[role].path("shard_00000.npy")).shape[1] == (32 if what == "seq_len" else 64)
+    assert np.load(after[role].path("shard_00000.npy")).shape[1] == (32 if difference == "seq_len" else 64)
 
 
 @pytest.mark.parametrize(
     "path",
     ["raw_corpus/pages/LICENSES.md", "deduplicated/shards/pages-00000.jsonl.zst", "shards/pages/shard_00000.npy"],
 )
-def test_a_damaged_file_of_the_version_before_is_built_again(path: str, versions: Versions) -> None:
+def test_a_damaged_file_of_the_earlier_version_is_rebuilt(path: str, versions: Versions) -> None:
     first, _ = versions.build("small_20261102")
     damaged = versions.root / "stage2/small_20261102" / path
     content = damaged.read_bytes()

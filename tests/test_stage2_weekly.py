@@ -1,4 +1,4 @@
-"""A mixture that is repinned every week, over four Mondays: new, unchanged, changed, and with a source that is gone."""
+"""A mixture repinned over four Mondays: new, unchanged, changed, source missing."""
 
 import json
 import shutil
@@ -53,10 +53,10 @@ class Weeks:
 
 
 @pytest.mark.slow
-def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_weekly_versions_over_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks = Weeks(tmp_path, instance)
 
-    # New: heads are looked up, and the version of the week is built.
+    # New: heads are fetched, and the version of the week is built.
     assert weeks.run(MONDAYS[0]).success
     assert weeks.versions() == ["small_20261102"]
     first = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261102.yaml")
@@ -69,33 +69,33 @@ def test_four_mondays(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     assert weeks.versions() == ["small_20261102"]
     assert sorted(path for path in tmp_path.rglob("*") if "stage2" in path.parts) == before
 
-    # Changed: one head moved; what is made of others is linked, not built.
+    # Changed: one head moved; artifacts of other sources are linked, not built.
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run(MONDAYS[2]).success
     assert weeks.versions() == ["small_20261102", "small_20261116"]
     second = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml")
-    pins, were = dict(second.revisions()), dict(first.revisions())
-    assert [dataset for dataset in pins if pins[dataset] != were[dataset]] == [WEB]
+    pins, earlier_pins = dict(second.revisions()), dict(first.revisions())
+    assert [dataset for dataset in pins if pins[dataset] != earlier_pins[dataset]] == [WEB]
     shard = "filtered/pages/shards/00000.jsonl.zst"
     assert weeks.inode("small_20261116", shard) == weeks.inode("small_20261102", shard)
     for target in second.targets():
         assert target.is_up_to_date(tmp_path)
         list(verify(open_artifact(tmp_path / target.folder), SYSTEMS.label_names))
-    own, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
-    assert own.identity.counts["documents"] == old.identity.counts["documents"] + 1
+    new, old = (open_artifact(tmp_path / f"stage2/{name}/raw_corpus/web").manifest for name in weeks.versions()[::-1])
+    assert new.identity.counts["documents"] == old.identity.counts["documents"] + 1
 
-    # The week again takes its pins, though a head moved since.
+    # A second run in the week uses its pins, though a head moved since.
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run("2026-11-18").success
     assert dict(SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261116.yaml").revisions()) == pins
 
-    # A source that is gone keeps its commit; the rest is built, and the run fails and names it.
+    # A missing source keeps its commit; the rest is built, and the run fails and names it.
     shutil.rmtree(weeks.hub / "datasets" / CODE)
     failed = weeks.run(MONDAYS[3])
     assert not failed.success
     [event] = failed.get_step_failure_events()
-    said = event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
-    assert CODE in said and "dataset not found" in said and "\n" not in said
+    message = event.step_failure_data.user_failure_data.description or ""  # type: ignore[union-attr]
+    assert CODE in message and "dataset not found" in message and "\n" not in message
     third = SYSTEMS.read_recipe(tmp_path / "recipes" / "small_20261123.yaml")
     assert dict(third.revisions())[CODE] == pins[CODE] and dict(third.revisions())[WEB] != pins[WEB]
     assert third.target("stage2/token_shards", "web").is_up_to_date(tmp_path)
@@ -115,7 +115,7 @@ def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, in
     with locked(tmp_path / locked_folder, 1):
         assert weeks.run(MONDAYS[1], keep_versions=1).success
         delete_old_artifacts("small", tmp_path, SYSTEMS, 1, reported.append)
-    # What the locked artifact needs is kept, too.
+    # Upstream artifacts of the locked one are kept, too.
     assert {line.partition(":")[2] for line in reported} == {" it is in use, or belongs to another user"}
     assert f"kept {locked_folder}" in {line.partition(":")[0] for line in reported}
     reported.clear()
@@ -130,28 +130,28 @@ def test_older_versions_lose_artifacts_and_keep_their_recipes(tmp_path: Path, in
 
 
 @pytest.mark.slow
-def test_no_later_weekly_version_brings_forgotten_documents_back(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+def test_later_weekly_versions_lack_forgotten_documents(tmp_path: Path, instance: dg.DagsterInstance) -> None:
     weeks = Weeks(tmp_path, instance)
     assert weeks.run(MONDAYS[0]).success
-    old, sources = tmp_path / "stage2/small_20261102", ("web", "pages")
-    known = {source: documents(old / "raw_corpus" / source) for source in sources}
-    lost = [name for source in sources for name in Random(9).sample([*known[source]][1:40], 10)]
-    texts = [found[name] for found in known.values() for name in lost if name in found]
-    assert sum(sentence(text) in decoded(old) for text in texts) == len(texts) == 20
+    old_version, sources = tmp_path / "stage2/small_20261102", ("web", "pages")
+    texts_by_id = {source: read_documents(old_version / "raw_corpus" / source) for source in sources}
+    forgotten = [name for source in sources for name in Random(9).sample([*texts_by_id[source]][1:40], 10)]
+    texts = [found[name] for found in texts_by_id.values() for name in forgotten if name in found]
+    assert sum(first_letters(text) in decode_tokens(old_version) for text in texts) == len(texts) == 20
 
-    forget_ids(tmp_path, lost)
+    forget_ids(tmp_path, forgotten)
     weeks.add_row(WEB, "en/part-0.jsonl")
     assert weeks.run(MONDAYS[1]).success
 
     assert weeks.versions() == ["small_20261102", "small_20261109"]
-    new = tmp_path / "stage2/small_20261109"
+    new_version = tmp_path / "stage2/small_20261109"
     for source in sources:
-        left = documents(new / "raw_corpus" / source)
-        assert not {*lost} & left.keys() and not {*texts} & {*left.values()}
-    assert not [text for text in texts if sentence(text) in decoded(new)]
+        remaining = read_documents(new_version / "raw_corpus" / source)
+        assert not {*forgotten} & remaining.keys() and not {*texts} & {*remaining.values()}
+    assert not [text for text in texts if first_letters(text) in decode_tokens(new_version)]
 
 
-def documents(folder: Path) -> dict[str, str]:
+def read_documents(folder: Path) -> dict[str, str]:
     """Return the texts of a corpus by id, read without code of the product."""
     found = {}
     for path in sorted(folder.glob("shards/*.zst")):
@@ -161,14 +161,14 @@ def documents(folder: Path) -> dict[str, str]:
     return found
 
 
-def decoded(folder: Path) -> str:
+def decode_tokens(folder: Path) -> str:
     """Return all tokens of a version as text, without spaces."""
     [model] = folder.rglob("*.model")
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     arrays = [np.load(path) for path in sorted(folder.rglob("*.npy"))]
-    ids = [one for array in arrays if array.dtype.kind in "iu" for one in array.reshape(-1).tolist()]
-    return "".join(processor.decode([one for one in ids if one < processor.vocab_size()]).split())
+    ids = [token for array in arrays if array.dtype.kind in "iu" for token in array.reshape(-1).tolist()]
+    return "".join(processor.decode([token for token in ids if token < processor.vocab_size()]).split())
 
 
-def sentence(text: str) -> str:
+def first_letters(text: str) -> str:
     return "".join(text.split())[:60]

@@ -1,4 +1,4 @@
-"""Stage A as a whole: one recipe over all made sources, to the same digests whatever runs it, and what they hold."""
+"""Stage A as a whole: one recipe over all synthetic sources has fixed digests."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
 
 @pytest.fixture(scope="module")
 def sources_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the sources, the recipe, and all that it reads of the hub in its cache. Tests only read it."""
+    """Build a root with every hub file of the recipe in its cache; tests only read it."""
     root = tmp_path_factory.mktemp("stage_a")
     write_sources(root)
     write_hub(root / "hub")
@@ -56,34 +56,34 @@ def recipe_in(root: Path) -> StageARecipe:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_other_workers_come_to_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
-    found = build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=NOWHERE), RunSettings(workers))
+def test_worker_processes_give_the_same_digests(workers: int, built: dict[str, Artifact], root: Path) -> None:
+    rebuilt = build(recipe_in(root), root, HubFiles(root / "hub_cache", endpoint=NOWHERE), RunSettings(workers))
 
-    assert digests(found) == digests(built)
+    assert digests(rebuilt) == digests(built)
 
 
-def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[str, Artifact], root: Path) -> None:
+def test_assets_have_the_same_digests_and_pass_their_checks(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
     targets = recipe_in(root).targets()
-    of_all = [target.kind.short_name for target in targets if target.partition is None]
+    joint = [target.kind.short_name for target in targets if target.partition is None]
 
-    def needs_all(target: Target) -> bool:
-        return any(one.partition is None or needs_all(one) for one in target.upstream)
+    def needs_joint(target: Target) -> bool:
+        return any(upstream.partition is None or needs_joint(upstream) for upstream in target.upstream)
 
     def steps(source: str, *, late: bool) -> list[str]:
-        own = (target for target in targets if target.partition == source)
-        return [target.kind.short_name for target in own if needs_all(target) is late]
+        source_targets = (target for target in targets if target.partition == source)
+        return [target.kind.short_name for target in source_targets if needs_joint(target) is late]
 
-    too_early = run("mixed", *of_all)
+    too_early = run("mixed", *joint)
     quiz = run("mixed", "evaluation", partition="quiz")
     by_source = [run("mixed", *steps(source, late=False), partition=source) for source in SOURCES]
-    in_time = run("mixed", *of_all)
-    late = [run("mixed", *wanted, partition=source) for source in SOURCES if (wanted := steps(source, late=True))]
+    in_time = run("mixed", *joint)
+    late = [run("mixed", *kinds, partition=source) for source in SOURCES if (kinds := steps(source, late=True))]
     results = (quiz, *by_source, in_time, *late)
 
     versions = {}
     for result in results:
-        for event in (made.materialization for made in result.get_asset_materialization_events()):
+        for event in (event.materialization for event in result.get_asset_materialization_events()):
             system, recipe, artifact = event.asset_key.path
             assert recipe == "mixed"
             role = "/".join([system, artifact, *([event.partition] if event.partition else [])])
@@ -92,11 +92,11 @@ def test_the_assets_come_to_the_same_digests_and_their_checks_hold(built: dict[s
     assert versions == digests(built)
     checks = [check for result in results for check in result.get_asset_check_evaluations()]
     assert len(checks) == sum(len(target.kind.checks) for target in targets)
-    # Of 660 tokens one thread is half a share.
+    # One thread has half a share of the 660 tokens.
     assert [check.check_name for check in checks if not check.passed] == ["shares_reached"]
 
 
-def test_checks_are_asked_again_without_a_build_of_all_that_is_there(built_root: Path) -> None:
+def test_checks_run_again_without_a_build(built_root: Path) -> None:
     run = Materialized(built_root, NOWHERE)
     key = dg.AssetKey(["stage_a", "mixed", "filtered"])
     filtered = next(asset for asset in run.definitions.assets or [] if asset.key == key)
@@ -108,12 +108,12 @@ def test_checks_are_asked_again_without_a_build_of_all_that_is_there(built_root:
     )
 
     assert not has_materialized(result)
-    said = {check.check_name: check.description for check in result.get_asset_check_evaluations()}
-    assert said.keys() == {"files_match_manifest", "ledger_adds_up"}
-    assert [part.partition(":")[0] for part in said["ledger_adds_up"].split("; ")] == list(SOURCES)
+    descriptions = {check.check_name: check.description for check in result.get_asset_check_evaluations()}
+    assert descriptions.keys() == {"files_match_manifest", "ledger_adds_up"}
+    assert [part.partition(":")[0] for part in descriptions["ledger_adds_up"].split("; ")] == list(SOURCES)
 
 
-def test_the_job_of_a_recipe_makes_all_of_it(built: dict[str, Artifact], root: Path) -> None:
+def test_the_job_of_a_recipe_builds_every_artifact(built: dict[str, Artifact], root: Path) -> None:
     run = Materialized(root, NOWHERE)
 
     result = run.definitions.resolve_job_def("mixed").execute_in_process(instance=run.instance, resources=resources())
@@ -125,7 +125,7 @@ def test_the_job_of_a_recipe_makes_all_of_it(built: dict[str, Artifact], root: P
 
 
 @pytest.mark.slow
-def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
+def test_every_artifact_upstream_of_the_report_is_verified_and_rebuilt(
     built: dict[str, Artifact], built_root: Path, corpusmill: Corpusmill
 ) -> None:
     report, options = built_root / "stage_a" / "mixed" / "report" / "mixed", ("--upstream", "--data", built_root)
@@ -134,15 +134,15 @@ def test_every_artifact_can_be_verified_and_rebuilt_from_the_report_up(
     rebuilt = corpusmill("rebuild", report, *options, "--workers", 0, env={"HF_ENDPOINT": NOWHERE})
 
     assert verified.returncode == 0, verified.stderr
-    [made] = [target for target in recipe_in(built_root).targets() if target.role == "stage_a/report"]
-    above = upstream_first([made])
-    assert f"\n{verified.stdout}".count("\nintact  stage_a/") == len(above)
+    [target] = [target for target in recipe_in(built_root).targets() if target.role == "stage_a/report"]
+    chain = upstream_first([target])
+    assert f"\n{verified.stdout}".count("\nintact  stage_a/") == len(chain)
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert rebuilt.stdout.count("identical   ") == len(above)
+    assert rebuilt.stdout.count("identical   ") == len(chain)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_source_changed_since_it_was_hashed_is_named_and_nothing_is_sealed(notes_root: Path, workers: int) -> None:
+def test_a_source_changed_after_its_hash_is_named_and_nothing_is_sealed(notes_root: Path, workers: int) -> None:
     recipe = StageARecipe.read(notes_root / "recipes" / "mixed.yaml")
     [target] = [target for target in recipe.targets() if target.kind.name == "stage_a/normalized"]
     shutil.rmtree(step(notes_root, "normalized", "notes"))

@@ -1,4 +1,4 @@
-"""Golden digests: what a stage makes of a fixed input may not change without a new version of the stage."""
+"""Golden digests: a stage changes its output only with a new stage version."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from forked_workers import forked_here
-from nemotron_build import quiz_of
+from nemotron_build import write_quiz_section
 from nemotron_hub import write_dataset
 from parallel_build import build as build_pairs
 from parallel_build import write_pairs
@@ -41,11 +41,11 @@ from resources.artifact_metadata import artifact_metadata
 PROJECT = Path(__file__).parents[1]
 GOLDEN = PROJECT / "tests" / "golden" / "stages.json"
 DATASET = "makers/pages"
-OF_SCORES = {"nemotron_nll_scores", "nemotron_score_report", "nemotron_training_subsets"}
+SCORE_STAGES = {"nemotron_nll_scores", "nemotron_score_report", "nemotron_training_subsets"}
 
 
-def pages(count: int) -> pa.Table:
-    """Pages that hold what pages hold: accents, emoji, NUL, an empty text, an id that comes twice, a low score."""
+def build_pages(count: int) -> pa.Table:
+    """Build pages with accents, emoji, NUL, an empty text, a repeated id, a low score."""
     texts = [
         f"Page {number}. " + "Der naïve Bär 🐻 says “hello” — 日本語 <|endoftext|>\n" * (number % 7 + 1)
         for number in range(count)
@@ -66,9 +66,9 @@ def pages(count: int) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of the healing recipe over four small files."""
+    """Build every artifact of the healing recipe over four small files."""
     root = tmp_path_factory.mktemp("golden")
-    table = pages(400)
+    table = build_pages(400)
     for number in range(4):
         path = root / "hub" / "datasets" / DATASET / "data" / f"CC-MAIN-{number}" / "train.parquet"
         path.parent.mkdir(parents=True)
@@ -83,15 +83,15 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     recipe["megatron"]["token_budget"] = 30_000
     with LoopbackHub(root / "hub") as hub:
         recipe["snapshot"]["revision"] = hub.commits()[DATASET]
-        wanted = HealingRecipe.model_validate(recipe)
+        parsed = HealingRecipe.model_validate(recipe)
         run = Run(root, RunSettings(), HubFiles(root / "cache", endpoint=hub.endpoint))
-        made = [target.kind.build(target, run) for target in wanted.targets()]
-    return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), made, strict=True))
+        built = [target.kind.build(target, run) for target in parsed.targets()]
+    return dict(zip(("snapshot", "text_selection", "train", "valid", "megatron_dataset"), built, strict=True))
 
 
 @pytest.fixture(scope="module")
 def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of a stage A recipe over one made source of each kind, by its role."""
+    """Build a stage A recipe over one synthetic source of each kind, by role."""
     root = tmp_path_factory.mktemp("stage_a")
     write_sources(root)
     write_hub(root / "hub")
@@ -102,7 +102,7 @@ def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 @pytest.fixture(scope="module")
 def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of a stage A recipe that decontaminates one source and packs it, by its role."""
+    """Build a stage A recipe that decontaminates and packs one source, by role."""
     root = tmp_path_factory.mktemp("decontaminated")
     write_sources(root)
 
@@ -116,7 +116,7 @@ def decontaminated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifa
 
 @pytest.fixture(scope="module")
 def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of a nemotron recipe over made rows of two splits in a folder, by its role."""
+    """Build a nemotron recipe over synthetic rows of two local splits, by role."""
     pytest.importorskip("torch", reason="torch is not installed")
     root = tmp_path_factory.mktemp("nemotron")
     write_dataset(root / "agentic", "nvidia/Nemotron-Agentic-v1")
@@ -136,20 +136,20 @@ def nemotron(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 @pytest.fixture(scope="module")
 def without_items(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of a nemotron recipe over made proofs, of which one is an item of a quiz, by its role."""
+    """Build a nemotron recipe over synthetic proofs with a quiz item, by role."""
     root = tmp_path_factory.mktemp("without_items")
     write_dataset(root / "proofs", "nvidia/Nemotron-Math-Proofs-v1")
     proofs = {"dataset": "makers/proofs", "path": "proofs", "splits": ["lean"], "domain": "proof"}
     content = {"system": "nemotron", "name": "made", "rows": {}, "deduplicate": {}, "datasets": [proofs]}
-    content["decontamination"] = quiz_of(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
+    content["decontamination"] = write_quiz_section(root / "quiz", "theorem t : 1 + 0 = 1 := by sorry")
     targets, run = NemotronRecipe.from_mapping(content, "made").targets(), Run(root, RunSettings())
     return {target.role: target.kind.build(target, run) for target in targets}
 
 
 @pytest.fixture(scope="module")
-def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """The pins of a model whose weights are in two files, with others beside them, and of its template, by role."""
-    root = tmp_path_factory.mktemp("of_a_model")
+def model_pins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
+    """Build the pins of a model with two weight files, and of its template, by role."""
+    root = tmp_path_factory.mktemp("model_pins")
     config = {"architectures": ["TinyForCausalLM"], "model_type": "tiny", "dtype": "bfloat16", "vocab_size": 201_088}
     index = {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}
     files = {"config.json": json.dumps(config), "model.safetensors.index.json": json.dumps(index)}
@@ -165,47 +165,52 @@ def of_a_model(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
 
 @pytest.fixture(scope="module")
 def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of a mixture of three made datasets, in words that a given tokenizer mostly doesn't know."""
+    """Build a mixture of three datasets with an external tokenizer, by role.
+
+    The tokenizer does not know most of their words.
+    """
     pytest.importorskip("py3langid", reason="needs the extra `languages`")
     root = tmp_path_factory.mktemp("stage2")
     write_datasets(root / "hub")
     tokenizer = write_tokenizer(root)
     sha256 = hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    words = {"kind": "file", "family": "hf_tokenizer", "sha256": sha256, "end_of_document": "<end>"}
+    tokenizer_section = {"kind": "file", "family": "hf_tokenizer", "sha256": sha256, "end_of_document": "<end>"}
     with LoopbackHub(root / "hub") as hub:
         files = HubFiles(root / "cache", endpoint=hub.endpoint)
-        given = {"tokenizer": words | {"path": str(tokenizer)}}
+        section = {"tokenizer": tokenizer_section | {"path": str(tokenizer)}}
         trained = build_mixture(mixture_with(root, hub.commits()), root, files)
 
         def change(recipe: dict[str, Any]) -> None:
-            recipe.update(given)
+            recipe.update(section)
             recipe["shards"]["max_unknown_fraction"] = "1"
 
-        made = build_mixture(mixture_with(root, hub.commits(), change, "given"), root, files)
-    return {**made, "stage2/tokenizer": trained["stage2/tokenizer"]}
+        built = build_mixture(mixture_with(root, hub.commits(), change, "given"), root, files)
+    return {**built, "stage2/tokenizer": trained["stage2/tokenizer"]}
 
 
 @pytest.fixture(scope="module")
 def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Every artifact of made pairs in a folder, by its role."""
+    """Build every artifact of local synthetic pairs, by role."""
     root = tmp_path_factory.mktemp("parallel_text")
     return build_pairs(write_pairs(root), root)
 
 
-def golden_of(artifact: Artifact) -> str:
-    """A digest of what the stage decided and wrote. Parquet bytes of the made input, which vary by writer, stay out;
-    and, where there are scores of a model in it, digits of numbers that vary by CPU.
+def golden_digest(artifact: Artifact) -> str:
+    """Hash the decisions and output of a stage.
+
+    Parquet bytes vary by writer, so content hashes are used; for scores of a model, whose last digits vary by CPU,
+    rounded values.
     """
     identity = artifact.manifest.identity
-    if identity.stage.name in OF_SCORES:
-        said = [[file.path, said_in(artifact.path(file.path))] for file in identity.files]
-        return canonical_sha256(in_two_digits([identity.decisions, identity.counts, said]))
+    if identity.stage.name in SCORE_STAGES:
+        values = [[file.path, read_values(artifact.path(file.path))] for file in identity.files]
+        return canonical_sha256(round_values([identity.decisions, identity.counts, values]))
     files = [[file.path, file.rows, file.content_sha256] for file in identity.files]
     return canonical_sha256([identity.decisions, identity.counts, files])
 
 
-def said_in(file: Path) -> object:
-    """What a file says; nothing of a page, which says what the JSON beside it does."""
+def read_values(file: Path) -> object:
+    """Read the values in a file; return None for a page, which repeats its JSON file."""
     match file.suffix:
         case ".parquet":
             return pq.read_table(file).to_pylist()
@@ -216,23 +221,23 @@ def said_in(file: Path) -> object:
     return None
 
 
-def in_two_digits(said: object) -> object:
-    """The same with two digits of each number that is no whole one, and without digests, which hang on all digits.
+def round_values(value: object) -> object:
+    """Round numbers to two digits and omit digests, which depend on all digits.
 
-    No number of the made rows is near one where it would be rounded otherwise.
+    No number of the synthetic rows is near a rounding limit.
     """
-    match said:
+    match value:
         case dict():
-            return {name: in_two_digits(value) for name, value in said.items()}
+            return {name: round_values(item) for name, item in value.items()}
         case list():
-            return [in_two_digits(value) for value in said]
+            return [round_values(item) for item in value]
         case float():
-            return f"{said:.2g}" if abs(said) > 0.001 else "0"
-        case str() if re.fullmatch(r"[0-9]+\.[0-9]+(e-?[0-9]+)?", said):
-            return in_two_digits(float(said))
-        case str() if said.startswith("sha256:"):
+            return f"{value:.2g}" if abs(value) > 0.001 else "0"
+        case str() if re.fullmatch(r"[0-9]+\.[0-9]+(e-?[0-9]+)?", value):
+            return round_values(float(value))
+        case str() if value.startswith("sha256:"):
             return "a digest"
-    return said
+    return value
 
 
 STEPS = [f"stage_a/{step}/{source}" for source in SOURCES for step in ("raw", "normalized", "filtered")]
@@ -249,7 +254,7 @@ ROLES = {
         *(f"nemotron/{step}/{SPLITS[1]}" for step in ("prompts", "near_duplicates", "deduplicated")),
         *(f"nemotron/nll_scores/{SPLITS[1]}", "nemotron/score_report", "nemotron/training_subsets"),
     ],
-    "of_a_model": ["nemotron/model", "nemotron/chat_template"],
+    "model_pins": ["nemotron/model", "nemotron/chat_template"],
     "parallel_text": ["parallel_text/raw", "parallel_text/sample", "parallel_text/token_cache"],
     "stage2": [
         *(f"stage2/{step}/web" for step in ("raw", "raw_corpus", "filtered", "token_shards")),
@@ -260,46 +265,46 @@ ROLES = {
 
 
 def test_every_kind_has_a_golden_digest(request: pytest.FixtureRequest) -> None:
-    held = {request.getfixturevalue(recipe)[role].manifest.kind for recipe, roles in ROLES.items() for role in roles}
+    covered = {request.getfixturevalue(recipe)[role].manifest.kind for recipe, roles in ROLES.items() for role in roles}
 
-    unheld = sorted(SYSTEMS.kinds.keys() - held)
-    assert not unheld, f"no golden digest of {unheld}: have a made recipe ask for it, then name it in ROLES"
+    missing = sorted(SYSTEMS.kinds.keys() - covered)
+    assert not missing, f"no golden digest of {missing}: let a recipe of these tests request it, then name it in ROLES"
 
 
-def test_the_ui_counts_rows_of_an_artifact_and_not_documents_that_it_tells_of(request: pytest.FixtureRequest) -> None:
-    made = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
+def test_the_ui_counts_rows_of_an_artifact_and_not_its_documents(request: pytest.FixtureRequest) -> None:
+    built = {role: request.getfixturevalue(recipe)[role] for recipe, roles in ROLES.items() for role in roles}
 
-    told = {role: artifact_metadata(artifact, SYSTEMS.kinds, was_current=False) for role, artifact in made.items()}
+    metadata = {role: artifact_metadata(artifact, SYSTEMS.kinds, was_current=False) for role, artifact in built.items()}
 
     counted = {
-        role: values["dagster/row_count"].value for role, values in told.items() if "dagster/row_count" in values
+        role: entries["dagster/row_count"].value for role, entries in metadata.items() if "dagster/row_count" in entries
     }
     scores = f"nemotron/nll_scores/{SPLITS[1]}"
-    packed, pools = made["stage_a/packed"], "nemotron/candidate_pools/agentic"
+    packed, pools = built["stage_a/packed"], "nemotron/candidate_pools/agentic"
     assert counted["stage_a/packed"] == packed.manifest.identity.counts["rows"]
-    assert counted["stage_a/packed"] != told["stage_a/packed"]["documents"].value
-    assert counted[pools] == sum(file.rows for file in made[pools].manifest.identity.files)
-    assert counted[scores] == pq.read_metadata(made[scores].path("scores.parquet")).num_rows
-    tables = {artifact.manifest.kind: [*artifact.folder.rglob("*.parquet")] for artifact in made.values()}
-    without = {
+    assert counted["stage_a/packed"] != metadata["stage_a/packed"]["documents"].value
+    assert counted[pools] == sum(file.rows for file in built[pools].manifest.identity.files)
+    assert counted[scores] == pq.read_metadata(built[scores].path("scores.parquet")).num_rows
+    tables = {artifact.manifest.kind: [*artifact.folder.rglob("*.parquet")] for artifact in built.values()}
+    uncounted = {
         name for name, paths in tables.items() if SYSTEMS.kinds[name].row_store_class is None and len(paths) != 1
     }
-    assert {"stage_a/report", "nemotron/pool_report", "stage2/tokenizer", "stage_a/signatures"} <= without
-    assert {made[role].manifest.kind for role in made.keys() - counted.keys()} == without
+    assert {"stage_a/report", "nemotron/pool_report", "stage2/tokenizer", "stage_a/signatures"} <= uncounted
+    assert {built[role].manifest.kind for role in built.keys() - counted.keys()} == uncounted
 
 
 @pytest.mark.parametrize(("recipe", "role"), [(recipe, role) for recipe, roles in ROLES.items() for role in roles])
-def test_a_stage_makes_the_content_of_its_version(
+def test_a_stage_has_the_golden_digest_of_its_version(
     recipe: str, role: str, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
 ) -> None:
     artifact: Artifact = request.getfixturevalue(recipe)[role]
     variant = "/with_decontamination" if (recipe, role) == ("decontaminated", "stage_a/report") else ""
-    name, found = f"{role}{variant}/{artifact.manifest.identity.stage.version}", golden_of(artifact)
+    name, found = f"{role}{variant}/{artifact.manifest.identity.stage.version}", golden_digest(artifact)
 
     record_property(name, found)
     known, line = json.loads(GOLDEN.read_text()), f'"{name}": "{found}",'
     assert name in known, f"{GOLDEN.name} has no line of {name} yet; add to it: {line}"
     assert found == known[name], (
-        f"the content of {name} changed: raise the stage's version (or, where the made sources of these tests changed, "
+        f"the content of {name} changed: raise the stage's version (or, if the sources of these tests changed, "
         f"leave it), and replace its line in {GOLDEN.name}: {line}"
     )

@@ -1,4 +1,4 @@
-"""`corpusmill status` as a user types it, on the demo's artifacts and on variants of them."""
+"""`corpusmill status` on the demo's artifacts and on variants of them."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill
-from demo_variants import V1, snapshot_of, write_recipe
+from demo_variants import V1, find_snapshot, write_recipe
 
 from pipeline_assets.build.recipe_paths import PROJECT_RECIPES_FOLDER
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -16,14 +16,14 @@ from pipeline_assets.spine.lock import locked
 from pipeline_assets.systems.registry import SYSTEMS
 
 
-def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root: Path) -> None:
+def test_a_current_root_exits_with_0(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("status", "--data", demo_root)
 
     lines = result.stdout.splitlines()
     assert (result.returncode, result.stderr) == (0, "")
     assert lines[0] == f"healing_text_v1  {demo_root}/recipes/healing_text_v1.yaml"
     assert [line.split()[:4] for line in lines[1:]] == [
-        ["current", f"corpora/fineweb_edu/{snapshot_of(demo_root).name}", "882", "documents"],
+        ["current", f"corpora/fineweb_edu/{find_snapshot(demo_root).name}", "882", "documents"],
         ["current", "selections/healing_text_v1", "882", "documents"],
         ["current", "megatron/healing_text_v1/train", "572", "documents"],
         ["current", "megatron/healing_text_v1/valid", "65", "documents"],
@@ -32,26 +32,24 @@ def test_a_root_where_all_is_current_is_a_yes(corpusmill: Corpusmill, demo_root:
     assert len({line.index(" documents") for line in lines[1:]}) == 1
 
 
-def test_a_root_without_anything_names_recipes_and_what_is_missing_of_one_without_complaint(
-    corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_an_empty_root_lists_recipes_and_missing_artifacts(corpusmill: Corpusmill, tmp_path: Path) -> None:
     result = corpusmill("status", "--data", tmp_path)
-    of_one = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
-    told = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
+    single = corpusmill("status", "healing_text_v1", "--data", tmp_path, "--json")
+    report = json.loads(corpusmill("status", "--data", tmp_path, "--json").stdout)
 
     assert (result.returncode, result.stderr) == (0, "")
     shipped = sorted(path.stem for path in PROJECT_RECIPES_FOLDER.glob("*.yaml"))
     assert result.stdout == (
         f"nothing is built yet of any recipe: {', '.join(shipped)}; `corpusmill status NAME` lists missing artifacts\n"
     )
-    assert (told["recipes"], told["untouched"]) == ([], shipped)
-    [recipe] = json.loads(of_one.stdout)["recipes"]
-    assert of_one.returncode == 0
+    assert (report["recipes"], report["untouched"]) == ([], shipped)
+    [recipe] = json.loads(single.stdout)["recipes"]
+    assert single.returncode == 0
     assert [(row["state"], row["reason"]) for row in recipe["artifacts"]] == [("missing", "not built yet")] * 5
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_shipped_recipe_is_listed_after_its_first_build(corpusmill: Corpusmill, root: Path) -> None:
     (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1").mkdir(parents=True)
     (root / "stage_a" / "stage_a_v1" / "filtered" / ".notes.building.1" / ".plan.json").write_text("{}")
 
@@ -62,7 +60,7 @@ def test_a_recipe_of_the_project_is_shown_once_something_of_it_is_there(corpusmi
     assert "\n  interrupted  stage_a/stage_a_v1/filtered/notes" in result.stdout
 
 
-def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_changed_recipe_makes_its_artifacts_stale_with_the_reason(corpusmill: Corpusmill, root: Path) -> None:
     write_recipe(root, {"snapshot": {"rules": ["int_score >= 4"]}}, "healing_text_v1")
 
     result = corpusmill("status", "healing_text_v1", "--data", root)
@@ -71,43 +69,43 @@ def test_a_changed_recipe_makes_its_artifacts_stale_and_says_why(corpusmill: Cor
     assert result.returncode == 1
     assert [line.split()[0] for line in lines[1::2]] == ["stale"] * 5
     assert lines[2] == "the recipe changed (`rules`: ['int_score >= 3'] → ['int_score >= 4'])"
-    assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{snapshot_of(root).name} is stale"
+    assert lines[4] == f"healing/fineweb_edu_snapshot fineweb_edu_{find_snapshot(root).name} is stale"
 
 
-def test_a_file_that_is_gone_is_damage_and_named(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_missing_file_is_reported_as_damage(corpusmill: Corpusmill, root: Path) -> None:
     (root / V1 / "valid" / "tokens.bin").unlink()
 
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 1
-    mend = f"corpusmill run healing_text_v1 --replace --data {root}"
-    assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to repair it: {mend}\n" in result.stdout
+    repair_command = f"corpusmill run healing_text_v1 --replace --data {root}"
+    assert f"\n    {root / V1}/valid/tokens.bin: the file is missing; to repair it: {repair_command}\n" in result.stdout
     assert "  damaged  megatron/healing_text_v1/valid " in result.stdout
     assert "  stale    megatron/healing_text_v1 " in result.stdout
 
 
 @pytest.mark.slow
-def test_the_command_that_mends_a_snapshot_whose_manifest_is_damaged_builds_it_again(
+def test_the_repair_command_rebuilds_a_snapshot_with_a_damaged_manifest(
     corpusmill: Corpusmill, root: Path, demo_hub: LoopbackHub
 ) -> None:
-    manifest = snapshot_of(root) / "manifest.json"
+    manifest = find_snapshot(root) / "manifest.json"
     manifest.chmod(0o644)
     manifest.write_text("{")
 
     shown = corpusmill("status", "--data", root)
-    told = json.loads(corpusmill("status", "--data", root, "--json").stdout)
-    command = told["recipes"][0]["artifacts"][0]["mend"]
-    mended = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": demo_hub.endpoint})
+    report = json.loads(corpusmill("status", "--data", root, "--json").stdout)
+    command = report["recipes"][0]["artifacts"][0]["mend"]
+    repaired = corpusmill(*shlex.split(command)[1:], env={"HF_ENDPOINT": demo_hub.endpoint})
 
     assert command == f"corpusmill run healing_text_v1 --replace --data {root}"
     [line] = [line for line in shown.stdout.splitlines() if line.endswith(f"; to repair it: {command}")]
     assert line.startswith(f"    {manifest}: not a valid manifest: ")
-    assert mended.returncode == 0, mended.stderr
+    assert repaired.returncode == 0, repaired.stderr
     assert corpusmill("status", "--data", root).returncode == 0
 
 
-def test_a_build_without_a_builder_is_interrupted_and_the_command_goes_on(corpusmill: Corpusmill, root: Path) -> None:
-    snapshot = snapshot_of(root)
+def test_a_build_without_a_builder_is_interrupted_and_resumable(corpusmill: Corpusmill, root: Path) -> None:
+    snapshot = find_snapshot(root)
     shutil.rmtree(root / "corpora" / "fineweb_edu" / snapshot.name)
     receipts = snapshot.with_name(f".{snapshot.name}.building.1") / ".receipts" / "convert"
     receipts.mkdir(parents=True)
@@ -138,17 +136,17 @@ def test_counts_of_one_are_singular(corpusmill: Corpusmill, root: Path) -> None:
     assert "; finished: 1 shard of convert; to continue: " in shown
 
 
-def test_an_artifact_that_was_removed_is_told_from_one_that_was_never_built(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_removed_artifact_is_distinguished_from_one_never_built(corpusmill: Corpusmill, root: Path) -> None:
     shutil.rmtree(root / V1 / "valid")
 
     shown = corpusmill("status", "healing_text_v1", "--data", root)
 
     lines = shown.stdout.splitlines()
-    place = next(number for number, line in enumerate(lines) if line.split()[:2] == ["missing", f"{V1}/valid"])
-    assert lines[place + 1] == "    built earlier, and removed since"
+    number = next(index for index, line in enumerate(lines) if line.split()[:2] == ["missing", f"{V1}/valid"])
+    assert lines[number + 1] == "    built earlier, and removed since"
 
 
-def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(corpusmill: Corpusmill, root: Path) -> None:
+def test_an_interrupted_build_over_a_stale_artifact_continues_with_replace(corpusmill: Corpusmill, root: Path) -> None:
     path = write_recipe(root, {"megatron": {"valid_fraction": "0.2"}}, "healing_text_v1")
     folder = root / V1 / ".train.building.2"
     (folder / ".receipts").mkdir(parents=True)
@@ -161,7 +159,7 @@ def test_what_goes_on_in_the_place_of_a_stale_artifact_has_to_replace_it(corpusm
     assert row["go_on"] == f"corpusmill run {path} --replace --data {root}"
 
 
-def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_leftover_next_to_a_current_artifact_may_be_removed(corpusmill: Corpusmill, root: Path) -> None:
     shutil.copytree(root / V1 / "valid", root / V1 / ".valid.old.1")
 
     result = corpusmill("status", "--data", root)
@@ -170,11 +168,11 @@ def test_what_a_crash_left_beside_a_current_artifact_may_be_removed(corpusmill: 
     assert "\n    a crash left .valid.old.1 next to it, which is not needed: remove it\n" in result.stdout
 
 
-def test_a_build_at_work_names_its_builder(corpusmill: Corpusmill, root: Path) -> None:
-    place = root / V1 / "train"
-    place.rename(place.with_name(".train.building.1"))
+def test_a_running_build_has_its_builder(corpusmill: Corpusmill, root: Path) -> None:
+    folder = root / V1 / "train"
+    folder.rename(folder.with_name(".train.building.1"))
 
-    with locked(place):
+    with locked(folder):
         result = corpusmill("status", "healing_text_v1", "--data", root, "--json")
 
     [recipe] = json.loads(result.stdout)["recipes"]
@@ -183,21 +181,21 @@ def test_a_build_at_work_names_its_builder(corpusmill: Corpusmill, root: Path) -
     assert row["unfinished"]["builder"]["pid"] == os.getpid()
 
 
-def test_sealed_artifacts_that_no_recipe_asks_for_are_listed(corpusmill: Corpusmill, root: Path) -> None:
+def test_sealed_artifacts_without_recipe_are_listed(corpusmill: Corpusmill, root: Path) -> None:
     shutil.copytree(root / "selections" / "healing_text_v1", root / "selections" / "forgotten")
 
     shown = corpusmill("status", "--data", root)
-    told = corpusmill("status", "--data", root, "--json")
+    report = corpusmill("status", "--data", root, "--json")
 
-    [other] = json.loads(told.stdout)["unasked"]
-    assert shown.returncode == told.returncode == 0
+    [other] = json.loads(report.stdout)["unasked"]
+    assert shown.returncode == report.returncode == 0
     assert other["folder"] == str(root / "selections" / "forgotten")
     assert shown.stdout.splitlines()[-3] == "requested by no recipe"
     assert shown.stdout.splitlines()[-2].split()[:2] == ["sealed", "selections/forgotten"]
     assert shown.stdout.splitlines()[-1] == f"    healing_text_v1 {other['digest']}"
 
 
-def test_a_damaged_artifact_that_no_recipe_asks_for_needs_work(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_damaged_artifact_without_recipe_exits_with_1(corpusmill: Corpusmill, root: Path) -> None:
     other = shutil.copytree(root / V1 / "valid", root / "megatron" / "other")
     (other / "tokens.bin").unlink()
 
@@ -208,7 +206,7 @@ def test_a_damaged_artifact_that_no_recipe_asks_for_needs_work(corpusmill: Corpu
     assert shown.stdout.splitlines()[-1] == "    tokens.bin: the file is missing"
 
 
-def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill, root: Path) -> None:
+def test_an_unreadable_recipe_hides_no_other(corpusmill: Corpusmill, root: Path) -> None:
     (root / "recipes" / "broken.yaml").write_text("system: weather\n")
 
     result = corpusmill("status", "--data", root)
@@ -222,18 +220,21 @@ def test_a_recipe_that_cannot_be_read_is_one_line_of_many(corpusmill: Corpusmill
     assert result.stdout.count("\n  current ") == 5
 
 
-def test_looking_changes_nothing_not_even_after_a_crash(corpusmill: Corpusmill, root: Path) -> None:
-    """A seal cut short is left to the next build: the demo's valid split was moved aside, its new one not there."""
+def test_status_changes_nothing_even_after_a_crash(corpusmill: Corpusmill, root: Path) -> None:
+    """An interrupted seal is left to the next build.
+
+    The old valid split was moved, and the new one is not in place.
+    """
     (root / V1 / "valid").rename(root / V1 / ".valid.old.2")
 
-    def everything() -> dict[Path, tuple[int, int, int]]:
-        found = {path: path.stat() for path in root.rglob("*")}
-        return {path: (one.st_ino, one.st_mtime_ns, one.st_size) for path, one in found.items()}
+    def read_stats() -> dict[Path, tuple[int, int, int]]:
+        stats = {path: path.stat() for path in root.rglob("*")}
+        return {path: (stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in stats.items()}
 
-    before = everything()
+    before = read_stats()
 
     result = corpusmill("status", "--data", root)
 
     assert result.returncode == 1
     assert "all shards are finished, the seal was interrupted" in result.stdout
-    assert everything() == before
+    assert read_stats() == before

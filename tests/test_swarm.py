@@ -1,6 +1,6 @@
 """Swarm: workloads of all systems under faults, and their independent auditor.
 
-`make soak` runs thousands of seeds; here, some run, and each of five planted bugs is caught.
+`make soak` runs thousands of seeds; these tests run a few, and catch each of five planted bugs.
 """
 
 import ast
@@ -24,7 +24,7 @@ SEEDS = int(os.environ.get("CORPUSMILL_TEST_SEEDS", "8"))
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """Bug of `planted_bugs`, faults that meet it, and the first seed that does."""
+    """Bug of `planted_bugs`, the faults that reveal it, and the first such seed."""
 
     bug: str
     faults: tuple[str, ...]
@@ -49,7 +49,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.bug)
-def test_a_planted_bug_is_caught_by_one_of_three_seeds_which_pass_without_it(planted: Planted, runner: Swarm) -> None:
+def test_a_planted_bug_is_caught_by_one_of_three_seeds(planted: Planted, runner: Swarm) -> None:
     seeds, runner.faults = range(planted.first_seed, planted.first_seed + 3), planted.faults
     runner.bug = f"planted_bugs:{planted.bug}"
     caught = next((seed for seed in seeds if runner.run(seed).wrong), None)
@@ -60,7 +60,7 @@ def test_a_planted_bug_is_caught_by_one_of_three_seeds_which_pass_without_it(pla
 
 
 @pytest.mark.slow
-def test_seeds_end_equal_or_refused(runner: Swarm) -> None:
+def test_seeds_end_in_equal_bytes_or_an_error(runner: Swarm) -> None:
     runner.faults, runner.bug = FAULTS, None
 
     results = [runner.run(seed) for seed in range(80, 80 + SEEDS)]
@@ -85,7 +85,7 @@ def test_the_auditor_imports_nothing_of_the_project() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "wrong"),
+    ("result", "wrong"),
     [
         (Answer(0, "built", ""), []),
         (Answer(1, "", "corpusmill: /a/b: the file is missing; run it again\n"), []),
@@ -99,11 +99,11 @@ def test_the_auditor_imports_nothing_of_the_project() -> None:
         ),
     ],
 )
-def test_an_answer_is_a_success_or_one_line_with_where_what_and_fix(answer: Answer, wrong: list[str]) -> None:
-    assert wrong_answer(answer, may_die=False, is_verdict=False) == wrong
+def test_a_result_is_a_success_or_one_line_with_where_what_and_fix(result: Answer, wrong: list[str]) -> None:
+    assert wrong_answer(result, may_die=False, is_verdict=False) == wrong
 
 
-def test_a_run_that_was_cut_off_may_leave_the_earlier_or_the_new_artifact_and_no_third() -> None:
+def test_an_interrupted_run_leaves_the_earlier_or_the_new_artifact() -> None:
     before, after = ({"a": {"digest": name}, "kept": {"digest": "1"}} for name in ("old", "new"))
 
     def wrong(**artifacts: Mapping[str, str]) -> list[str]:
@@ -118,16 +118,16 @@ def test_a_run_that_was_cut_off_may_leave_the_earlier_or_the_new_artifact_and_no
     assert wrong(a={"digest": "new"}, kept=kept, **{"data/rebuilds/x/a": {"digest": "third"}}) == [third]
 
 
-def test_only_an_equal_copy_of_an_earlier_rebuild_may_stay() -> None:
+def test_only_an_equal_copy_of_an_earlier_rebuild_may_remain() -> None:
     sealed = Facts({"a": {"digest": "1"}}, {"a/manifest.json": "a manifest"})
 
-    def differing(digest: str, was_there: bool) -> list[str]:
+    def differing(digest: str, existed: bool) -> list[str]:
         folder = "data/rebuilds/x/a"
-        copy = Facts(sealed.artifacts | {folder: {"digest": digest}}, sealed.others | {f"{folder}/f": "2"})
-        return differences(copy, sealed, kept=copy if was_there else sealed)
+        copy = Facts(sealed.artifacts | {folder: {"digest": digest}}, sealed.rest | {f"{folder}/f": "2"})
+        return differences(copy, sealed, kept=copy if existed else sealed)
 
-    left = ["data/rebuilds/x/a: the artifact should not exist", "data/rebuilds/x/a/f: left over"]
-    assert (differing("1", True), differing("1", False), differing("2", True)) == ([], left, left)
+    errors = ["data/rebuilds/x/a: the artifact should not exist", "data/rebuilds/x/a/f: left over"]
+    assert (differing("1", True), differing("1", False), differing("2", True)) == ([], errors, errors)
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ print(one[0] + two[0], sum(a != b for a, b in zip(one, two)), end="")
 """
 
 
-def struck(folder: Path, fault: DiskFault, at: int) -> tuple[int, str, bytes]:
+def run_under_fault(folder: Path, fault: DiskFault, at: int) -> tuple[int, str, bytes]:
     """Run a program under a fault; return its status, output and second file."""
     for name in ("data", "log"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(parents=True)
     arguments = [fault, str(at), folder / "data", folder / "log"]
     path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parent / "harness")])
     result = subprocess.run(
@@ -183,35 +183,30 @@ def struck(folder: Path, fault: DiskFault, at: int) -> tuple[int, str, bytes]:
 
 
 def test_silent_faults_of_writes_report_success(tmp_path: Path) -> None:
-    torn, lost = (struck(_made(tmp_path / fault), fault, 2) for fault in (DiskFault.TORN_WRITE, DiskFault.LOST_WRITE))
+    torn, lost = (run_under_fault(tmp_path / fault, fault, 2) for fault in (DiskFault.TORN_WRITE, DiskFault.LOST_WRITE))
 
     assert torn == (0, "44 0", b"2" * 500 + b"\0" * 500 + b"3" * 1000)
     assert lost == (0, "44 0", b"\0" * 1000 + b"3" * 1000)
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
-def test_other_bytes_are_read_once(tmp_path: Path) -> None:
-    _, stale, _ = struck(_made(tmp_path / "stale"), DiskFault.STALE_READ, 2)
-    _, rotten, _ = struck(_made(tmp_path / "rotten"), DiskFault.ROT_ON_READ, 2)
+def test_faults_of_reads_change_one_read(tmp_path: Path) -> None:
+    _, stale, _ = run_under_fault(tmp_path / "stale", DiskFault.STALE_READ, 2)
+    _, rotten, _ = run_under_fault(tmp_path / "rotten", DiskFault.ROT_ON_READ, 2)
 
     assert stale == "14 1000"
     assert rotten == "44 1"
 
 
-def test_errors_of_the_disk_are_raised_and_a_kill_kills(tmp_path: Path) -> None:
-    assert "No space left on device" in struck(_made(tmp_path / "full"), DiskFault.ENOSPC, 3)[1]
-    assert "Input/output error" in struck(_made(tmp_path / "broken"), DiskFault.EIO_ON_READ, 2)[1]
-    assert struck(_made(tmp_path / "killed"), DiskFault.KILL, 9)[0] == -9
+def test_disk_errors_are_raised_and_a_kill_kills(tmp_path: Path) -> None:
+    assert "No space left on device" in run_under_fault(tmp_path / "full", DiskFault.ENOSPC, 3)[1]
+    assert "Input/output error" in run_under_fault(tmp_path / "broken", DiskFault.EIO_ON_READ, 2)[1]
+    assert run_under_fault(tmp_path / "killed", DiskFault.KILL, 9)[0] == -9
 
 
 # The generator and the table
 
 
-def test_workloads_are_decided_by_their_seed_and_meet_all_systems_and_commands() -> None:
+def test_workloads_depend_on_their_seed_and_cover_all_systems_and_commands() -> None:
     workloads = [generate(seed) for seed in range(400)]
 
     assert workloads == [generate(seed) for seed in range(400)]

@@ -1,4 +1,4 @@
-"""What a terminal gets beside the words: colours; and tables."""
+"""Colours, progress bars and tables in a terminal."""
 
 import logging
 import sys
@@ -13,7 +13,7 @@ from pipeline_assets.spine.progress import Progress
 PLAIN = ["a built one", "  corpusmill nemotron publish OWNER/NAME out", "to continue: corpusmill run notes"]
 
 
-def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_state_of_a_line_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
 
     print_lines(["built    data/notes", "  stale  data/other", "FAILED notes: no text", *PLAIN])
@@ -26,9 +26,7 @@ def test_a_state_is_coloured_and_nothing_after_it(monkeypatch: pytest.MonkeyPatc
     ]
 
 
-def test_without_a_terminal_and_for_who_wants_none_there_is_no_colour(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pipes_and_no_color_get_no_colours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     print_lines(["built    data/notes"])
     piped = capsys.readouterr().out
     shown = terminal(monkeypatch)
@@ -38,7 +36,7 @@ def test_without_a_terminal_and_for_who_wants_none_there_is_no_colour(
     assert piped == shown.getvalue() == "built    data/notes\n"
 
 
-def test_a_long_line_is_left_to_the_terminal_to_wrap_and_markup_in_it_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lines_are_not_wrapped_and_markup_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "40")
 
@@ -47,7 +45,7 @@ def test_a_long_line_is_left_to_the_terminal_to_wrap_and_markup_in_it_is_text(mo
     assert shown.getvalue() == f"\x1b[33mstale\x1b[0m  [red]{'a long name ' * 9}:smile: https://example.org 12[/]\n"
 
 
-def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_line_is_printed_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     logger = logging.getLogger("corpusmill")
@@ -61,7 +59,7 @@ def test_a_log_line_goes_above_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "fetch" in logged and "fetch" in bar and logged.rstrip("0123456789: ").endswith("\x1b[2K")
 
 
-def test_a_table_has_its_columns_one_below_the_other_and_numbers_to_the_right() -> None:
+def test_a_table_has_aligned_columns_with_numbers_to_the_right() -> None:
     rows = [("current", "stage_a/notes", "1,200"), ("stale", "a", "7")]
 
     assert align(rows, number_columns={2}) == ["current  stage_a/notes  1,200", "stale    a                  7"]

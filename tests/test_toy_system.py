@@ -1,4 +1,7 @@
-"""A system of two kinds, tests/toy_system.py, has all that is made from kinds: nothing else knows of it."""
+"""Every feature derived from kinds works for a system unknown to the code.
+
+tests/toy_system.py has two kinds.
+"""
 
 import json
 import shutil
@@ -8,9 +11,9 @@ from pathlib import Path
 import pytest
 import toy_system
 import yaml
-from command_results import DOCS, blocks_of
-from crash_points import count_steps, killed_at
-from fuzz_cases import Told, typed
+from command_results import DOCS, code_blocks
+from crash_points import count_steps, kill_at
+from fuzz_cases import CommandOutcome, run_command
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
@@ -33,7 +36,7 @@ def toy() -> Iterator[None]:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A data root with two recipes of the system, over the same three files."""
+    """Write a data root with two recipes of the system over the same three files."""
     for number in range(3):
         path = tmp_path / "texts" / f"{number}.txt"
         path.parent.mkdir(exist_ok=True)
@@ -45,10 +48,10 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(root: Path, *words: object) -> Told:
-    told = typed([*map(str, words)], root / "cache")
-    assert told.failure is None, told.failure
-    return told
+def run(root: Path, *args: object) -> CommandOutcome:
+    outcome = run_command([*map(str, args)], root / "cache")
+    assert outcome.failure is None, outcome.failure
+    return outcome
 
 
 def build(root: Path, workers: int = 0) -> None:
@@ -56,11 +59,11 @@ def build(root: Path, workers: int = 0) -> None:
         drive.build(target, Run(root, RunSettings(workers)))
 
 
-def digest(root: Path) -> str:
+def read_digest(root: Path) -> str:
     return open_artifact(root / LOUD).manifest.digest
 
 
-def test_its_recipes_are_assets_with_checks_jobs_and_edges(root: Path) -> None:
+def test_recipes_are_assets_with_checks_and_edges(root: Path) -> None:
     graph = build_definitions(root).resolve_asset_graph()
     keys = {key.to_user_string(): key for key in graph.get_all_asset_keys() if key.path[0] == "toy"}
 
@@ -72,37 +75,37 @@ def test_its_recipes_are_assets_with_checks_jobs_and_edges(root: Path) -> None:
     }
 
 
-def test_it_is_planned_built_shown_and_looked_into_by_the_commands_of_all(root: Path) -> None:
+def test_every_command_works_on_its_artifacts(root: Path) -> None:
     data = ("--data", root)
 
-    planned = command(root, "plan", "words", *data)
+    planned = run(root, "plan", "words", *data)
     assert planned.status == 0 and "toy/loud" in planned.stdout
-    assert command(root, "run", "words", "--workers", 2, *data).status == 0
-    assert command(root, "status", "words", *data).stdout.count("current") == 2
-    told = json.loads(command(root, "trace", root / LOUD, "--row", 3, "--json", *data).stdout)
-    assert (told["beginning"], told["source"]["row"]) == ("LAST OF 1!", 2)
-    assert "FIRST OF 0!" in command(root, "peek", root / LOUD, "--row", 0).stdout
-    assert command(root, "run", "others", "--workers", 0, *data).status == 0
-    assert "6" in command(root, "diff", root / LOUD, root / "toy/others/loud").stdout
-    assert command(root, "verify", root / LOUD, "--upstream", "--content", *data).status == 0
-    assert "identical" in command(root, "rebuild", root / LOUD, *data).stdout
+    assert run(root, "run", "words", "--workers", 2, *data).status == 0
+    assert run(root, "status", "words", *data).stdout.count("current") == 2
+    traced = json.loads(run(root, "trace", root / LOUD, "--row", 3, "--json", *data).stdout)
+    assert (traced["beginning"], traced["source"]["row"]) == ("LAST OF 1!", 2)
+    assert "FIRST OF 0!" in run(root, "peek", root / LOUD, "--row", 0).stdout
+    assert run(root, "run", "others", "--workers", 0, *data).status == 0
+    assert "6" in run(root, "diff", root / LOUD, root / "toy/others/loud").stdout
+    assert run(root, "verify", root / LOUD, "--upstream", "--content", *data).status == 0
+    assert "identical" in run(root, "rebuild", root / LOUD, *data).stdout
 
 
 @pytest.mark.parametrize(("share", "workers"), [(0.2, 0), (0.6, 2), (0.9, 0)])
-def test_killed_anywhere_it_comes_to_the_same_bytes(share: float, workers: int, root: Path) -> None:
+def test_a_killed_build_continues_to_the_same_bytes(share: float, workers: int, root: Path) -> None:
     build(root)
-    whole = digest(root)
+    expected = read_digest(root)
     shutil.rmtree(root / "toy")
     steps = count_steps(lambda: build(root))
     shutil.rmtree(root / "toy")
 
-    assert killed_at(round(share * steps), lambda: build(root, workers))
+    assert kill_at(round(share * steps), lambda: build(root, workers))
     build(root, 2 - workers)
 
-    assert digest(root) == whole
+    assert read_digest(root) == expected
 
 
 def test_the_page_on_architecture_shows_this_system() -> None:
-    [code] = blocks_of(DOCS / "architecture.md", "python")
+    [code] = code_blocks(DOCS / "architecture.md", "python")
 
     assert code == Path(toy_system.__file__).read_text()

@@ -1,4 +1,4 @@
-"""`corpusmill trace` and `peek` as a user types them."""
+"""`corpusmill trace` and `peek` on the demo."""
 
 import json
 import shutil
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from command_results import DOCS, Corpusmill, commands_of, refused
-from demo_variants import snapshot_of
+from command_results import DOCS, Corpusmill, read_commands, refused
+from demo_variants import find_snapshot
 
 
 @pytest.fixture(scope="module")
@@ -18,14 +18,14 @@ def train(demo_root: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path) -> None:
-    # This demo has only the healing system; tests/test_smoke.py runs `dropped` on stage A.
-    commands = [words for words in commands_of(DOCS / "trace.md") if words[0] != "dropped"]
-    commit = snapshot_of(demo_root).name
+    # The demo has only the healing system; tests/test_smoke.py runs `dropped` on stage A.
+    commands = [command for command in read_commands(DOCS / "trace.md") if command[0] != "dropped"]
+    commit = find_snapshot(demo_root).name
     assert len(commands) == 7
 
-    for words in commands:
-        typed = [word.replace("data/demo", str(demo_root)).replace("<commit>", commit) for word in words]
-        result = corpusmill(*typed)
+    for command in commands:
+        args = [arg.replace("data/demo", str(demo_root)).replace("<commit>", commit) for arg in command]
+        result = corpusmill(*args)
 
         assert result.returncode == 0, result.stderr
         assert result.stdout
@@ -35,26 +35,26 @@ def test_the_commands_of_the_page_run(corpusmill: Corpusmill, demo_root: Path) -
 def test_a_token_is_traced_to_a_row_and_the_row_back_to_the_token(
     corpusmill: Corpusmill, train: Path, demo_root: Path, position: int
 ) -> None:
-    there = json.loads(corpusmill("trace", train, "--token", position, "--json").stdout)
-    back = corpusmill("trace", "--source", there["source"]["name"], "--data", demo_root, "--json")
-    told = corpusmill("trace", "--source", there["source"]["name"], env={"CORPUSMILL_DATA": str(demo_root)})
+    traced = json.loads(corpusmill("trace", train, "--token", position, "--json").stdout)
+    back = corpusmill("trace", "--source", traced["source"]["name"], "--data", demo_root, "--json")
+    as_text = corpusmill("trace", "--source", traced["source"]["name"], env={"CORPUSMILL_DATA": str(demo_root)})
 
-    row = pq.read_table(train / "documents.parquet").slice(there["row"], 1).to_pylist()[0]
-    source = pq.read_table(demo_root / "hub" / "datasets" / there["source"]["dataset"] / there["source"]["path"])
-    text = source["text"][there["source"]["row"]].as_py().encode()
-    own = bytes.fromhex(there["token"]["hex"])
-    assert (there["doc_id"], there["shard"], there["shard_row"]) == (row["doc_id"], row["source_shard"], row["row"])
-    assert there["license_tag"] == "cc0-1.0"
-    assert there["token"]["position"] == position
-    assert own and text[there["token"]["byte_offset"] :].startswith(own)
+    row = pq.read_table(train / "documents.parquet").slice(traced["row"], 1).to_pylist()[0]
+    source = pq.read_table(demo_root / "hub" / "datasets" / traced["source"]["dataset"] / traced["source"]["path"])
+    text = source["text"][traced["source"]["row"]].as_py().encode()
+    token_bytes = bytes.fromhex(traced["token"]["hex"])
+    assert (traced["doc_id"], traced["shard"], traced["shard_row"]) == (row["doc_id"], row["source_shard"], row["row"])
+    assert traced["license_tag"] == "cc0-1.0"
+    assert traced["token"]["position"] == position
+    assert token_bytes and text[traced["token"]["byte_offset"] :].startswith(token_bytes)
     [fate] = json.loads(back.stdout)["snapshots"]
-    assert told.stdout.splitlines()[:2] == [there["source"]["name"], f"snapshot  {fate['folder']}"]
+    assert as_text.stdout.splitlines()[:2] == [traced["source"]["name"], f"snapshot  {fate['folder']}"]
     [found] = [split for split in fate["splits"] if split["folder"] == str(train)]
-    assert (fate["outcome"], found["outcome"], found["sequence"]) == ("document", "in_split", there["row"])
+    assert (fate["outcome"], found["outcome"], found["sequence"]) == ("document", "in_split", traced["row"])
     assert found["first_token"] <= position <= found["last_token"]
 
 
-def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, demo_root: Path) -> None:
+def test_output_of_a_traced_token(corpusmill: Corpusmill, train: Path, demo_root: Path) -> None:
     last = json.loads(corpusmill("trace", train, "--row", 0, "--json").stdout)["tokens"] - 1
 
     lines = corpusmill("trace", train, "--token", last).stdout.splitlines()
@@ -62,36 +62,36 @@ def test_the_answer_reads_well(corpusmill: Corpusmill, train: Path, demo_root: P
     assert lines[0].startswith(f"token     {last:,}: id 199999, end-of-text token of the document, after byte ")
     assert lines[1] == f"sequence  0: {last + 1:,} tokens, 0 to {last:,} of tokens.bin"
     assert [line.split()[0] for line in lines[2:5]] == ["document", "shard", "source"]
-    assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{snapshot_of(demo_root).name}:data/")
+    assert lines[4].startswith(f"source    HuggingFaceFW/fineweb-edu@{find_snapshot(demo_root).name}:data/")
     assert lines[6] == "licence   cc0-1.0 (recipe)"
     assert lines[7].endswith("»<|endoftext|>«")
 
 
-def test_a_peek_shows_the_sequence_and_cuts_what_is_long(corpusmill: Corpusmill, train: Path) -> None:
+def test_a_peek_shows_the_sequence_and_cuts_long_texts(corpusmill: Corpusmill, train: Path) -> None:
     lengths = pq.read_table(train / "documents.parquet", columns=["tokens"])["tokens"].to_numpy()
     longest = int(np.argmax(lengths))
 
     short = corpusmill("peek", train, "--row", int(np.argmin(lengths)))
     long = corpusmill("peek", train, "--row", longest)
-    whole = json.loads(corpusmill("peek", train, "--row", longest, "--json").stdout)
+    as_json = json.loads(corpusmill("peek", train, "--row", longest, "--json").stdout)
 
     assert short.stdout.endswith("<|endoftext|>\n")
-    assert whole["text"].endswith("<|endoftext|>")
-    assert whole["tokens"] == lengths[longest]
+    assert as_json["text"].endswith("<|endoftext|>")
+    assert as_json["tokens"] == lengths[longest]
     assert long.stdout.splitlines()[0] == (
-        f"row {longest:,}: {whole['doc_id']}, {lengths[longest]:,} tokens from {whole['first_token']:,}"
+        f"row {longest:,}: {as_json['doc_id']}, {lengths[longest]:,} tokens from {as_json['first_token']:,}"
     )
-    assert long.stdout.endswith(f"\n… {len(whole['text']) - 2000:,} more characters; --json gives all\n")
+    assert long.stdout.endswith(f"\n… {len(as_json['text']) - 2000:,} more characters; --json gives all\n")
 
 
-def test_a_split_that_was_moved_is_traced_with_its_data_root(
+def test_a_moved_split_is_traced_with_an_explicit_data_root(
     corpusmill: Corpusmill, train: Path, demo_root: Path, tmp_path: Path
 ) -> None:
     moved = tmp_path / "train"
     shutil.copytree(train, moved)
 
     without = corpusmill("trace", moved, "--token", 5)
-    given = corpusmill("trace", moved, "--token", 5, "--data", demo_root)
+    explicit = corpusmill("trace", moved, "--token", 5, "--data", demo_root)
     wrong = corpusmill("trace", train, "--token", 5, "--data", tmp_path)
     environment = corpusmill("trace", train, "--token", 5, env={"CORPUSMILL_DATA": str(tmp_path)})
 
@@ -99,7 +99,7 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     assert refused(without, 2) == (
         f"{moved}: the folder is not inside a data root; pass the data root of its inputs with --data"
     )
-    assert given.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
+    assert explicit.stdout == environment.stdout == corpusmill("trace", train, "--token", 5).stdout
     assert refused(wrong, 1) == (
         f"{tmp_path}: no artifact with digest {digest} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
@@ -107,15 +107,15 @@ def test_a_split_that_was_moved_is_traced_with_its_data_root(
     )
 
 
-@pytest.mark.parametrize("words", [("trace", "--row", "0"), ("trace", "--token", "0"), ("peek", "--row", "0")])
-def test_a_file_no_longer_parquet_is_one_line(corpusmill: Corpusmill, root: Path, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [("trace", "--row", "0"), ("trace", "--token", "0"), ("peek", "--row", "0")])
+def test_a_file_that_is_not_parquet_is_one_line(corpusmill: Corpusmill, root: Path, args: tuple[str, ...]) -> None:
     train = root / "megatron" / "healing_text_v1" / "train"
     file = train / "documents.parquet"
     forged = file.read_bytes()[:-1] + b"?"
     file.chmod(0o644)
     file.write_bytes(forged)
 
-    result = corpusmill(words[0], train, *words[1:])
+    result = corpusmill(args[0], train, *args[1:])
 
     assert (result.returncode, result.stdout) == (1, "")
     assert "Traceback" not in result.stderr
@@ -160,8 +160,8 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, train: Path, demo_root: P
         ),
     ]
 
-    for words, line in cases:
-        assert refused(corpusmill("trace", *words), 2) == line
+    for args, line in cases:
+        assert refused(corpusmill("trace", *args), 2) == line
     assert refused(corpusmill("peek", train, "--row", 1, "--token", 2), 2) == (
         f"{train}: --row excludes --token; pass one of them"
     )

@@ -1,4 +1,4 @@
-"""`corpusmill trace` and `peek` on corpora of documents: back to rows of a hub and of files here, and forth again."""
+"""`corpusmill trace` and `peek` on corpora, to source rows and back."""
 
 import json
 import shutil
@@ -14,8 +14,8 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.spine.artifact import open_artifact
 
 
-def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
-    """(shard, row in it, document), in manifest order."""
+def read_documents(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
+    """List (shard, row in the shard, document) in manifest order."""
     files = [file.path for file in open_artifact(corpus).manifest.identity.files if file.path.startswith("shards/")]
     return [
         (path, row, json.loads(line))
@@ -24,7 +24,7 @@ def documents_of(corpus: Path) -> list[tuple[str, int, dict[str, Any]]]:
     ]
 
 
-def commit_of(root: Path) -> str:
+def read_commit(root: Path) -> str:
     return str(open_artifact(step(root, "raw", "pages")).manifest.identity.recipe["revision"])
 
 
@@ -33,24 +33,24 @@ def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
     corpusmill: Corpusmill, stage_a_root: Path, source: str, kind: str
 ) -> None:
     corpus = step(stage_a_root, kind, source)
-    documents = documents_of(corpus)
+    documents = read_documents(corpus)
     number = len(documents) * 2 // 3
     shard, row, document = documents[number]
 
-    there = json.loads(corpusmill("trace", corpus, "--row", number, "--json").stdout)
+    traced = json.loads(corpusmill("trace", corpus, "--row", number, "--json").stdout)
     by_id = json.loads(corpusmill("trace", corpus, "--doc-id", document["doc_id"], "--json").stdout)
-    back = corpusmill("trace", "--source", there["source"]["name"], "--data", stage_a_root, "--json")
+    back = corpusmill("trace", "--source", traced["source"]["name"], "--data", stage_a_root, "--json")
 
-    assert by_id == there
-    assert (there["doc_id"], there["shard"], there["shard_row"]) == (document["doc_id"], shard, row)
-    assert there["source"]["row"] == document["meta"]["source_row"]
-    assert (there["license_tag"], there["license_evidence"]) == (
+    assert by_id == traced
+    assert (traced["doc_id"], traced["shard"], traced["shard_row"]) == (document["doc_id"], shard, row)
+    assert traced["source"]["row"] == document["meta"]["source_row"]
+    assert (traced["license_tag"], traced["license_evidence"]) == (
         document["license_tag"],
         document["meta"]["license_evidence"],
     )
-    assert document["text"].startswith(there["beginning"])
+    assert document["text"].startswith(traced["beginning"])
     entries = open_artifact(step(stage_a_root, "raw", source)).manifest.identity.inputs
-    assert there["source_digest"] in [entry["digest"] for entry in entries]
+    assert traced["source_digest"] in [entry["digest"] for entry in entries]
     [fate] = json.loads(back.stdout)["corpora"]
     assert (fate["folder"], fate["outcome"]) == (str(step(stage_a_root, "normalized", source)), "document")
     assert fate["doc_id"] == document["doc_id"]
@@ -60,9 +60,9 @@ def test_a_document_is_traced_to_its_row_and_the_row_back_to_the_document(
         assert (filtered["outcome"], filtered["shard"], filtered["shard_row"]) == ("kept", shard, row)
 
 
-def test_of_a_hub_source_the_answer_has_repo_commit_path_and_row(corpusmill: Corpusmill, stage_a_root: Path) -> None:
-    corpus, commit = step(stage_a_root, "filtered", "pages"), commit_of(stage_a_root)
-    [(shard, row, document)] = [place for place in documents_of(corpus) if place[2]["doc_id"] == "page-118"]
+def test_output_for_a_hub_source_has_repo_commit_path_and_row(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    corpus, commit = step(stage_a_root, "filtered", "pages"), read_commit(stage_a_root)
+    [(shard, row, document)] = [entry for entry in read_documents(corpus) if entry[2]["doc_id"] == "page-118"]
 
     lines = corpusmill("trace", corpus, "--doc-id", "page-118").stdout.splitlines()
 
@@ -77,31 +77,31 @@ def test_of_a_hub_source_the_answer_has_repo_commit_path_and_row(corpusmill: Cor
     ]
 
 
-def test_of_a_local_source_the_place_leads_into_the_file(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_output_for_a_local_source_has_the_line_in_its_file(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     corpus, path = step(stage_a_root, "filtered", "notes"), stage_a_root / "sources" / "notes" / "1.jsonl"
 
     lines = corpusmill("trace", corpus, "--doc-id", "note-30").stdout.splitlines()
 
     assert lines[2].startswith(f"source    {path}#")
     assert lines[4] == "          line 11 (byte 2,118)"
-    place = int(lines[2].rpartition("#")[2])
-    assert json.loads(path.read_bytes()[place:].splitlines()[0])["key"] == "note-30"
+    position = int(lines[2].rpartition("#")[2])
+    assert json.loads(path.read_bytes()[position:].splitlines()[0])["key"] == "note-30"
     assert lines[5] == "licence   mit (row: license)"
 
 
-def test_a_line_of_a_file_here_leads_to_its_document(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_a_line_of_a_local_file_is_traced_to_its_document(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     path = stage_a_root / "sources" / "notes" / "1.jsonl"
 
     by_line = corpusmill("trace", "--source", f"{path}:11", "--data", stage_a_root)
-    by_place = corpusmill("trace", "--source", f"{path}#2118", "--data", stage_a_root)
+    by_position = corpusmill("trace", "--source", f"{path}#2118", "--data", stage_a_root)
     beyond = corpusmill("trace", "--source", f"{path}:100000", "--data", stage_a_root)
 
-    assert by_line.stdout == by_place.stdout
+    assert by_line.stdout == by_position.stdout
     assert "document  note-30\n" in by_line.stdout
     assert beyond.returncode == 2 and "line 100,000 not found; the file has " in only_line(beyond)
 
 
-def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_lines_of_a_changed_file_are_refused(corpusmill: Corpusmill, notes_root: Path) -> None:
     corpus, root = notes_root / "stage_a" / "mixed" / "filtered" / "notes", ("--data", notes_root)
     found = json.loads(corpusmill("trace", corpus, "--row", 3, "--json").stdout)
     path, text = Path(found["source"]["path"]), Path(found["source"]["path"]).read_bytes()
@@ -117,7 +117,7 @@ def test_of_a_file_that_changed_no_line_is_told(corpusmill: Corpusmill, notes_ro
     )
 
 
-def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_a_thread_and_its_answers_are_traced_to_each_other(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     site, thread = "coffee.stackexchange.com", "stackexchange:coffee.stackexchange.com:4"
     corpus, path = step(stage_a_root, "filtered", site), stage_a_root / "sources" / "sites" / site / "Posts.xml"
 
@@ -125,8 +125,8 @@ def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill,
     back = corpusmill("trace", "--source", f"{path}#5", "--data", stage_a_root).stdout.splitlines()
 
     rows = path.read_text(encoding="utf-8").splitlines()[2:]
-    told = [line.split()[1] for line in lines if line.startswith(("source", "answer"))]
-    assert told == [f"{path}#{row}" for row in (3, 5, 4)]  # the accepted answer comes first
+    printed = [line.split()[1] for line in lines if line.startswith(("source", "answer"))]
+    assert printed == [f"{path}#{row}" for row in (3, 5, 4)]  # the accepted answer comes first
     assert [f'Id="{post}"' in rows[row] for row, post in ((3, 4), (5, 6), (4, 5))] == [True] * 3
     assert lines[-2] == "licence   cc-by-sa-2.5 (date: 2011-03-04)"
     assert back[1:3] == [
@@ -135,9 +135,9 @@ def test_a_thread_and_an_answer_of_it_lead_to_each_other(corpusmill: Corpusmill,
     ]
 
 
-def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_rows_without_document_have_a_reason(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     sources = stage_a_root / "sources"
-    hub = f"maker/pages@{commit_of(stage_a_root)}:data"
+    hub = f"maker/pages@{read_commit(stage_a_root)}:data"
     wiki = sources / "wikipedia" / "AA" / "wiki_00"
     posts = sources / "sites" / "beer.stackexchange.com" / "Posts.xml"
     title_only = wiki.read_bytes().index(b'<doc id="4"')
@@ -154,29 +154,29 @@ def test_rows_that_became_no_document_are_told_why(corpusmill: Corpusmill, stage
         f"{posts}#74": "no row: the source has 74 rows",
     }
 
-    for source, words in cases.items():
-        first, corpus, said = corpusmill("trace", "--source", source, "--data", stage_a_root).stdout.splitlines()
-        assert (first, said) == (source, f"          {words}")
+    for source, reason in cases.items():
+        first, corpus, message = corpusmill("trace", "--source", source, "--data", stage_a_root).stdout.splitlines()
+        assert (first, message) == (source, f"          {reason}")
         assert corpus.startswith("corpus    ")
 
 
-def test_a_document_that_a_filter_dropped_is_told_why(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_a_document_dropped_by_a_filter_has_the_reason(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     normalized, filtered = (step(stage_a_root, kind, "notes") for kind in ("normalized", "filtered"))
-    there = json.loads(corpusmill("trace", normalized, "--doc-id", "note-4", "--json").stdout)
+    traced = json.loads(corpusmill("trace", normalized, "--doc-id", "note-4", "--json").stdout)
 
-    back = corpusmill("trace", "--source", there["source"]["name"], "--data", stage_a_root)
-    gone = corpusmill("trace", filtered, "--doc-id", "note-4")
+    back = corpusmill("trace", "--source", traced["source"]["name"], "--data", stage_a_root)
+    dropped = corpusmill("trace", filtered, "--doc-id", "note-4")
 
     assert back.stdout.splitlines()[-1] == f"filtered  {filtered}: dropped: refused_licence proprietary"
-    assert refused(gone, 2) == (
+    assert refused(dropped, 2) == (
         f"{filtered}: document 'note-4' was dropped here: refused_licence proprietary; trace it in the upstream corpus"
     )
 
 
-def test_a_path_is_one_as_from_where_people_are(corpusmill: Corpusmill, stage_a_root: Path) -> None:
-    words = ("trace", "--source", "notes/0.jsonl#0", "--data", stage_a_root)
+def test_a_path_is_relative_to_the_working_folder(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+    args = ("trace", "--source", "notes/0.jsonl#0", "--data", stage_a_root)
 
-    result = corpusmill(*words, cwd=stage_a_root / "sources")
+    result = corpusmill(*args, cwd=stage_a_root / "sources")
 
     assert result.stdout.splitlines()[0] == f"{stage_a_root}/sources/notes/0.jsonl#0"
     assert "document  note-0\n" in result.stdout
@@ -184,7 +184,7 @@ def test_a_path_is_one_as_from_where_people_are(corpusmill: Corpusmill, stage_a_
 
 def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     raw, corpus = (step(stage_a_root, kind, "notes") for kind in ("raw", "normalized"))
-    commit, documents = commit_of(stage_a_root), len(documents_of(corpus))
+    commit, documents = read_commit(stage_a_root), len(read_documents(corpus))
     cases: list[tuple[list[object], str]] = [
         ([corpus, "--token", 0], f"{corpus}: artifact contains documents, not tokens; use --row"),
         ([corpus, "--row", documents], f"{corpus}: row {documents} not found; choose 0 to {documents - 1}"),
@@ -195,34 +195,34 @@ def test_wrong_use_is_one_line(corpusmill: Corpusmill, stage_a_root: Path) -> No
         ),
     ]
 
-    nowhere = corpusmill("trace", "--source", "/nowhere/x.jsonl#3", "--data", stage_a_root)
+    unknown = corpusmill("trace", "--source", "/nowhere/x.jsonl#3", "--data", stage_a_root)
     folders = [str(stage_a_root / source["path"]) for source in recipe_content(commit)["sources"] if "path" in source]
     known = sorted([*folders, f"maker/pages@{commit}"])
     more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    assert refused(nowhere, 1) == (
+    assert refused(unknown, 1) == (
         f"/nowhere/x.jsonl: no source below {stage_a_root} lists this file; known sources: {', '.join(known[:5])}{more}"
     )
-    for words, line in cases:
-        assert refused(corpusmill("trace", *words)) == line
+    for args, line in cases:
+        assert refused(corpusmill("trace", *args)) == line
     assert (
         refused(corpusmill("peek", corpus, "--token", 0), 2)
         == f"{corpus}: artifact contains documents, not tokens; use --row"
     )
 
 
-def test_a_source_of_which_nothing_was_made_and_one_that_is_gone(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_unbuilt_documents_and_a_missing_upstream_are_reported(corpusmill: Corpusmill, notes_root: Path) -> None:
     normalized, filtered, raw = (step(notes_root, kind, "notes") for kind in ("normalized", "filtered", "raw"))
     path = notes_root / "sources" / "notes" / "0.jsonl"
     digest = open_artifact(raw).manifest.digest
     shutil.rmtree(normalized)
 
-    unmade = corpusmill("trace", "--source", f"{path}#0", "--data", notes_root)
+    unbuilt = corpusmill("trace", "--source", f"{path}#0", "--data", notes_root)
     shutil.rmtree(raw)
-    gone = corpusmill("trace", filtered, "--row", 0)
+    missing = corpusmill("trace", filtered, "--row", 0)
 
-    assert refused(unmade, 1) == (
+    assert refused(unbuilt, 1) == (
         f"{path}: {raw} lists this file, but no documents were built from it yet; "
         "build its recipe with `corpusmill run`"
     )
-    assert digest not in gone.stderr
-    assert refused(gone, 1).startswith(f"{notes_root}: no artifact with digest sha256:")
+    assert digest not in missing.stderr
+    assert refused(missing, 1).startswith(f"{notes_root}: no artifact with digest sha256:")

@@ -1,4 +1,4 @@
-"""Exports that trainers read: by their own loaders, the same bytes whoever builds them, and refusals in one line."""
+"""Trainers' own loaders read exports, whose bytes depend on no worker."""
 
 import json
 import os
@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, only_line, refused
-from crash_points import killed_at
-from held_runs import hold_at, wait_for
+from crash_points import kill_at
 from nemotron_rows import LOOKUP
-from subset_pools import scored, subsets_of, talk
-from tiny_tokenizer import id_of, save_tokenizer
+from paused_runs import pause_at, wait_for
+from subset_pools import build_subsets, scored, talk
+from tiny_tokenizer import save_tokenizer, token_id
 from word_tokenizer import write_tokenizer
 
 from pipeline_assets.build.run import Run
@@ -46,65 +46,67 @@ def corpus(notes_root: Path) -> Path:
 
 @pytest.fixture
 def subsets(tmp_path: Path) -> Artifact:
-    """Subsets of six conversations, of which `long` exceeds short rows."""
+    """Build subsets of six conversations; `c` exceeds short rows."""
     rows = [
         talk(name, answer) for name, answer in zip("abcdef", ["4", "four", "4 " * 40, "5", "six", "7"], strict=True)
     ]
     splits = [scored(tmp_path / "scores", "chat/train", rows, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6])]
-    return subsets_of(
+    return build_subsets(
         tmp_path / "nemotron", splits, {"all": {}, "easy": {"percentile": [0, 50]}}, tokens=True, disjoint=False
     )
 
 
 @pytest.fixture
 def export(corpusmill: Corpusmill, tmp_path: Path) -> Export:
-    """Types an export, and returns its folder."""
+    """Return a function that runs an export and returns its folder."""
 
-    def typed(source: Path, to: str, *options: object, **env: str) -> Path:
+    def run_export(source: Path, to: str, *options: object, **env: str) -> Path:
         out = tmp_path / f"out_{len([*tmp_path.glob('out_*')])}"
         data = () if "stage_a" in source.parts else ("--data", tmp_path)
         result = corpusmill("export", source, "--to", to, "--out", out, *data, *options, env=env)
         assert result.returncode == 0, result.stderr
         return out
 
-    return typed
+    return run_export
 
 
-def texts_of(corpus: Path) -> list[Document]:
+def read_documents(corpus: Path) -> list[Document]:
     artifact = open_artifact(corpus)
-    return [one for shard in shard_rows(artifact) for one in read_structs(artifact.path(shard), Document)]
+    return [document for shard in shard_rows(artifact) for document in read_structs(artifact.path(shard), Document)]
 
 
 def run_python(script: str, *arguments: object, path: Path | None = None) -> list[Any]:
-    """What a script prints as JSON, in a process that may import everything but asks no other host."""
+    """Run a script without hooks or network; return the JSON that it prints."""
     extra = {} if path is None else {"PYTHONPATH": str(path)}
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", **extra}
-    words = [sys.executable, "-c", script, *map(str, arguments)]
-    result = subprocess.run(words, env=env, capture_output=True, text=True, timeout=240)
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr
-    answer: list[Any] = json.loads(result.stdout.splitlines()[-1])
-    return answer
+    output: list[Any] = json.loads(result.stdout.splitlines()[-1])
+    return output
 
 
 def test_megatron_core_reads_every_document(corpus: Path, export: Export) -> None:
     indexed_dataset = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason="megatron-core is not here")
-    documents, encoder = texts_of(corpus), load_encoder(VOCABULARY_SHA256)
+    documents, encoder = read_documents(corpus), load_encoder(VOCABULARY_SHA256)
 
     out = export(corpus, "megatron")
 
     dataset = indexed_dataset.IndexedDataset(str(out / "tokens"))
-    expected = [[*encoder.encode([one.text]).ids.tolist(), END] for one in documents]
+    expected = [[*encoder.encode([document.text]).ids.tolist(), END] for document in documents]
     assert [dataset[number].tolist() for number in range(len(dataset))] == expected
-    assert pq.read_table(out / "documents.parquet")["doc_id"].to_pylist() == [one.doc_id for one in documents]
+    assert pq.read_table(out / "documents.parquet")["doc_id"].to_pylist() == [document.doc_id for document in documents]
 
 
-def test_a_tokenizer_of_a_file_encodes_and_is_pinned(corpus: Path, export: Export, tmp_path: Path) -> None:
+def test_a_tokenizer_file_encodes_and_is_pinned(corpus: Path, export: Export, tmp_path: Path) -> None:
     save_tokenizer(tmp_path, ("<|end|>",))
 
     out = export(corpus, "megatron", "--tokenizer", tmp_path / "tokenizer.json", "--end-of-document", "<|end|>")
 
     dataset, manifest = read_indexed_dataset(out / "tokens"), open_artifact(out).manifest
-    assert dataset.document(0)[:-1].tolist() == [id_of(letter) for letter in texts_of(corpus)[0].text.replace(" ", "Ġ")]
+    assert dataset.document(0)[:-1].tolist() == [
+        token_id(letter) for letter in read_documents(corpus)[0].text.replace(" ", "Ġ")
+    ]
     assert dataset.document(0)[-1] == manifest.identity.decisions["end_of_document"] == 256
     assert manifest.identity.tokenizer["family"] == "hf_tokenizer"
 
@@ -119,9 +121,9 @@ def test_a_tokenizer_that_loses_much_text_fails_above_the_limit(
     line = failed.stderr.splitlines()[-1]
     assert line.startswith(f"corpusmill: {tmp_path / 'out_0'}: ") and line.endswith("; or raise --max-unknown-fraction")
     assert " characters are lost (100.00%), above --max-unknown-fraction (0.05); " in line
-    again = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options, "--max-unknown-fraction", "1")
-    raised = corpusmill(*again)
-    assert raised.returncode == 0 and "\nWARNING: " in f"\n{raised.stderr}"
+    args = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options, "--max-unknown-fraction", "1")
+    accepted = corpusmill(*args)
+    assert accepted.returncode == 0 and "\nWARNING: " in f"\n{accepted.stderr}"
 
 
 def test_olmo_has_the_same_tokens_without_a_header(corpus: Path, export: Export) -> None:
@@ -129,7 +131,7 @@ def test_olmo_has_the_same_tokens_without_a_header(corpus: Path, export: Export)
 
     tokens = np.fromfile(export(corpus, "megatron") / "tokens.bin", "<i4")
     assert np.array_equal(flat, tokens)
-    assert np.count_nonzero(flat == END) == len(texts_of(corpus))
+    assert np.count_nonzero(flat == END) == len(read_documents(corpus))
 
 
 OLMO = """
@@ -152,9 +154,12 @@ GOOGLE = (
 
 @pytest.mark.proof
 def test_olmo_core_reads_the_tokens(corpus: Path, export: Export, tmp_path: Path) -> None:
-    """In a folder of its own: OLMo-core forbids the pinned filelock, and imports Google's client."""
-    words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "peers")]
-    subprocess.run([*words, *OLMO_CORE.split(), *GOOGLE.split()], check=True, timeout=600)
+    """Install into a separate folder.
+
+    OLMo-core forbids the pinned filelock, and imports Google's client.
+    """
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(tmp_path / "peers")]
+    subprocess.run([*command, *OLMO_CORE.split(), *GOOGLE.split()], check=True, timeout=600)
     out = export(corpus, "olmo")
 
     rows = run_python(OLMO, out / "tokens.npy", tmp_path / "work", path=tmp_path / "peers")
@@ -163,8 +168,11 @@ def test_olmo_core_reads_the_tokens(corpus: Path, export: Export, tmp_path: Path
     assert rows == tokens[: len(tokens) // 64 * 64].reshape(-1, 64).tolist()
 
 
-def test_nanochat_finds_its_files_and_the_last_is_for_validation(corpus: Path, export: Export) -> None:
-    """As nanochat's `dataset.py` does: the Parquet files by name, the last for validation, texts by row group."""
+def test_nanochat_reads_the_last_file_for_validation(corpus: Path, export: Export) -> None:
+    """Read files as nanochat's `dataset.py` does.
+
+    It sorts the Parquet files by name, uses the last for validation, and reads texts by row group.
+    """
     out = export(corpus, "nanochat")
 
     paths = sorted(out.glob("*.parquet"))
@@ -174,7 +182,7 @@ def test_nanochat_finds_its_files_and_the_last_is_for_validation(corpus: Path, e
         for group in range(file.num_row_groups)
         for text in file.read_row_group(group).column("text").to_pylist()
     ] for file in map(pq.ParquetFile, paths))  # fmt: skip
-    texts = [one.text for one in texts_of(corpus)]
+    texts = [document.text for document in read_documents(corpus)]
     assert (train, valid) == ([text for number, text in enumerate(texts) if number % 100], texts[::100])
 
 
@@ -197,7 +205,7 @@ print(json.dumps([list(map(is_conversational, rows)), texts]))
 
 
 @pytest.mark.slow
-def test_trl_takes_the_messages(subsets: Artifact, export: Export, tmp_path: Path) -> None:
+def test_trl_reads_the_messages(subsets: Artifact, export: Export, tmp_path: Path) -> None:
     pytest.importorskip("trl")
 
     out = export(subsets.folder, "messages")
@@ -208,8 +216,8 @@ def test_trl_takes_the_messages(subsets: Artifact, export: Export, tmp_path: Pat
     assert texts[0] == f"[user: 2 + 2?][assistant think of 4:  {call}][tool: 4][assistant: 4]"
 
 
-def test_tools_of_messages_are_found_in_the_root_that_is_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    root, elsewhere = tmp_path / "data", tmp_path / "other" / "nemotron" / "small" / "pools"
+def test_tools_of_messages_are_found_in_an_explicit_root(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    root, copied_pools = tmp_path / "data", tmp_path / "other" / "nemotron" / "small" / "pools"
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
     (root / "mine").mkdir(parents=True)
     (root / "mine" / "train.jsonl").write_text(json.dumps({"messages": messages, "uuid": "a", "tools": [LOOKUP]}))
@@ -219,11 +227,11 @@ def test_tools_of_messages_are_found_in_the_root_that_is_named(corpusmill: Corpu
     targets = NemotronRecipe.from_mapping(content, "the test").targets()
     list(run_targets(targets, Run(root, RunSettings(workers=0))))
     [pools] = [target.folder for target in targets if target.kind.name == "nemotron/candidate_pools"]
-    shutil.copytree(root / pools, elsewhere)
+    shutil.copytree(root / pools, copied_pools)
 
-    words = ("export", elsewhere, "--to", "messages", "--out")
-    assert "or pass their data root with --data" in refused(corpusmill(*words, tmp_path / "refused"), 1)
-    assert corpusmill(*words, tmp_path / "out", "--data", root).returncode == 0
+    args = ("export", copied_pools, "--to", "messages", "--out")
+    assert "or pass their data root with --data" in refused(corpusmill(*args, tmp_path / "refused"), 1)
+    assert corpusmill(*args, tmp_path / "out", "--data", root).returncode == 0
 
     [file] = (tmp_path / "out").rglob("*.parquet")
     assert json.loads(pq.read_table(file)["tools"][0].as_py()) == [LOOKUP]
@@ -252,7 +260,7 @@ def test_trl_collates_packed_rows_with_their_bounds_and_loss(subsets: Artifact, 
     assert bounds == np.cumsum([0, *lengths]).tolist()
     starts = set(bounds)
     expected = rows[0]["labels"] + rows[1]["labels"]
-    assert labels == [-100 if place in starts else label for place, label in enumerate(expected)]
+    assert labels == [-100 if position in starts else label for position, label in enumerate(expected)]
     assert sum(label != -100 for label in labels) > 20
 
 
@@ -263,15 +271,15 @@ FORMATS = ["megatron", "olmo", "nanochat"]
 def test_workers_change_no_byte(corpus: Path, export: Export, to: str) -> None:
     folders = [export(corpus, to, CORPUSMILL_WORKERS=workers) for workers in ("0", "2")]
 
-    first, second = ({file.path: file.sha256 for file in open_artifact(one).manifest.storage} for one in folders)
+    first, second = ({file.path: file.sha256 for file in open_artifact(folder).manifest.storage} for folder in folders)
     assert first == second
     [source] = open_artifact(folders[0]).manifest.identity.inputs
     assert source == {"name": "stage_a/filtered/notes", "digest": open_artifact(corpus).manifest.digest}
 
 
 @pytest.mark.slow
-def test_an_export_that_is_killed_leaves_no_folder_and_continues(corpus: Path, tmp_path: Path) -> None:
-    """Killed before each seventh step on disk; the digest is that of an export that nobody killed."""
+def test_a_killed_export_leaves_no_folder_and_continues(corpus: Path, tmp_path: Path) -> None:
+    """Kill the export before each seventh step on disk; its digest does not change."""
     tokenizer, root = HarmonyRecipe().content(), corpus.parents[3]
 
     def build(out: Path) -> str:
@@ -279,22 +287,22 @@ def test_an_export_that_is_killed_leaves_no_folder_and_continues(corpus: Path, t
         target = KINDS["megatron"].target("x", {"to": "megatron"}, upstream, folder=out, tokenizer=tokenizer)
         return target.kind.build(target, Run(root, RunSettings(), None)).manifest.digest
 
-    whole, out = build(tmp_path / "whole"), tmp_path / "killed"
+    expected, out = build(tmp_path / "whole"), tmp_path / "killed"
     steps = 1
-    while killed_at(steps, lambda: build(out)) is not None:
-        assert not (out / "manifest.json").exists() or open_artifact(out).manifest.digest == whole
+    while kill_at(steps, lambda: build(out)) is not None:
+        assert not (out / "manifest.json").exists() or open_artifact(out).manifest.digest == expected
         steps += 7
     assert steps > 20
-    assert build(out) == whole
+    assert build(out) == expected
     assert [*tmp_path.glob(".killed.building.*")] == []
 
 
 @pytest.mark.slow
-def test_a_killed_command_says_nothing_and_a_second_one_finishes(
+def test_a_second_command_finishes_a_killed_export(
     corpus: Path, corpusmill: Corpusmill, started: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = started("export", corpus, "--to", "olmo", "--out", out, env=hold_at("/manifest.json"))
+    process = started("export", corpus, "--to", "olmo", "--out", out, env=pause_at("/manifest.json"))
     wait_for(process, tmp_path, ".out.building.*/tokens.npy")
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
@@ -306,20 +314,20 @@ def test_a_killed_command_says_nothing_and_a_second_one_finishes(
     assert [*tmp_path.glob(".out*")] == []
 
 
-def test_an_export_leads_to_its_source(corpus: Path, export: Export, corpusmill: Corpusmill) -> None:
+def test_a_trace_of_an_export_names_its_source(corpus: Path, export: Export, corpusmill: Corpusmill) -> None:
     out = export(corpus, "megatron")
 
-    answer = only_line(corpusmill("trace", out, "--row", 0, "--data", corpus.parents[3]))
+    message = only_line(corpusmill("trace", out, "--row", 0, "--data", corpus.parents[3]))
 
     digest = open_artifact(corpus).manifest.digest
-    assert answer == (
+    assert message == (
         f"{out}: export/megatron has no rows of text or tokens; "
         f"choose its source, stage_a/filtered/notes with the digest {digest}"
     )
     assert open_artifact(out).manifest.identity.counts["ledger"]["dropped"] == {}
 
 
-def test_nothing_is_next_to_an_export_also_if_it_is_refused(
+def test_an_export_leaves_no_siblings_even_if_refused(
     corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     bad = tmp_path / "tokenizer.json"
@@ -353,7 +361,7 @@ def test_an_export_is_rebuilt_from_its_manifest(
     assert rebuilt.stdout.splitlines()[0] == f"identical   {out}", rebuilt.stderr
 
 
-def test_an_exported_copy_is_not_taken_for_the_artifact(corpus: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
     corpusmill("export", corpus, "--out", tmp_path / "copy")
     line = f"{tmp_path / 'copy'}: these files are an exported copy of stage_a/filtered mixed/notes; "
     line += f"pass the folder that they were exported from, {open_artifact(corpus).manifest.digest}"
@@ -402,53 +410,53 @@ def test_the_card_of_an_artifact_without_a_partition_has_its_name(subsets: Artif
     assert f"pretty_name: {subsets.manifest.name}\n" in card and f"\n# {subsets.manifest.name}\n" in card
 
 
-def test_wrong_use_is_told_in_one_line(
+def test_wrong_use_is_reported_in_one_line(
     corpus: Path, subsets: Artifact, demo_root: Path, corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
-    def wrong(source: Path, to: str, *options: object) -> str:
+    def refused_line(source: Path, to: str, *options: object) -> str:
         out = tmp_path / "refused"
         data = () if source == corpus else ("--data", tmp_path)
         result = corpusmill("export", source, "--to", to, "--out", out, *data, *options)
         assert not out.exists()
         return only_line(result)
 
-    assert wrong(corpus, "messages").endswith(
+    assert refused_line(corpus, "messages").endswith(
         "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
         "got stage_a/filtered; choose such a folder, or for this one --to parquet "
         "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat"
     )
-    assert wrong(subsets.folder, "olmo").endswith(
+    assert refused_line(subsets.folder, "olmo").endswith(
         "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
         "choose such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft"
     )
-    assert wrong(demo_root / "megatron" / "healing_text_v1" / "train", "nanochat", "--data", demo_root).endswith(
+    assert refused_line(demo_root / "megatron" / "healing_text_v1" / "train", "nanochat", "--data", demo_root).endswith(
         "takes documents (normalized, filtered, deduplicated, …), got healing/megatron_split; choose such a folder"
     )
-    assert wrong(corpus, "olmo", "--seq-len", 8) == (
+    assert refused_line(corpus, "olmo", "--seq-len", 8) == (
         "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
     )
-    assert wrong(corpus, "parquet", "--seq-len", 8) == (
+    assert refused_line(corpus, "parquet", "--seq-len", 8) == (
         "--seq-len: --to parquet does not use --seq-len; omit it, or choose another --to"
     )
-    assert wrong(corpus, "olmo", "--end-of-document", "x") == (
+    assert refused_line(corpus, "olmo", "--end-of-document", "x") == (
         "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer"
     )
     save_tokenizer(tmp_path, ("<|end|>",))
     tokenizer = ("--tokenizer", tmp_path / "tokenizer.json")
-    assert wrong(corpus, "olmo", *tokenizer) == (
+    assert refused_line(corpus, "olmo", *tokenizer) == (
         "--end-of-document: tokenizer.json needs the token that ends a document; pass its text, such as '</s>'"
     )
-    assert wrong(corpus, "olmo", *tokenizer, "--end-of-document", "<eod>").startswith(
+    assert refused_line(corpus, "olmo", *tokenizer, "--end-of-document", "<eod>").startswith(
         "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document"
     )
-    assert wrong(corpus, "olmo", "--tokenizer", tmp_path / "no.json", "--end-of-document", "x") == (
+    assert refused_line(corpus, "olmo", "--tokenizer", tmp_path / "no.json", "--end-of-document", "x") == (
         f"{tmp_path / 'no.json'}: cannot read the tokenizer file (No such file or directory); "
         "pass a tokenizer.json or a .model file"
     )
-    assert wrong(subsets.folder, "sft", "--seq-len", 5) == (
+    assert refused_line(subsets.folder, "sft", "--seq-len", 5) == (
         "--seq-len: all conversations have more than 5 tokens; pass a longer row"
     )
-    assert wrong(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
+    assert refused_line(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
         "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help"
     )
 
@@ -489,12 +497,12 @@ def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmi
     mine.mkdir()
     (mine / "thesis.txt").write_text("mine")
 
-    other = corpusmill("export", corpus, "--to", "nanochat", "--out", out)
-    again = corpusmill("export", corpus, "--to", "olmo", "--out", out)
+    refused_format = corpusmill("export", corpus, "--to", "nanochat", "--out", out)
+    repeated = corpusmill("export", corpus, "--to", "olmo", "--out", out)
     result = corpusmill("export", corpus, "--to", "olmo", "--out", mine)
 
-    assert again.returncode == 0
-    assert refused(other) == f"{out}: folder already exists; choose another folder, or remove this one"
+    assert repeated.returncode == 0
+    assert refused(refused_format) == f"{out}: folder already exists; choose another folder, or remove this one"
     assert refused(result) == f"{mine}: folder already exists; choose another folder, or remove this one"
     assert (mine / "thesis.txt").read_text() == "mine"
 
@@ -503,9 +511,9 @@ def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmi
 def test_damaged_rows_are_not_copied(to: str, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path) -> None:
     path = sorted(subsets.folder.rglob("*.parquet"))[0]
     path.chmod(0o644)
-    path.write_bytes(b"Q" + path.read_bytes()[1:])  # readers of Parquet do not look at the first bytes
+    path.write_bytes(b"Q" + path.read_bytes()[1:])  # readers of Parquet ignore the first bytes
 
-    answer = corpusmill("export", subsets.folder, "--to", to, "--out", tmp_path / "copy", "--data", tmp_path)
+    result = corpusmill("export", subsets.folder, "--to", to, "--out", tmp_path / "copy", "--data", tmp_path)
 
-    assert refused(answer, 1).startswith(f"{path}: sha256 is ")
+    assert refused(result, 1).startswith(f"{path}: sha256 is ")
     assert not [*tmp_path.glob("*copy*")]

@@ -1,4 +1,4 @@
-"""Lines as people type them: without the group, with patterns that the shell has read, settings before or after."""
+"""Command lines as users type them: no group, shell patterns, settings anywhere."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Typed
+from command_results import Corpusmill, Result
 
 from pipeline_assets.cli import app, expand_group, repeat_option
 from pipeline_assets.commands.catalog import COMMANDS, GROUPS
@@ -25,11 +25,11 @@ def folder(tmp_path: Path) -> Path:
     raw.mkdir(parents=True)
     for number in range(2):
         rows = [{"text": f"Words of file {number}, row {row}, that nobody wrote before."} for row in range(40)]
-        (raw / f"{number}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+        (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 
 
-def in_shell(folder: Path, line: str) -> Typed:
+def in_shell(folder: Path, line: str) -> Result:
     program = f"{sys.executable} -m pipeline_assets"
     return subprocess.run(
         ["sh", "-c", line.replace("corpusmill", program)],
@@ -41,7 +41,7 @@ def in_shell(folder: Path, line: str) -> Typed:
 
 
 @pytest.mark.slow
-def test_the_lines_of_a_corpus_work_as_typed(folder: Path) -> None:
+def test_the_command_lines_of_a_corpus_work(folder: Path) -> None:
     lines = [
         "corpusmill normalize --input data/raw/my_source/*.jsonl --source notes --cpu-threads 0 --verbose",
         "corpusmill --log-every 300 dedup --input data/stage_a/normalized/notes/shards/*.jsonl.zst "
@@ -86,7 +86,7 @@ def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "expected"),
     [
         ("--input a b c --out d", "--input a --input b --input c --out d"),
         ("--out d e --input a --input b c", "--out d e --input a --input b --input c"),
@@ -94,8 +94,8 @@ def test_a_command_may_be_typed_without_its_group(typed: str, full: str) -> None
         ("--flag --input a", "--flag --input a"),
     ],
 )
-def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told: str) -> None:
-    assert repeat_option(typed.split(), {"--input"}) == told.split()
+def test_the_option_is_repeated_for_each_value_of_a_shell_pattern(typed: str, expected: str) -> None:
+    assert repeat_option(typed.split(), {"--input"}) == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_a_shell_made_of_a_pattern_is_given_value_by_value(typed: str, told
     ],
     ids=["before", "after", "both"],
 )
-def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
+def test_settings_become_variables_in_any_position(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
     monkeypatch.setattr(ProvenanceRecorder, "command", None)
     monkeypatch.setattr(os, "environ", {})
 
@@ -123,11 +123,11 @@ def test_settings_become_variables_wherever_they_stand(monkeypatch: pytest.Monke
     }
 
 
-def test_of_a_setting_that_a_command_has_itself_there_is_one_option(corpusmill: Corpusmill) -> None:
-    answers = {name: corpusmill(*name.split(), "--help").stdout for name in ("smoke", "dedup explain")}
+def test_a_setting_that_is_also_an_option_is_listed_once(corpusmill: Corpusmill) -> None:
+    help_texts = {name: corpusmill(*name.split(), "--help").stdout for name in ("smoke", "dedup explain")}
 
-    assert [text.count("--workers") for text in answers.values()] == [1, 1]
-    assert "  --workers, --engine, --log-every, --verbose," in answers["dedup explain"].partition("Also:")[2]
+    assert [text.count("--workers") for text in help_texts.values()] == [1, 1]
+    assert "  --workers, --engine, --log-every, --verbose," in help_texts["dedup explain"].partition("Also:")[2]
 
 
 def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_notes: Path) -> None:
@@ -135,14 +135,14 @@ def test_a_pattern_of_shards_names_their_folder(corpusmill: Corpusmill, built_no
     out = built_notes.parent / "reports"
 
     for number, inputs in enumerate([[normalized / "notes"], sorted((normalized / "notes" / "shards").iterdir())]):
-        words = [word for one in inputs for word in ("--input", one)]
-        made = corpusmill("stage-a", "report", *words, "--out", out / str(number))
-        assert made.returncode == 0, made.stderr
+        args = [arg for path in inputs for arg in ("--input", path)]
+        result = corpusmill("stage-a", "report", *args, "--out", out / str(number))
+        assert result.returncode == 0, result.stderr
 
     digests = {open_artifact(out / str(number)).manifest.digest for number in range(2)}
     shutil.rmtree(out)
     assert len(digests) == 1
 
 
-def test_help_is_h_too(corpusmill: Corpusmill) -> None:
+def test_h_is_short_for_help(corpusmill: Corpusmill) -> None:
     assert corpusmill("verify", "-h").stdout == corpusmill("verify", "--help").stdout

@@ -1,4 +1,4 @@
-"""`corpusmill ui`: it says its address when that can be opened, and why it can't be."""
+"""`corpusmill ui` prints its address once it responds, or why it failed."""
 
 import contextlib
 import os
@@ -19,37 +19,37 @@ from pipeline_assets.spine.lock import locked
 PROJECT = Path(__file__).parents[1]
 
 
-def started(root: Path, port: int) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(root), "--port", str(port)]
+def start_ui(root: Path, port: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pipeline_assets", "ui", "--data", str(root), "--port", str(port)]
     environment = {**os.environ, **refusing_environment()}
-    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 @pytest.mark.slow
-def test_its_address_is_printed_when_it_answers_and_to_a_second_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_the_address_is_printed_after_the_start_and_to_a_second_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
     port = free_port()
-    with started(tmp_path, port) as ui:
+    with start_ui(tmp_path, port) as ui:
         try:
             assert ui.stdout is not None
-            said = next(line for line in ui.stdout if line.startswith("Dagster UI"))  # dagster's own lines come before
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=60) as answer:
-                status = answer.status
+            address = next(line for line in ui.stdout if line.startswith("Dagster UI"))  # after dagster's lines
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=60) as response:
+                status = response.status
             foreign = urllib.request.Request(f"http://127.0.0.1:{port}/server_info", headers={"Host": "evil.example"})
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 urllib.request.urlopen(foreign, timeout=60)
             second = corpusmill("ui", "--data", tmp_path, "--port", free_port())
         finally:
             ui.terminate()
-        rest = ui.stdout.read()
+        remaining_output = ui.stdout.read()
 
-    assert said == f"Dagster UI: http://127.0.0.1:{port}  (data root {tmp_path}; Ctrl-C stops it)\n"
+    assert address == f"Dagster UI: http://127.0.0.1:{port}  (data root {tmp_path}; Ctrl-C stops it)\n"
     assert (status, ui.returncode) == (200, 0)
-    assert "Dagster UI" not in rest
+    assert "Dagster UI" not in remaining_output
     refusal = f"another UI serves this data root; open http://127.0.0.1:{port}, or stop it first"
     assert (second.returncode, only_line(second)) == (1, f"{tmp_path}: {refusal}")
 
 
-def test_wrong_settings_are_named_before_it_starts(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_wrong_settings_are_named_before_the_start(corpusmill: Corpusmill, tmp_path: Path) -> None:
     wrong = {"CORPUSMILL_KEEP_RUNS_DAYS": "ever", "CORPUSMILL_LAUNCHER": "moon"}
 
     result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=wrong)
@@ -71,31 +71,31 @@ def test_a_second_ui_of_a_data_root_is_refused(corpusmill: Corpusmill, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="lists processes by /proc")
-def test_a_ui_that_was_killed_leaves_no_process(tmp_path: Path) -> None:
-    with started(tmp_path, free_port()) as ui:
+def test_a_killed_ui_leaves_no_process(tmp_path: Path) -> None:
+    with start_ui(tmp_path, free_port()) as ui:
         assert ui.stdout is not None
         next(line for line in ui.stdout if line.startswith("Dagster UI"))
-        assert processes_of(tmp_path)
+        assert list_processes(tmp_path)
         ui.kill()
-        until = time.monotonic() + 120
-        while processes_of(tmp_path):
-            assert time.monotonic() < until
+        deadline = time.monotonic() + 120
+        while list_processes(tmp_path):
+            assert time.monotonic() < deadline
             time.sleep(0.2)
 
 
-def processes_of(root: Path) -> list[int]:
-    found = []
+def list_processes(root: Path) -> list[int]:
+    processes = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if f"CORPUSMILL_DATA={root}".encode() in (folder / "environ").read_bytes():
-                found.append(int(folder.name))
-    return found
+                processes.append(int(folder.name))
+    return processes
 
 
-def test_a_ui_that_ends_before_it_answers_says_so_and_no_address(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    told_wrong = {"DAGSTER_CLI_DEV_LOG_FORMAT": "loud"}
+def test_a_ui_that_ends_early_is_an_error_without_an_address(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    wrong = {"DAGSTER_CLI_DEV_LOG_FORMAT": "loud"}
 
-    result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=told_wrong)
+    result = corpusmill("ui", "--data", tmp_path, "--port", free_port(), env=wrong)
 
     assert (result.returncode, result.stdout) == (1, "")
     assert only_line(result) == (

@@ -1,4 +1,4 @@
-"""uv installs the versions of constraints.txt, by the commands of the README."""
+"""uv installs the versions of constraints.txt with the commands of the README."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from checkout import copy_checkout
-from command_results import blocks_of
+from command_results import code_blocks
 from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).parents[1]
@@ -24,7 +24,7 @@ def constraints() -> list[str]:
 
 
 def test_uv_is_constrained_to_the_versions_of_constraints_txt() -> None:
-    """`make lock` writes both files again."""
+    """`make lock` updates both files."""
     settings = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 
     assert settings["tool"]["uv"]["constraint-dependencies"] == constraints()
@@ -51,24 +51,24 @@ def test_locked_versions_have_hashes_equal_the_constraints_and_name_no_address()
 @pytest.mark.slow
 def test_the_commands_of_the_readme_install_and_run(tmp_path: Path) -> None:
     """The demo's stage 2 needs both extras; its other systems run in other tests."""
-    [block] = [block for block in blocks_of(PROJECT / "README.md") if "uv sync" in block]
+    [block] = [block for block in code_blocks(PROJECT / "README.md") if "uv sync" in block]
     sync, demo = (shlex.split(line, comments=True) for line in block.splitlines())
     clone = tmp_path / "clone"
     copy_checkout(clone)
 
-    installed = uv(sync, clone)
+    installed = run_uv(sync, clone)
     if installed.returncode and any(message in installed.stderr for message in UNREACHABLE):
         pytest.skip("no package index can be reached")
     assert installed.returncode == 0, installed.stderr
-    shown = uv([*demo, "--only", "stage2"], clone)
+    shown = run_uv([*demo, "--only", "stage2"], clone)
     assert shown.returncode == 0, shown.stderr
     assert " identical; stage2/token_shards " in shown.stdout
 
-    missing = uv(["uv", "pip", "install", "--dry-run", "--require-hashes", "-r", "requirements.lock"], clone)
+    missing = run_uv(["uv", "pip", "install", "--dry-run", "--require-hashes", "-r", "requirements.lock"], clone)
     assert "Would make no changes" in missing.stderr, missing.stderr
 
 
-def uv(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run_uv(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("VIRTUAL_ENV", "CORPUSMILL_"))}
     environment = kept | {"UV_PYTHON": sys.executable}
-    return subprocess.run([UV, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run([UV, *command[1:]], cwd=folder, env=environment, capture_output=True, text=True)

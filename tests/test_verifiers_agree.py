@@ -20,7 +20,7 @@ from pipeline_assets.spine.manifest import MANIFEST_FILE
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Extract the latest root of each system. Tests only read them."""
+    """Extract the latest root of each system; tests only read them."""
     return unpack_latest(tmp_path_factory.mktemp("intact"))
 
 
@@ -31,12 +31,12 @@ def is_damaged_for_verify(folder: Path, root: Path) -> bool:
         return True
 
 
-def mutate(root: Path, dice: random.Random) -> str:
-    """Change one thing in a root; return its description."""
+def mutate(root: Path, rng: random.Random) -> str:
+    """Change a random file of a root; return a description of the change."""
     paths = sorted(path for path in root.rglob("*") if path.is_file())
-    path, other = dice.choice(paths), dice.choice(paths)
-    folder = dice.choice(artifact_folders(root))
-    kind = dice.choice(
+    path, other = rng.choice(paths), rng.choice(paths)
+    folder = rng.choice(artifact_folders(root))
+    kind = rng.choice(
         ["flip", "flip manifest", "cut", "append", "remove", "add", "swap", "link", "provenance", "label"]
     )
     if kind == "flip manifest":
@@ -44,15 +44,15 @@ def mutate(root: Path, dice: random.Random) -> str:
     data = path.read_bytes()
     match kind:
         case "flip" | "flip manifest" if data:
-            flip(path, dice.randrange(8 * len(data)))
+            flip(path, rng.randrange(8 * len(data)))
         case "cut":
-            path.write_bytes(data[: dice.randrange(len(data))] if data else b"")
+            path.write_bytes(data[: rng.randrange(len(data))] if data else b"")
         case "append":
             path.write_bytes(data + b"\n")
-        case "remove" if path.name != MANIFEST_FILE or json.loads(data)["storage"]:  # else nothing remains
+        case "remove" if path.name != MANIFEST_FILE or json.loads(data)["storage"]:  # otherwise no file remains
             path.unlink()
         case "add":
-            (folder / dice.choice(["new.parquet", ".new", "report.html"])).write_bytes(data)
+            (folder / rng.choice(["new.parquet", ".new", "report.html"])).write_bytes(data)
         case "swap":
             path.write_bytes(other.read_bytes())
         case "link":
@@ -75,7 +75,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=25, database=None)
 @example(system="healing", seed=0)
 @given(system=st.sampled_from(["healing", "stage_a", "parallel_text"]), seed=st.integers(0, 1 << 32))
-def test_after_any_change_it_agrees_with_verify(intact: Path, scratch: Path, system: str, seed: int) -> None:
+def test_the_verifier_agrees_with_verify_after_any_change(intact: Path, scratch: Path, system: str, seed: int) -> None:
     shutil.rmtree(scratch)
     root = copy_writable(intact / system, scratch)
     folders = artifact_folders(root)

@@ -1,4 +1,4 @@
-"""`corpusmill verify` as a user types it: the whole chain, a sample, an interruption, a report."""
+"""`corpusmill verify`: chains, samples, interruption and source files."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Typed, refused
+from command_results import Corpusmill, Result, refused
 from forgery import flip
 from stage_a_build import build, notes_recipe, step
 from stage_a_sources import write_notes
@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[1]
 SET = Path("megatron", "healing_text_v1")
 TRAIN = SET / "train"
 FILTERED = step(Path(), "filtered", "notes")
-# The command, stopped while it reads.
+# A program that stops the command while it reads.
 STOPPED = """
 import os, signal
 from pipeline_assets.trust import verify
@@ -32,7 +32,7 @@ main()
 """
 
 
-def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: Path) -> None:
+def test_a_chain_is_verified_up_to_the_hub(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("verify", demo_root / SET, "--upstream")
 
     lines = result.stdout.splitlines()
@@ -50,24 +50,24 @@ def test_the_chain_is_walked_down_to_the_hub(corpusmill: Corpusmill, demo_root: 
     assert lines[7] == json.loads((demo_root / SET / "manifest.json").read_text())["digest"]
 
 
-def test_a_split_elsewhere_has_its_upstream_in_the_data_root_that_is_given(
+def test_a_moved_split_has_its_upstream_in_an_explicit_data_root(
     corpusmill: Corpusmill, demo_root: Path, tmp_path: Path
 ) -> None:
     moved = tmp_path / "train"
     shutil.copytree(demo_root / TRAIN, moved)
 
     without = corpusmill("verify", moved, "--upstream")
-    given = corpusmill("verify", moved, "--upstream", "--data", demo_root)
+    explicit = corpusmill("verify", moved, "--upstream", "--data", demo_root)
 
     assert (
         refused(without, 2)
         == f"{moved}: the folder is not inside a data root; pass the data root of its inputs with --data"
     )
-    assert given.returncode == 0
-    assert "intact: 12 of 12 files match their manifests, " in given.stdout
+    assert explicit.returncode == 0
+    assert "intact: 12 of 12 files match their manifests, " in explicit.stdout
 
 
-def test_any_damage_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
+def test_any_damage_in_the_chain_is_reported_with_its_path(corpusmill: Corpusmill, demo_root: Path, root: Path) -> None:
     shutil.copytree(demo_root / "hub_cache", root / "hub_cache")
     shard = next(root.glob("corpora/fineweb_edu/*/shards/00002.jsonl.zst"))
     cached = sorted(root.glob("hub_cache/*/bytes/*/*"))[0]
@@ -82,7 +82,7 @@ def test_any_damage_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, 
     assert lines[0].startswith(f"{root / TRAIN}/manifest.json: ")
     assert lines[1].startswith(f"{root / SET}: input healing/healing_text_manifest sha256:")
     assert lines[-2].startswith("DAMAGED: ")
-    # Without the selection nothing says which snapshot it was.
+    # Only the missing selection names its snapshot.
     assert "fineweb_edu_snapshot" not in result.stdout
 
     rest = corpusmill("verify", shard.parents[1], "--upstream")
@@ -92,7 +92,7 @@ def test_any_damage_in_the_chain_is_said_with_its_place(corpusmill: Corpusmill, 
     assert "; delete it; it is fetched again when needed" in rest.stdout
 
 
-def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Corpusmill, root: Path) -> None:
+def test_missing_upstream_artifacts_are_incomplete_and_not_damaged(corpusmill: Corpusmill, root: Path) -> None:
     shutil.rmtree(next(root.glob("corpora/fineweb_edu/[!.]*")))
 
     result = corpusmill("verify", root / SET, "--upstream")
@@ -107,7 +107,7 @@ def test_where_only_upstream_is_missing_nothing_is_called_damaged(corpusmill: Co
     assert lines[-2].endswith("; 1 upstream artifact is missing, with its inputs")
 
 
-def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -> None:
+def test_a_sample_reports_its_size(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "20%")
     again = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "0.2")
     other = corpusmill("verify", demo_root / TRAIN, "--upstream", "--sample", "20%", "--seed", "spring")
@@ -115,15 +115,15 @@ def test_a_sample_says_how_much_it_is(corpusmill: Corpusmill, demo_root: Path) -
     lines = result.stdout.splitlines()
     assert result.returncode == 0
     assert again.stdout == result.stdout != other.stdout
-    [left_out] = [line for line in lines if line.startswith("not read: ")]
-    [unread, in_all] = re.findall(r"(\d+) of (\d+) files of the artifacts, ", left_out)[0]
-    assert f"): {int(in_all) - int(unread)} of {in_all} files match their manifests, " in lines[-2]
-    assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; --json lists them$", left_out)
+    [unread_line] = [line for line in lines if line.startswith("not read: ")]
+    [unread, total] = re.findall(r"(\d+) of (\d+) files of the artifacts, ", unread_line)[0]
+    assert f"): {int(total) - int(unread)} of {total} files match their manifests, " in lines[-2]
+    assert re.search(r"; \d+ of \d+ parts of files in the hub cache, [\d,]+ bytes; --json lists them$", unread_line)
     assert lines[-2].startswith("intact of a sample (")
     assert not any(line.startswith("intact:") for line in lines)
 
 
-def test_json_has_every_finding_and_what_verified(corpusmill: Corpusmill, demo_root: Path) -> None:
+def test_json_has_every_finding_and_the_program(corpusmill: Corpusmill, demo_root: Path) -> None:
     result = corpusmill("verify", demo_root / SET, "--upstream", "--json")
 
     printed = json.loads(result.stdout)
@@ -132,10 +132,10 @@ def test_json_has_every_finding_and_what_verified(corpusmill: Corpusmill, demo_r
     assert {"corpusmill", "host", "platform", "python", "libraries", "git_sha"} == set(printed["program"])
 
 
-def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
-    words = [str(demo_root / SET), "--upstream", "--sample", "60%", "--seed", "in spring"]
+def test_ctrl_c_prints_the_command_to_continue(demo_root: Path) -> None:
+    args = [str(demo_root / SET), "--upstream", "--sample", "60%", "--seed", "in spring"]
 
-    command = [sys.executable, "-c", STOPPED, "verify", *words]
+    command = [sys.executable, "-c", STOPPED, "verify", *args]
     result = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True)
 
     assert (result.returncode, result.stdout) == (130, "")
@@ -144,30 +144,30 @@ def test_ctrl_c_says_how_to_go_on(demo_root: Path) -> None:
     )
 
 
-# What was made from files of this machine: these are hashed again too, where they still are.
+# Artifacts derived from local files, which are also hashed again if they exist.
 
 
-def line_of(result: Typed, beginning: str) -> str:
-    [line] = [line for line in result.stdout.splitlines() if line.startswith(beginning)]
-    return line.removeprefix(beginning)
+def read_summary(result: Result, prefix: str) -> str:
+    [line] = [line for line in result.stdout.splitlines() if line.startswith(prefix)]
+    return line.removeprefix(prefix)
 
 
-def test_a_chain_of_hub_and_local_sources_is_read_to_the_files(corpusmill: Corpusmill, stage_a_root: Path) -> None:
+def test_a_chain_of_hub_and_local_sources_is_verified(corpusmill: Corpusmill, stage_a_root: Path) -> None:
     result = corpusmill("verify", stage_a_root / "stage_a" / "mixed" / "report" / "mixed", "--upstream")
 
     assert (result.returncode, result.stderr) == (0, "")
-    assert line_of(result, "hub cache: ").startswith("2 of 2 input files complete, 0 in part (")
-    made = [path for path in (stage_a_root / "sources").rglob("*") if path.is_file() and path.parent.name != "quiz"]
-    words = line_of(result, "source files: ")
-    assert words.startswith(f"{len(made)} of {len(made)} input files unchanged (")
-    assert words.endswith(" bytes, all hashed), 0 changed, 0 missing")
+    assert read_summary(result, "hub cache: ").startswith("2 of 2 input files complete, 0 in part (")
+    sources = [path for path in (stage_a_root / "sources").rglob("*") if path.is_file() and path.parent.name != "quiz"]
+    summary = read_summary(result, "source files: ")
+    assert summary.startswith(f"{len(sources)} of {len(sources)} input files unchanged (")
+    assert summary.endswith(" bytes, all hashed), 0 changed, 0 missing")
     manifests = [json.loads(path.read_text()) for path in (stage_a_root / "stage_a").rglob("manifest.json")]
     files = sum(len(manifest["storage"]) for manifest in manifests)
     assert f"intact: {files} of {files} files match their manifests, " in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "summary"),
     [
         (Path.exists, "2 of 2 input files unchanged ({size:,} bytes, all hashed), 0 changed, 0 missing"),
         (
@@ -181,8 +181,8 @@ def test_a_chain_of_hub_and_local_sources_is_read_to_the_files(corpusmill: Corpu
     ],
     ids=["as they were", "touched", "gone"],
 )
-def test_source_files_that_are_as_they_were_or_gone_are_told_and_no_failure(
-    corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], words: str
+def test_unchanged_and_missing_sources_are_reported_without_failure(
+    corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], summary: str
 ) -> None:
     folder = notes_root / "sources" / "notes"
     size = sum(path.stat().st_size for path in folder.iterdir())
@@ -191,7 +191,7 @@ def test_source_files_that_are_as_they_were_or_gone_are_told_and_no_failure(
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
 
     assert result.returncode == 0 and "hub cache" not in result.stdout
-    assert line_of(result, "source files: ") == words.format(size=size, folder=folder)
+    assert read_summary(result, "source files: ") == summary.format(size=size, folder=folder)
     assert "\nintact: 13 of 13 files match their manifests, " in result.stdout
     assert "source files" not in corpusmill("verify", notes_root / FILTERED).stdout
 
@@ -201,7 +201,7 @@ def grow(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (flip, "sha256 is {sha256}, the manifest lists "),
         (Path.unlink, "file not found"),
@@ -209,31 +209,31 @@ def grow(path: Path) -> None:
     ],
     ids=["other bytes", "gone", "grown"],
 )
-def test_a_source_file_that_changed_is_named_and_what_was_made_of_it_stays_intact(
-    corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], words: str
+def test_a_changed_source_file_is_named_and_its_artifacts_are_intact(
+    corpusmill: Corpusmill, notes_root: Path, change: Callable[[Path], object], message: str
 ) -> None:
     path = notes_root / "sources" / "notes" / "1.jsonl"
     size = path.stat().st_size
     change(path)
 
     result = corpusmill("verify", notes_root / FILTERED, "--upstream")
-    found = json.loads(corpusmill("verify", notes_root / FILTERED, "--upstream", "--json").stdout)
+    report = json.loads(corpusmill("verify", notes_root / FILTERED, "--upstream", "--json").stdout)
 
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
     lines = result.stdout.splitlines()
-    assert (result.returncode, found["verdict"]) == (1, "source changed")
-    assert lines[0].startswith(f"{path}: {words.format(sha256=sha256, size=size, grown=size + 1)}")
+    assert (result.returncode, report["verdict"]) == (1, "source changed")
+    assert lines[0].startswith(f"{path}: {message.format(sha256=sha256, size=size, grown=size + 1)}")
     assert lines[0].endswith(f"; {CHANGED_FIX}")
     assert [line.split()[0] for line in lines[1:4]] == ["intact"] * 3
-    assert line_of(result, "source files: ").endswith(" bytes, all hashed), 1 changed, 0 missing")
+    assert read_summary(result, "source files: ").endswith(" bytes, all hashed), 1 changed, 0 missing")
     assert lines[-2].startswith("SOURCE CHANGED: 13 of 13 files match their manifests, ")
-    assert (found["sources"]["listed"], found["sources"]["changed"]) == (2, [str(path)])
+    assert (report["sources"]["listed"], report["sources"]["changed"]) == (2, [str(path)])
     assert (str(path.with_name("0.jsonl")), "as_sealed") in [
-        (file["path"], file["state"]) for file in found["sources"]["files"]
+        (file["path"], file["state"]) for file in report["sources"]["files"]
     ]
 
 
-def test_damage_and_missing_files_count_more_than_a_changed_source(corpusmill: Corpusmill, notes_root: Path) -> None:
+def test_damage_outweighs_a_changed_source(corpusmill: Corpusmill, notes_root: Path) -> None:
     flip(notes_root / "sources" / "notes" / "0.jsonl")
     flip(notes_root / FILTERED / "dropped.jsonl.zst")
 
@@ -244,18 +244,18 @@ def test_damage_and_missing_files_count_more_than_a_changed_source(corpusmill: C
 
 
 @pytest.mark.slow
-def test_a_sample_draws_among_source_files_too(corpusmill: Corpusmill, notes_root: Path) -> None:
-    words = ("verify", notes_root / FILTERED, "--upstream", "--sample", "60%", "--json")
+def test_a_sample_includes_source_files(corpusmill: Corpusmill, notes_root: Path) -> None:
+    args = ("verify", notes_root / FILTERED, "--upstream", "--sample", "60%", "--json")
     flip(notes_root / "sources" / "notes" / "0.jsonl")
 
-    found = [json.loads(corpusmill(*words, "--seed", seed).stdout) for seed in "abcdefgh"]
+    reports = [json.loads(corpusmill(*args, "--seed", seed).stdout) for seed in "abcdefgh"]
 
-    states = {tuple(file["state"] for file in one["sources"]["files"]) for one in found}
+    states = {tuple(file["state"] for file in report["sources"]["files"]) for report in reports}
     assert states == {("damaged", "not_read"), ("not_read", "as_sealed")}
-    assert {one["verdict"] for one in found} == {"source changed", "intact of a sample"}
+    assert {report["verdict"] for report in reports} == {"source changed", "intact of a sample"}
 
 
-def test_a_local_file_named_like_one_of_a_hub_is_sought_in_its_folder(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_a_local_file_named_like_a_hub_file_is_read_from_its_folder(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "sources" / "notes"
     write_notes(folder)
     (folder / f"maker@{'a' * 40}:0.jsonl").write_bytes((folder / "0.jsonl").read_bytes())
@@ -266,4 +266,4 @@ def test_a_local_file_named_like_one_of_a_hub_is_sought_in_its_folder(corpusmill
 
     assert result.returncode == 0
     assert "hub cache" not in result.stdout
-    assert line_of(result, "source files: ").startswith("2 of 2 input files unchanged (")
+    assert read_summary(result, "source files: ").startswith("2 of 2 input files unchanged (")

@@ -1,4 +1,4 @@
-"""Versions of a recipe as partitions of one asset.
+"""Versions of a recipe are partitions of one asset.
 
 They are reported once and in order, and built one by one.
 """
@@ -37,7 +37,7 @@ SHARDS, TOKENIZER, INVENTORY = (
 
 @dataclass(frozen=True)
 class Weeks:
-    """A data root after three weeks, its runs, and its definitions."""
+    """Data root after three weeks, its runs and definitions."""
 
     root: Path
     definitions: dg.Definitions
@@ -68,26 +68,26 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weeks]:
         yield Weeks(root, build_definitions(root), instance, runs)
 
 
-def partitions_with_events(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
-    """Return the partition of each materialization, oldest first; twice if it was reported twice."""
+def list_partitions(instance: dg.DagsterInstance, key: dg.AssetKey) -> list[str | None]:
+    """List the partition of each materialization, oldest first, with repetitions."""
     return [record.partition_key for record in reversed(instance.fetch_materializations(key, limit=1000).records)]
 
 
-def version_keys(definitions: dg.Definitions) -> list[dg.AssetKey]:
+def list_version_keys(definitions: dg.Definitions) -> list[dg.AssetKey]:
     graph = definitions.resolve_asset_graph()
     return [key for key in graph.get_all_asset_keys() if key.path[:3] == ["stage2", "small", "versions"]]
 
 
-def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(weeks: Weeks) -> None:
+def test_a_weekly_run_has_the_materializations_and_checks_of_its_version(weeks: Weeks) -> None:
     for date, run in zip(DATES, weeks.runs, strict=True):
         assert run.success
         targets = SYSTEMS.read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets()
-        made = [event.materialization for event in run.get_asset_materialization_events()]
-        assert len(made) == len(targets) and all("versions" in event.asset_key.path for event in made)
-        [tokenizer] = [event for event in made if event.asset_key == TOKENIZER]
+        events = [event.materialization for event in run.get_asset_materialization_events()]
+        assert len(events) == len(targets) and all("versions" in event.asset_key.path for event in events)
+        [tokenizer] = [event for event in events if event.asset_key == TOKENIZER]
         assert tokenizer.partition == date
-        of_shards = [event.partition for event in made if event.asset_key == SHARDS]
-        assert sorted(map(str, of_shards)) == [f"{source}|{date}" for source in ("code", "pages", "web")]
+        shard_partitions = [event.partition for event in events if event.asset_key == SHARDS]
+        assert sorted(map(str, shard_partitions)) == [f"{source}|{date}" for source in ("code", "pages", "web")]
         checks = run.get_asset_check_evaluations()
         assert {(SHARDS, "files_match_manifest"), (INVENTORY, "files_match_manifest")} <= {
             (check.asset_key, check.check_name) for check in checks
@@ -95,20 +95,20 @@ def test_the_run_of_a_week_has_the_materializations_and_checks_of_its_version(we
         assert all(check.passed or check.severity == dg.AssetCheckSeverity.WARN for check in checks)
 
 
-def test_each_asset_has_a_point_for_each_week_and_the_newest_week_comes_last(weeks: Weeks) -> None:
+def test_each_asset_has_an_event_for_each_week_in_order(weeks: Weeks) -> None:
     report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, weeks.instance)
 
-    assert len(version_keys(weeks.definitions)) == 8
-    assert partitions_with_events(weeks.instance, TOKENIZER) == list(DATES)
+    assert len(list_version_keys(weeks.definitions)) == 8
+    assert list_partitions(weeks.instance, TOKENIZER) == list(DATES)
     for source in ("code", "pages", "web"):
-        of_source = [one for one in partitions_with_events(weeks.instance, SHARDS) if str(one).startswith(source)]
-        assert of_source == [f"{source}|{date}" for date in DATES]
+        partitions = [key for key in list_partitions(weeks.instance, SHARDS) if str(key).startswith(source)]
+        assert partitions == [f"{source}|{date}" for date in DATES]
     keys = weeks.definitions.resolve_asset_graph().get(SHARDS).partitions_def
     assert keys is not None
     assert len(keys.get_partition_keys(dynamic_partitions_store=weeks.instance)) == 9
 
 
-def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Weeks) -> None:
+def test_a_version_has_folders_and_a_job_but_no_own_assets(weeks: Weeks) -> None:
     keys = weeks.definitions.resolve_asset_graph().get_all_asset_keys()
 
     assert not [key for key in keys if any(date in part for part in key.path for date in DATES)]
@@ -116,37 +116,37 @@ def test_a_version_has_no_assets_of_its_own_and_keeps_folders_and_job(weeks: Wee
     assert (weeks.root / "stage2" / f"small_{DATES[0]}" / "shards" / "web" / "manifest.json").exists()
 
 
-def test_an_old_home_starts_and_gets_each_old_version_once(weeks: Weeks) -> None:
+def test_an_instance_from_before_partitions_gets_each_version_once(weeks: Weeks) -> None:
     recipes = SYSTEMS.load_recipes(weeks.root)[0]
     with dg.DagsterInstance.ephemeral() as instance:
-        old = []
-        for date in DATES:  # as the program reported them before versions were partitions
+        old_keys = []
+        for date in DATES:  # reported by the program before versions were partitions
             for target in SYSTEMS.read_recipe(weeks.root / "recipes" / f"small_{date}.yaml").targets():
-                shown = AssetView(asset_key(target.kind.name, f"small_{date}"), target.partition, "1")
+                view = AssetView(asset_key(target.kind.name, f"small_{date}"), target.partition, "1")
                 artifact = open_artifact(weeks.root / target.folder)
-                instance.report_runless_asset_event(materialization(artifact, shown, instance))
-                old.append(shown.key)
+                instance.report_runless_asset_event(materialization(artifact, view, instance))
+                old_keys.append(view.key)
 
         for _ in range(2):
             report_sealed_artifacts(recipes, weeks.root, instance)
 
-        assert partitions_with_events(instance, TOKENIZER) == list(DATES)
-        assert len(partitions_with_events(instance, SHARDS)) == 9
-        for key in old:
+        assert list_partitions(instance, TOKENIZER) == list(DATES)
+        assert len(list_partitions(instance, SHARDS)) == 9
+        for key in old_keys:
             assert instance.get_latest_materialization_event(key) is not None
-        [sensor] = [one for one in weeks.definitions.sensors or [] if one.name == "sealed_artifacts"]
+        [sensor] = [sensor for sensor in weeks.definitions.sensors or [] if sensor.name == "sealed_artifacts"]
         with dg.build_sensor_context(instance=instance, cursor="of another program") as context:
             assert sensor.evaluate_tick(context).skip_message == "events reported: 0"
 
 
-def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) -> None:
+def test_all_weeks_are_fresh_and_checks_belong_to_the_newest(weeks: Weeks) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
         report_sealed_artifacts(SYSTEMS.load_recipes(weeks.root)[0], weeks.root, instance)
         graph = weeks.definitions.resolve_asset_graph()
         resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
         states = {
             (key, partition): resolver.get_status(key, partition).value
-            for key in version_keys(weeks.definitions)
+            for key in list_version_keys(weeks.definitions)
             for partition in graph.get(key).partitions_def.get_partition_keys(dynamic_partitions_store=instance)  # type: ignore[union-attr]
         }
         [record] = instance.event_log_storage.get_asset_check_execution_history(
@@ -159,12 +159,12 @@ def test_all_weeks_are_fresh_and_checks_are_those_of_the_newest(weeks: Weeks) ->
     assert DATES[-1] in str(evaluation.description) and DATES[0] not in str(evaluation.description)
 
 
-def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path: Path) -> None:
+def test_the_ui_builds_a_single_week(weeks: Weeks, tmp_path: Path) -> None:
     root = Path(shutil.copytree(weeks.root, tmp_path / "data"))
     target = SYSTEMS.read_recipe(root / "recipes" / f"small_{DATES[1]}.yaml").target("stage2/token_shards", "web")
     digest = open_artifact(root / target.folder).manifest.digest
     shutil.rmtree(root / target.folder)
-    assets = [one for one in build_definitions(root).assets or [] if isinstance(one, dg.AssetsDefinition)]
+    assets = [asset for asset in build_definitions(root).assets or [] if isinstance(asset, dg.AssetsDefinition)]
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("small/versions", list(DATES))
         result = dg.materialize(
@@ -182,7 +182,7 @@ def test_a_week_is_built_from_the_ui_and_no_other_with_it(weeks: Weeks, tmp_path
     assert open_artifact(root / target.folder).manifest.digest == digest
 
 
-def test_a_recipe_that_ends_in_a_date_and_belongs_to_none_keeps_its_assets(notes_root: Path) -> None:
+def test_a_dated_recipe_without_base_recipe_has_its_own_assets(notes_root: Path) -> None:
     path = notes_root / "recipes" / "mixed.yaml"
     text = path.read_text().replace("name: mixed", "name: alone_20260101")
     (notes_root / "recipes" / "alone_20260101.yaml").write_text(text)

@@ -1,6 +1,6 @@
-"""The UI's webserver answers its own pages.
+"""The UI's webserver answers only its own pages.
 
-It answers no page that another server delivered.
+It refuses pages that another server delivered.
 """
 
 import pytest
@@ -19,7 +19,7 @@ FOREIGN_HOSTS = ["evil.example", "evil.example:3000", "localhost.evil.example", 
 FOREIGN_ORIGINS = ["http://evil.example", "null", "https://localhost:3000", "http://localhost:3001", f"{OWN}, {OWN}"]
 
 
-async def answer(_: Request) -> PlainTextResponse:
+async def respond(_: Request) -> PlainTextResponse:
     return PlainTextResponse("answered")
 
 
@@ -31,12 +31,12 @@ async def greet(socket: WebSocket) -> None:
 
 @pytest.fixture
 def client() -> TestClient:
-    routes = [Route("/graphql", answer, methods=["GET", "POST"]), WebSocketRoute("/graphql", greet)]
+    routes = [Route("/graphql", respond, methods=["GET", "POST"]), WebSocketRoute("/graphql", greet)]
     return TestClient(Starlette(routes=routes, middleware=[Middleware(SameOriginMiddleware)]), base_url=OWN)
 
 
 @pytest.mark.parametrize("host", ["localhost:3000", "127.0.0.1:3000", "LOCALHOST:8080", "127.0.0.1"])
-def test_its_own_pages_are_answered_at_any_port(client: TestClient, host: str) -> None:
+def test_own_pages_are_answered_on_any_port(client: TestClient, host: str) -> None:
     for headers in ({"host": host}, {"host": host, "origin": f"http://{host}"}):
         assert client.post("/graphql", headers=headers, json={"query": "{version}"}).text == "answered"
         with client.websocket_connect("/graphql", headers=headers) as socket:
@@ -58,7 +58,7 @@ def test_pages_of_other_servers_are_refused(client: TestClient, headers: dict[st
 @pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("name", ["query", "%71uery"])
 def test_a_query_in_an_address_is_refused(client: TestClient, method: str, name: str) -> None:
-    """A page may open any address as an image or a form, without an Origin header."""
+    """A page may open any address as an image or form, without an Origin header."""
     refused = client.request(method, f"/graphql?{name}=mutation{{setNuxSeen}}")
 
     assert refused.status_code == 403

@@ -1,7 +1,4 @@
-"""The installed wheel works from an empty folder.
-
-Nothing of the checkout is on its path.
-"""
+"""The installed wheel works in an empty folder, without the checkout on its path."""
 
 import json
 import os
@@ -16,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import copy_checkout
-from command_results import Typed
+from command_results import Result
 from free_ports import free_port
 
 PROJECT = Path(__file__).parents[1]
@@ -29,21 +26,20 @@ print(open_folder("data/stage_a/notes/packed/notes").trace(token=0)[0].text.sour
 MODAL = "from modal_jobs.nll_scoring import build_image; build_image([])"
 
 
-def run(*words: object, cwd: Path, **variables: str) -> Typed:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CORPUSMILL_", "HF_"))}
-    result = subprocess.run([*map(str, words)], cwd=cwd, env=kept | variables, capture_output=True, text=True)
-    assert result.returncode == 0, f"{words}\n{result.stdout}\n{result.stderr}"
+def run(*args: object, cwd: Path, **variables: str) -> Result:
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "CORPUSMILL_", "HF_"))}
+    result = subprocess.run([*map(str, args)], cwd=cwd, env=base | variables, capture_output=True, text=True)
+    assert result.returncode == 0, f"{args}\n{result.stdout}\n{result.stderr}"
     return result
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel, and return the `bin` of its environment.
+    """Install the wheel and return the `bin` folder of its environment.
 
-    The environment has the wheel's dependencies, without the packages of optional parts.
-
-    Dependencies are those of the tests' environment. A line in a .pth file adds their folder without its .pth files,
-    so that the editable installation of the project stays inactive.
+    The environment has the wheel's dependencies, without packages of optional parts. They come from the tests'
+    environment: a line in a .pth file adds its folder without its .pth files, so the editable installation of the
+    project stays inactive.
     """
     folder = tmp_path_factory.mktemp("wheel")
     source, wheels, environment = folder / "source", folder / "wheels", folder / "environment"
@@ -67,7 +63,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def notes(installed: Path, empty: Path) -> Path:
-    """Return the empty folder after `init` and `run` of a user's own small folder."""
+    """Build a small folder with `init` and `run` in the empty folder, and return it."""
     (empty / "mine").mkdir()
     (empty / "mine" / "rows.jsonl").write_text("".join(f'{{"text": "Row {row} of words."}}\n' for row in range(20)))
     run(installed / "corpusmill", "init", "notes", "--input", "mine", cwd=empty)
@@ -76,7 +72,7 @@ def notes(installed: Path, empty: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_source_distribution_contains_the_files_that_links_lead_to(installed: Path) -> None:
+def test_a_source_distribution_contains_the_linked_files(installed: Path) -> None:
     source = installed.parents[1] / "source"
     code = "from setuptools.build_meta import build_sdist; print(build_sdist('..'))"
 
@@ -106,15 +102,15 @@ def test_smoke_runs(installed: Path, empty: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_is_built_and_opened_by_the_python_api(installed: Path, notes: Path) -> None:
+def test_the_python_api_builds_and_opens_a_folder(installed: Path, notes: Path) -> None:
     source = run(installed / "python", "-c", NOTEBOOK, cwd=notes).stdout
 
     assert "rows.jsonl" in source
 
 
 @pytest.mark.slow
-def test_a_build_of_a_wheel_records_no_commit_of_the_folder_around_it(installed: Path, notes: Path) -> None:
-    """An environment is often stored in the checkout of some other project."""
+def test_a_build_from_a_wheel_records_no_commit_of_its_parent_folder(installed: Path, notes: Path) -> None:
+    """An environment is often inside the checkout of another project."""
     repository = installed.parents[1]
     run("git", "init", "-q", cwd=repository)
     identity = {name: "none" for role in ("AUTHOR", "COMMITTER") for name in (f"GIT_{role}_NAME", f"GIT_{role}_EMAIL")}
@@ -127,7 +123,7 @@ def test_a_build_of_a_wheel_records_no_commit_of_the_folder_around_it(installed:
 
 
 @pytest.mark.slow
-def test_the_demo_runs_and_names_the_extras_that_it_lacks(installed: Path, empty: Path) -> None:
+def test_the_demo_runs_and_names_missing_extras(installed: Path, empty: Path) -> None:
     lines = run(installed / "corpusmill", "demo", cwd=empty).stdout.splitlines()
 
     skipped = [line for line in lines if line.startswith("skipped ")]
@@ -144,18 +140,18 @@ def test_the_demo_runs_and_names_the_extras_that_it_lacks(installed: Path, empty
 @pytest.mark.slow
 def test_the_ui_answers_with_the_built_assets(installed: Path, notes: Path) -> None:
     port = free_port()
-    words = [installed / "corpusmill", "ui", "--data", "data", "--port", str(port)]
+    command = [installed / "corpusmill", "ui", "--data", "data", "--port", str(port)]
     query = json.dumps({"query": "{ assetNodes { assetKey { path } } }"}).encode()
     graphql = urllib.request.Request(
         f"http://127.0.0.1:{port}/graphql", query, {"Content-Type": "application/json"}, method="POST"
     )
 
-    with subprocess.Popen(words, cwd=notes, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
+    with subprocess.Popen(command, cwd=notes, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as ui:
         try:
             assert ui.stdout is not None
             assert any(line.startswith("Dagster UI") for line in ui.stdout)
-            with urllib.request.urlopen(graphql, timeout=120) as answer:
-                nodes = json.load(answer)["data"]["assetNodes"]
+            with urllib.request.urlopen(graphql, timeout=120) as response:
+                nodes = json.load(response)["data"]["assetNodes"]
         finally:
             ui.terminate()
 
@@ -163,5 +159,5 @@ def test_the_ui_answers_with_the_built_assets(installed: Path, notes: Path) -> N
 
 
 @pytest.mark.slow
-def test_modal_gets_its_image_from_a_wheel(installed: Path, empty: Path) -> None:
+def test_the_modal_image_is_built_from_a_wheel(installed: Path, empty: Path) -> None:
     run(installed / "python", "-c", MODAL, cwd=empty)

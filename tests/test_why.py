@@ -1,4 +1,4 @@
-"""`corpusmill why` by the name of a file and by a piece of text, and `trace --source` by a path in a source."""
+"""`corpusmill why` by file name and text, and `trace --source` by path."""
 
 import json
 import shutil
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_results import Corpusmill, only_line
-from stage_a_build import build, local_source, recipe_of, step
+from stage_a_build import build, local_source, parse_recipe, step
 
 TEXTS = {
     "river": "The river was high that year,\nand nobody crossed it.",
@@ -17,7 +17,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with two sources: letters of three texts and a bad row, pages of one text; files have one name."""
+    """Build two sources with equal file names: letters with a bad row, and a page."""
     root = tmp_path_factory.mktemp("why")
     letters = [{"text": text, "key": key} for key, text in TEXTS.items()]
     changes = {"filters": {"length": {"min_words": 3}}, "max_reject_fraction": "0.5"}
@@ -29,19 +29,19 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     deep.mkdir()
     (deep / "only one.jsonl").write_text(json.dumps({"text": "Nothing but this letter.", "key": "lone"}) + "\n")
     sources[0]["files"] = ["**/*.jsonl"]
-    build(recipe_of(*sources), root)
+    build(parse_recipe(*sources), root)
     return root
 
 
-@pytest.mark.parametrize("words", ["The river was high", "The river was high that year, and nobody", "crossed it."])
-def test_a_piece_of_one_text_is_answered_as_its_id_is(corpusmill: Corpusmill, root: Path, words: str) -> None:
-    result = corpusmill("why", words, "--data", root)
+@pytest.mark.parametrize("text", ["The river was high", "The river was high that year, and nobody", "crossed it."])
+def test_part_of_a_text_finds_the_same_as_its_id(corpusmill: Corpusmill, root: Path, text: str) -> None:
+    result = corpusmill("why", text, "--data", root)
 
     assert result.stdout == corpusmill("why", "river", "--data", root).stdout
     assert "rows.jsonl line 1" in result.stdout and "\n  kept\n" in result.stdout
 
 
-def test_the_name_or_path_of_a_file_with_one_document_is_too(corpusmill: Corpusmill, root: Path) -> None:
+def test_the_name_or_path_of_a_file_finds_its_only_document(corpusmill: Corpusmill, root: Path) -> None:
     by_id = corpusmill("why", "lone", "--data", root).stdout
     path = root / "sources" / "letters" / "2024" / "only one.jsonl"
 
@@ -51,7 +51,7 @@ def test_the_name_or_path_of_a_file_with_one_document_is_too(corpusmill: Corpusm
     assert "2024/only one.jsonl line 1" in by_id
 
 
-def test_several_are_listed_with_their_ids_and_rejects_with_their_reasons(corpusmill: Corpusmill, root: Path) -> None:
+def test_several_matches_are_listed_with_ids_and_rejects_with_reasons(corpusmill: Corpusmill, root: Path) -> None:
     by_text = corpusmill("why", "crossed", "--data", root)
     by_file = corpusmill("why", root / "sources" / "letters" / "rows.jsonl", "--data", root)
     both = json.loads(corpusmill("why", "rows.jsonl", "--data", root, "--json").stdout)
@@ -76,7 +76,7 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
     drafts.mkdir()
     (drafts / "a.jsonl").write_text('{"text": "A draft."}\n')
     path = f"{source['path']}/../notes"
-    build(recipe_of(source | {"path": path, "files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
+    build(parse_recipe(source | {"path": path, "files": ["**/*.jsonl"], "exclude": ["*.tmp", "drafts"]}), tmp_path)
     (tmp_path / "link").symlink_to(drafts)
 
     (drafts / "b.txt").write_text("Not a file of the source.")
@@ -90,9 +90,9 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
         f"{drafts}/../drafts/a.jsonl",
         tmp_path / "link/a.jsonl",
     ):
-        found = corpusmill("why", name, "--data", tmp_path)
+        result = corpusmill("why", name, "--data", tmp_path)
 
-        assert (found.returncode, found.stdout.splitlines()) == (
+        assert (result.returncode, result.stdout.splitlines()) == (
             0,
             [
                 f"{step(tmp_path, 'normalized', 'notes')}",
@@ -101,23 +101,23 @@ def test_a_file_that_the_recipe_excludes_is_named_with_the_pattern(corpusmill: C
         )
 
 
-def test_a_text_is_no_pattern(corpusmill: Corpusmill, root: Path) -> None:
+def test_a_text_is_not_a_pattern(corpusmill: Corpusmill, root: Path) -> None:
     assert "A ferry crossed" in corpusmill("why", "river (twice", "--data", root).stdout
     assert corpusmill("why", "r.ver", "--data", root).returncode == 1
 
 
-def test_what_is_nowhere_says_where_it_was_looked_for(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
-    nowhere, empty = corpusmill("why", "no such words", "--data", root), corpusmill("why", "x", "--data", tmp_path)
+def test_a_failed_search_names_the_searched_root(corpusmill: Corpusmill, root: Path, tmp_path: Path) -> None:
+    unknown, empty = corpusmill("why", "no such words", "--data", root), corpusmill("why", "x", "--data", tmp_path)
 
-    assert (nowhere.returncode, nowhere.stdout) == (1, "")
-    assert nowhere.stderr == f"'no such words' is not an id, a file or a text in the corpora of {root} (2)\n"
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr == f"'no such words' is not an id, a file or a text in the corpora of {root} (2)\n"
     assert empty.stderr == f"'x' is not an id, a file or a text in {tmp_path}, which has no corpus yet\n"
 
 
-def test_artifacts_to_which_a_row_cannot_be_followed_are_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_artifacts_with_missing_upstream_are_named(corpusmill: Corpusmill, tmp_path: Path) -> None:
     rows = [{"text": f"Letter {number} about the sea.", "key": str(number)} for number in range(3)]
     changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
-    build(recipe_of(local_source(tmp_path, "letters", rows), **changes), tmp_path)
+    build(parse_recipe(local_source(tmp_path, "letters", rows), **changes), tmp_path)
     shutil.rmtree(step(tmp_path, "deduplicated", "mixed"))
     line = (
         f"warning: rows cannot be followed to {step(tmp_path, 'packed', 'mixed')} and 1 more: stage_a/deduplicated, "
@@ -125,15 +125,15 @@ def test_artifacts_to_which_a_row_cannot_be_followed_are_named(corpusmill: Corpu
     )
 
     why = corpusmill("why", "1", "--data", tmp_path)
-    place = f"{tmp_path / 'sources/letters/rows.jsonl'}:1"
-    traced = corpusmill("trace", "--source", place, "--data", tmp_path)
+    line_address = f"{tmp_path / 'sources/letters/rows.jsonl'}:1"
+    traced = corpusmill("trace", "--source", line_address, "--data", tmp_path)
 
     assert (why.returncode, why.stderr) == (traced.returncode, traced.stderr) == (0, line)
 
 
-def test_only_the_first_twenty_are_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_only_the_first_twenty_matches_are_listed(corpusmill: Corpusmill, tmp_path: Path) -> None:
     rows = [{"text": f"The same line of text, number {number}.", "key": str(number)} for number in range(30)]
-    build(recipe_of(local_source(tmp_path, "many", rows)), tmp_path)
+    build(parse_recipe(local_source(tmp_path, "many", rows)), tmp_path)
 
     lines = corpusmill("why", "line of text", "--data", tmp_path).stdout.splitlines()
 
@@ -143,7 +143,7 @@ def test_only_the_first_twenty_are_listed(corpusmill: Corpusmill, tmp_path: Path
 def test_equal_rows_of_two_recipes_are_listed_once(corpusmill: Corpusmill, tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [{"text": text, "key": key} for key, text in TEXTS.items()])
     for name in ("first", "second"):
-        build(recipe_of(source, name=name), tmp_path)
+        build(parse_recipe(source, name=name), tmp_path)
 
     lines = corpusmill("why", "rows.jsonl", "--data", tmp_path).stdout.splitlines()
 
@@ -151,33 +151,33 @@ def test_equal_rows_of_two_recipes_are_listed_once(corpusmill: Corpusmill, tmp_p
     assert [line.split()[0] for line in lines[1:]] == [*TEXTS]
 
 
-def test_lines_of_quoted_fields_are_their_row_and_the_first_the_header(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_lines_of_a_quoted_field_belong_to_its_row(corpusmill: Corpusmill, tmp_path: Path) -> None:
     source = local_source(tmp_path, "table", []) | {"files": ["*.csv"]}
     table = Path(source["path"]) / "table.csv"
     table.write_text('key,text,license\na,"One line\nand another, quoted.",mit\nb,Plain text of a row.,mit\n')
-    build(recipe_of(source), tmp_path)
+    build(parse_recipe(source), tmp_path)
 
-    def traced(line: int) -> str:
+    def trace_line(line: int) -> str:
         return corpusmill("trace", "--source", f"{table}:{line}", "--data", tmp_path).stdout
 
-    assert "document  a\n" in traced(2) and "document  a\n" in traced(3) and "document  b\n" in traced(4)
+    assert "document  a\n" in trace_line(2) and "document  a\n" in trace_line(3) and "document  b\n" in trace_line(4)
     header = corpusmill("trace", "--source", f"{table}:1", "--data", tmp_path)
     assert only_line(header) == f"{table}: line 1 is the header; use a line of a row"
 
 
 def test_a_row_is_traced_by_a_path_in_its_source(corpusmill: Corpusmill, root: Path) -> None:
     path = root / "sources" / "letters" / "2024" / "only one.jsonl"
-    whole = corpusmill("trace", "--source", f"{path}:1", "--data", root)
+    expected = corpusmill("trace", "--source", f"{path}:1", "--data", root)
 
-    assert "document  lone\n" in whole.stdout
+    assert "document  lone\n" in expected.stdout
     for address in ("2024/only one.jsonl:1", "2024/only one.jsonl#0", "only one.jsonl:1"):
-        assert corpusmill("trace", "--source", address, "--data", root).stdout == whole.stdout
-    here = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root, cwd=root / "sources" / "pages")
-    assert "document  sea\n" in here.stdout
+        assert corpusmill("trace", "--source", address, "--data", root).stdout == expected.stdout
+    from_source_folder = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root, cwd=root / "sources" / "pages")
+    assert "document  sea\n" in from_source_folder.stdout
     both = corpusmill("trace", "--source", "rows.jsonl:1", "--data", root)
     sources = root / "sources"
     assert both.returncode == 2 and only_line(both) == (
         f"rows.jsonl: several source files match; write one of {sources}/letters/rows.jsonl, {sources}/pages/rows.jsonl"
     )
-    none = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
-    assert none.returncode == 2 and only_line(none) == "none.jsonl: file not found; correct the path"
+    missing = corpusmill("trace", "--source", "none.jsonl:1", "--data", root)
+    assert missing.returncode == 2 and only_line(missing) == "none.jsonl: file not found; correct the path"

@@ -1,6 +1,6 @@
-"""What can't be done is one line about what was typed: an option, not a recipe key nor a block of usage.
+"""Wrong use is one line about an option or file, without recipe keys or usage.
 
-Exit status 2: what was typed is wrong. 1: the work itself failed, or a check found something.
+Exit status 2: the command is wrong. 1: the work failed, or a check found an error.
 """
 
 import copy
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, RecipeIn, only_line, refused
-from demo_variants import snapshot_of
+from demo_variants import find_snapshot
 
 from pipeline_assets.commands.catalog import REMOVED_NAMES
 from pipeline_assets.commands.options import option_finder
@@ -25,32 +25,32 @@ from pipeline_assets.demo.loopback_hub import LoopbackHub
 from pipeline_assets.spine.builder import BuilderBusyError
 from pipeline_assets.spine.errors import InputError, RecipeKey, RetryableError, UsageError
 
-NOBODY = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
+OFFLINE = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
 NO_FOLDER = "folder not found"
 NOT_SEALED = "nothing is sealed here"
 NO_RECIPE = "recipe not found"
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("here")
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"body": ["a text"]}), folder / "table.parquet")
     (folder / "bare.json").write_text("{}")
     (folder / "cut.jsonl").write_text('{"text": "a text"}\n{"text": "a te')
-    of_pack = {
+    manifests = {
         "cut": "seq_len: 64",
         "input": "pack: {}\ninput: [a]",
         "beside": "pack: {}\nnum_seqs: 4",
         "bare": "pack: {}",
     }
-    for name, text in of_pack.items():
+    for name, text in manifests.items():
         (folder / f"{name}.yaml").write_text(f"{text}\n")
     return folder
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("command", "status", "message"),
     [
         ("verify table.parquet", 2, "expected a folder, got a file"),
         ("diff none empty", 2, NO_FOLDER),
@@ -101,14 +101,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("stage-a normalize --input cut.jsonl --out-dir c --domain d --source s", 1, "the last line, line 2"),
     ],
 )
-def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status: int, said: str) -> None:
-    result = corpusmill(*shlex.split(words), cwd=here, env=NOBODY)
+def test_a_wrong_command(corpusmill: Corpusmill, folder: Path, command: str, status: int, message: str) -> None:
+    result = corpusmill(*shlex.split(command), cwd=folder, env=OFFLINE)
 
-    assert (result.returncode, said in only_line(result)) == (status, True), result.stderr
+    assert (result.returncode, message in only_line(result)) == (status, True), result.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("command", "line"),
     [
         ("destroy", "command line: no such command 'destroy'; see corpusmill --help"),
         ("verify", "verify: missing argument 'folder'; see corpusmill verify --help"),
@@ -197,17 +197,17 @@ def test_a_wrong_command(corpusmill: Corpusmill, here: Path, words: str, status:
         ),
     ],
 )
-def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
-    corpusmill: Corpusmill, here: Path, words: str, line: str
+def test_wrong_arguments_are_one_line_and_create_nothing(
+    corpusmill: Corpusmill, folder: Path, command: str, line: str
 ) -> None:
-    result = corpusmill(*shlex.split(words.format(here=here, vocabulary=VOCABULARY_PATH)))
+    result = corpusmill(*shlex.split(command.format(here=folder, vocabulary=VOCABULARY_PATH)))
 
-    assert refused(result) == line.format(here=here)
-    assert not (here / "none").exists()
+    assert refused(result) == line.format(here=folder)
+    assert not (folder / "none").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "where"),
+    ("args", "where"),
     [
         (["verify", ""], "FOLDER"),
         (["run", "x", "--data", ""], "--data"),
@@ -217,18 +217,18 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
         (["diff", "x", ""], "B"),
     ],
 )
-def test_an_empty_path_is_not_the_current_folder(corpusmill: Corpusmill, words: list[str], where: str) -> None:
-    assert refused(corpusmill(*words)) == f"{where}: must not be empty; pass a path; . is the current folder"
+def test_an_empty_path_is_not_the_current_folder(corpusmill: Corpusmill, args: list[str], where: str) -> None:
+    assert refused(corpusmill(*args)) == f"{where}: must not be empty; pass a path; . is the current folder"
 
 
-@pytest.mark.parametrize("typed", REMOVED_NAMES)
-def test_what_was_removed_is_refused_with_what_to_do_instead(corpusmill: Corpusmill, typed: str) -> None:
-    what = "option" if "--" in typed else "command"
+@pytest.mark.parametrize("removed", REMOVED_NAMES)
+def test_removed_names_are_refused_with_their_replacement(corpusmill: Corpusmill, removed: str) -> None:
+    name = "option" if "--" in removed else "command"
 
-    assert refused(corpusmill(*typed.split(), "x")) == f"{typed}: this {what} was removed; {REMOVED_NAMES[typed]}"
+    assert refused(corpusmill(*removed.split(), "x")) == f"{removed}: this {name} was removed; {REMOVED_NAMES[removed]}"
 
 
-def test_what_a_hub_does_not_give_is_told_and_how_to_go_on(
+def test_a_gated_dataset_is_refused_with_the_command_to_continue(
     corpusmill: Corpusmill, recipe_in: RecipeIn, demo_root: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(demo_root / "hub", tmp_path / "hub")
@@ -248,23 +248,23 @@ def test_a_changed_recipe_needs_a_new_name_or_replace(corpusmill: Corpusmill, re
     result = corpusmill("run", recipe_in({"snapshot.seed": "other"}), "--data", root)
 
     assert refused(result) == (
-        f"{snapshot_of(root)}: another version is sealed here: the recipe changed (`seed`: healing_text_v1 → other); "
+        f"{find_snapshot(root)}: another version is sealed here: the recipe changed (`seed`: healing_text_v1 → other); "
         "set another `snapshot.name` in the recipe, or run with --replace"
     )
     assert {path: path.read_bytes() for path in root.rglob("manifest.json")} == manifests
 
 
-def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, demo_root: Path) -> None:
+def test_a_used_port_is_refused(corpusmill: Corpusmill, demo_hub: LoopbackHub, demo_root: Path) -> None:
     port = demo_hub.endpoint.rpartition(":")[2]
 
-    for words in (["hub", "serve", demo_root / "hub"], ["ui", "--data", demo_root]):
-        assert refused(corpusmill(*words, "--port", port), 1) == (
+    for args in (["hub", "serve", demo_root / "hub"], ["ui", "--data", demo_root]):
+        assert refused(corpusmill(*args, "--port", port), 1) == (
             f"127.0.0.1:{port}: the port is in use; choose another port with --port"
         )
 
 
 @pytest.mark.parametrize(
-    ("error", "is_told"),
+    ("error", "is_printed"),
     [
         (RetryableError("rate limited", "hub", "run the same command later"), True),
         (BuilderBusyError("process 1 is building this", "folder", "wait for it"), True),
@@ -273,22 +273,22 @@ def test_a_port_that_is_taken(corpusmill: Corpusmill, demo_hub: LoopbackHub, dem
         (UsageError("unknown key `fils`", Path("notes.yaml"), "did you mean `files`?"), False),
     ],
 )
-def test_the_same_command_is_told_only_where_it_could_end_otherwise(error: Exception, is_told: bool) -> None:
+def test_the_command_to_continue_is_printed_only_if_a_retry_can_succeed(error: Exception, is_printed: bool) -> None:
     with pytest.raises(type(error)) as raised, resume_hint("corpusmill run notes"):
         raise error
 
-    assert getattr(raised.value, "__notes__", []) == ["to continue: corpusmill run notes"] * is_told
+    assert getattr(raised.value, "__notes__", []) == ["to continue: corpusmill run notes"] * is_printed
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("args", "message"),
     [
         ("run x", "must be an integer >= 0, got 'few'; correct it"),
         ("smoke", "must be an integer, got 'few'; see corpusmill smoke --help"),
     ],
 )
-def test_a_value_of_the_environment_is_told_by_its_variable(corpusmill: Corpusmill, words: str, message: str) -> None:
-    result = corpusmill(*words.split(), env={"CORPUSMILL_WORKERS": "few"})
+def test_a_wrong_variable_is_named(corpusmill: Corpusmill, args: str, message: str) -> None:
+    result = corpusmill(*args.split(), env={"CORPUSMILL_WORKERS": "few"})
 
     assert (result.returncode, result.stderr) == (2, f"corpusmill: CORPUSMILL_WORKERS: {message}\n")
 
@@ -301,7 +301,7 @@ def test_a_group_without_a_command_shows_its_help(corpusmill: Corpusmill) -> Non
     assert result.stderr.rstrip().endswith("Example: corpusmill dedup explain --threshold 0.8")
 
 
-OPTION_OF = option_finder(
+FIND_OPTION = option_finder(
     {"source": "--source", "columns.text": "--text-column", "columns.id": "--id-column", "language": "--language"},
     {"name": "--out-dir"},
 )
@@ -314,7 +314,7 @@ def section_error(content: dict[str, object]) -> UsageError:
 
 
 @pytest.mark.parametrize(
-    ("error", "typed", "written"),
+    ("error", "with_options", "with_keys"),
     [
         (
             section_error({"kind": "local", "source": "X"}),
@@ -340,27 +340,27 @@ def section_error(content: dict[str, object]) -> UsageError:
         ),
     ],
 )  # fmt: skip
-def test_recipe_keys_are_called_as_their_reader_knows_them(error: InputError, typed: str, written: str) -> None:
-    of_options, of_a_recipe = copy.copy(error), copy.copy(error)
+def test_recipe_keys_are_replaced_by_options(error: InputError, with_options: str, with_keys: str) -> None:
+    option_error, recipe_error = copy.copy(error), copy.copy(error)
 
-    of_options.name_keys("notes.yaml", OPTION_OF)
-    of_a_recipe.name_keys("notes.yaml")
+    option_error.name_keys("notes.yaml", FIND_OPTION)
+    recipe_error.name_keys("notes.yaml")
 
-    assert (str(of_options), str(of_a_recipe)) == (typed, written)
+    assert (str(option_error), str(recipe_error)) == (with_options, with_keys)
 
 
-def test_a_recipe_that_was_written_from_options_is_not_what_to_correct(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_errors_of_a_recipe_written_from_options_name_the_options(corpusmill: Corpusmill, tmp_path: Path) -> None:
     (tmp_path / "notes.jsonl").write_text('{"text": "a text"}\n')
     common = ("stage-a", "normalize", "--input", "notes.jsonl", "--out-dir", "out", "--source", "notes")
 
     first = corpusmill(*common, "--domain", "books", cwd=tmp_path)
     recipe = (tmp_path / "out" / "recipes" / "notes.yaml").read_bytes()
-    other = corpusmill(*common, "--domain", "web", cwd=tmp_path)
+    changed = corpusmill(*common, "--domain", "web", cwd=tmp_path)
     unknown = corpusmill(*common, "--domain", "books", "--text-unit", "page", cwd=tmp_path)
 
     assert first.returncode == 0, first.stderr
     assert (tmp_path / "out" / "recipes" / "notes.yaml").read_bytes() == recipe
-    assert (other.returncode, other.stderr) == (
+    assert (changed.returncode, changed.stderr) == (
         2,
         "corpusmill: out/stage_a/normalized/notes: another version is sealed here: the recipe changed "
         "(--domain: books → web); set another --out-dir, or run with --replace\n",

@@ -10,7 +10,7 @@ from pipeline_assets.spine.areas import AREAS
 
 @pytest.fixture
 def _only_graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Folders of graphs belong to a data root; shipped recipes are of systems that this test does not have."""
+    """Hide shipped recipes, and treat folders named `graph` as artifacts."""
     (tmp_path / "no recipes").mkdir()
     monkeypatch.setattr("pipeline_assets.build.recipe_paths.PROJECT_RECIPES_FOLDER", tmp_path / "no recipes")
     AREAS.append("graph")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from command_results import Corpusmill
-from marked_rows import build, built_sources, forget_ids, marker, rows, run_in, sources, text_of, typed, words_and_ids
-from stage_a_build import local_source, only, recipe_of, recipe_with
+from marked_rows import build, built_sources, forget_ids, marker, markers, row_text, rows, run_forget, run_in, sources
+from stage_a_build import local_source, only, parse_recipe, recipe_with
 from stage_a_sources import SITES, write_sources
 
 from pipeline_assets.build.run import Run
@@ -56,12 +56,12 @@ def test_only_shards_with_forgotten_documents_are_rewritten(tmp_path: Path, capl
     assert digests["stage_a/raw/notes"] == after["stage_a/raw/notes"]
 
 
-def test_an_entry_that_matches_no_row_of_a_source_leaves_it_as_it_is(tmp_path: Path) -> None:
+def test_entry_without_a_match_in_a_source_does_not_change_it(tmp_path: Path) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes", "other")
     digests = build(recipe, run_in(root))
-    (tmp_path / "text").write_text(f"other  {text_of(5)}\n")
+    (tmp_path / "text").write_text(f"other  {row_text(5)}\n")
 
-    answer = typed(root, text=[tmp_path / "text"], reason="a request", apply=True)
+    answer = run_forget(root, text=[tmp_path / "text"], reason="a request", apply=True)
     after = build(recipe, run_in(root, replace=True))
 
     assert answer["artifacts"] == [str(root / "stage_a/mixed/normalized/other")]
@@ -74,7 +74,7 @@ def test_an_empty_list_changes_no_digest_and_is_not_written(tmp_path: Path) -> N
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
     digests = build(recipe, run_in(root))
 
-    answer = typed(root)
+    answer = run_forget(root)
 
     assert (answer["artifacts"], answer["commands"]) == ([], [])
     assert not (root / "removals").exists()
@@ -110,24 +110,24 @@ def test_the_secret_is_private_before_it_has_its_name(tmp_path: Path, monkeypatc
 
 def test_urls_hosts_and_patterns_are_matched(tmp_path: Path) -> None:
     urls = ["https://a.example.org/1", "http://A.example.org/2?x=1#top", "https://example.org/3", "https://b.net/4", ""]
-    lines = [{"text": text_of(n), "key": f"k{n}", "url": url} for n, url in enumerate(urls)]
-    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    lines = [{"text": row_text(n), "key": f"k{n}", "url": url} for n, url in enumerate(urls)]
+    recipe = parse_recipe(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
     build(recipe, run_in(root))
 
-    def found(*url: str) -> list[str]:
-        return [row["id"] for row in typed(root, url=[*url])["rows"]]
+    def find_ids(*url: str) -> list[str]:
+        return [row["id"] for row in run_forget(root, url=[*url])["rows"]]
 
-    assert found("example.org") == ["k0", "k1", "k2"]
-    assert found("a.example.org/2?x=1") == ["k1"]
-    assert found("https://example.org/3/") == found("user@EXAMPLE.org:443/3") == ["k2"]
-    assert found("https://example.org/3?x") == []
-    assert found("https://*.example.org/*") == ["k0"]
-    assert found("net") == ["k3"]
-    assert found("*") == ["k0", "k1", "k2", "k3"]  # k4 has no URL
-    typed(root, url=["http*://*.org/*"], reason="pattern", apply=True)
+    assert find_ids("example.org") == ["k0", "k1", "k2"]
+    assert find_ids("a.example.org/2?x=1") == ["k1"]
+    assert find_ids("https://example.org/3/") == find_ids("user@EXAMPLE.org:443/3") == ["k2"]
+    assert find_ids("https://example.org/3?x") == []
+    assert find_ids("https://*.example.org/*") == ["k0"]
+    assert find_ids("net") == ["k3"]
+    assert find_ids("*") == ["k0", "k1", "k2", "k3"]  # k4 has no URL
+    run_forget(root, url=["http*://*.org/*"], reason="pattern", apply=True)
     build(recipe, run_in(root, replace=True))
-    assert found("example.org", "b.net") == ["k3"]
+    assert find_ids("example.org", "b.net") == ["k3"]
     assert len(read_removal_list(root).entries) == 3  # a URL each
 
 
@@ -135,17 +135,17 @@ def test_a_source_row_is_forgotten_by_its_id_and_text(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, "notes")
     file = tmp_path / "in/sources/notes/rows.jsonl"
 
-    answer = typed(root, source=[f"{file}:8"], reason="r", apply=True)
+    answer = run_forget(root, source=[f"{file}:8"], reason="r", apply=True)
 
     assert ([row["id"] for row in answer["rows"]], answer["added"]) == (["note_7"], 2)
 
 
 def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(tmp_path: Path) -> None:
-    lines = [{"text": text_of(n % 3)} for n in range(5)]
-    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    lines = [{"text": row_text(n % 3)} for n in range(5)]
+    recipe = parse_recipe(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
     build(recipe, run_in(root))
-    known = [row_id for row_id in words_and_ids(recipe, root) if row_id.endswith("#2")]
+    known = [row_id for row_id in markers(recipe, root) if row_id.endswith("#2")]
 
     forget_ids(root, known[:1])
     build(recipe, run_in(root, replace=True))
@@ -155,11 +155,11 @@ def test_a_document_with_a_numbered_id_is_forgotten_by_its_text(tmp_path: Path) 
 
 
 def test_the_search_shows_all_rows_that_a_repeated_id_removes(tmp_path: Path) -> None:
-    lines = [{"text": text_of(n % 3)} for n in range(5)]
-    recipe = recipe_of(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
+    lines = [{"text": row_text(n % 3)} for n in range(5)]
+    recipe = parse_recipe(local_source(tmp_path, "notes", lines), outputs={"up_to": "normalized"})
     root = tmp_path / "data"
     build(recipe, run_in(root))
-    numbered = next(row_id for row_id in words_and_ids(recipe, root) if row_id.endswith("#2"))
+    numbered = next(row_id for row_id in markers(recipe, root) if row_id.endswith("#2"))
 
     answer = forget_ids(root, [numbered.removesuffix("#2")])
     build(recipe, run_in(root, replace=True))
@@ -171,9 +171,9 @@ def test_the_search_shows_all_rows_that_a_repeated_id_removes(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_near_copies_are_shown_and_kept(tmp_path: Path) -> None:
-    copies = {"copy": f"{text_of(2)} end", "same": text_of(3), "third": f"{text_of(3)}!"}.items()
+    copies = {"copy": f"{row_text(2)} end", "same": row_text(3), "third": f"{row_text(3)}!"}.items()
     lines = [*rows(6), *({"text": text, "key": key} for key, text in copies)]
-    recipe, root = recipe_of(local_source(tmp_path, "notes", lines), dedup={}), tmp_path / "data"
+    recipe, root = parse_recipe(local_source(tmp_path, "notes", lines), dedup={}), tmp_path / "data"
     build(recipe, run_in(root))
 
     answer = forget_ids(root, ["note_2", "same"])
@@ -181,33 +181,33 @@ def test_near_copies_are_shown_and_kept(tmp_path: Path) -> None:
 
     assert [copy[0] for copy in answer["near_copies"]] == ["copy", "note_3", "third"]  # also a copy of a copy
     assert 0.9 < answer["near_copies"][0][2] < 1 == answer["near_copies"][1][2]
-    assert {"copy", "note_3"} < words_and_ids(recipe, root).keys()
+    assert {"copy", "note_3"} < markers(recipe, root).keys()
 
 
-def test_any_number_of_workers_and_a_build_from_nothing_give_equal_bytes(tmp_path: Path) -> None:
+def test_worker_counts_and_fresh_builds_give_equal_bytes(tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes", keep_work=True)
     forget_ids(root, ["note_7", "note_40"])
     forget_ids(root, ["note_12", "note_7"])
-    again = build(recipe, run_in(root, keep_work=True, replace=True))
+    rebuilt = build(recipe, run_in(root, keep_work=True, replace=True))
 
     for name, workers in (("nothing", 0), ("workers", 2)):
         (tmp_path / name).mkdir()
         shutil.copytree(root / "removals", tmp_path / name / "removals")
-        assert build(recipe, run_in(tmp_path / name, engine=RunSettings(workers))) == again
+        assert build(recipe, run_in(tmp_path / name, engine=RunSettings(workers))) == rebuilt
 
 
 def test_an_artifact_is_rebuilt_with_the_list_that_it_was_built_with(tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes", "other")
     forget_ids(root, ["note_7"])
     build(recipe, run_in(root, replace=True))
-    (tmp_path / "text").write_text(f"other {text_of(5)}")
-    typed(root, text=[tmp_path / "text"], reason="later", apply=True)
+    (tmp_path / "text").write_text(f"other {row_text(5)}")
+    run_forget(root, text=[tmp_path / "text"], reason="later", apply=True)
 
     for source in ("notes", "other"):
         assert rebuild(root / "stage_a/mixed/normalized" / source, run_in(root), SYSTEMS.kinds).is_identical
 
 
-def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path) -> None:
+def test_artifact_not_compared_with_new_entries_is_stale(tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes")
     add_entries(root, [("id", "note_7"), ("id", "absent")], "r", "2026-11-26")  # as if `forget` had been killed
 
@@ -216,7 +216,7 @@ def test_an_artifact_that_was_not_compared_is_stale(tmp_path: Path) -> None:
         "stale",
         "not compared with 2 new entries of the removal list; run `corpusmill forget`",
     )
-    assert typed(root)["artifacts"] == [str(root / notes.folder)]
+    assert run_forget(root)["artifacts"] == [str(root / notes.folder)]
     assert notes.state(root) == ("stale", "1 row is on the removal list")
 
 
@@ -237,8 +237,8 @@ def test_a_crash_while_entries_are_added_leaves_all_or_none(tmp_path: Path) -> N
     assert outcomes == {1, 3}
 
 
-def dies_at(step: int, act: Callable[[], object]) -> bool:
-    """Run an act, ended before a disk operation as if killed; return False if it has fewer."""
+def dies_at(step: int, action: Callable[[], object]) -> bool:
+    """Run an action, killed before a disk operation; return False if it has fewer."""
 
     class Killed(BaseException): ...
 
@@ -251,7 +251,7 @@ def dies_at(step: int, act: Callable[[], object]) -> bool:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(durable, "failpoint", failpoint)
         try:
-            act()
+            action()
         except Killed:
             return True
     return False
@@ -296,11 +296,11 @@ def test_ids_are_read_without_byte_order_mark_and_space(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, "notes")
     ids = tmp_path / "ids.txt"
     ids.write_bytes(b"\xef\xbb\xbfnote_7\r\n\tnote_8 \r\n  \r\n")
-    assert [row["id"] for row in typed(root, ids=ids)["rows"]] == ["note_7", "note_8"]
+    assert [row["id"] for row in run_forget(root, ids=ids)["rows"]] == ["note_7", "note_8"]
 
 
 @pytest.mark.slow
-def test_a_build_that_was_killed_continues_to_the_bytes_of_an_undisturbed_one(tmp_path: Path) -> None:
+def test_killed_build_resumes_to_equal_bytes(tmp_path: Path) -> None:
     recipe = sources(tmp_path / "in", "notes")
     build(recipe, run_in(tmp_path / "first"))
     forget_ids(tmp_path / "first", ["note_7", "note_40"])
@@ -336,7 +336,7 @@ def test_pages_and_threads_are_forgotten_whole_and_their_ledgers_add_up(tmp_path
     assert not [path for path in kept.rglob("*") if path.is_file() and "spill" in str(path)]
 
 
-def test_the_typed_command_searches_adds_and_lists_what_to_rebuild(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_command_searches_adds_entries_and_lists_artifacts_to_rebuild(corpusmill: Corpusmill, tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, "notes")
     ids = tmp_path / "ids.txt"
     ids.write_text("note_7\n")

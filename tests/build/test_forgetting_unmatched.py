@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from marked_rows import build, built_sources, forget_ids, rows, run_in, sources, typed
-from stage_a_build import local_source, recipe_of
-from subset_pools import scored, subsets_of, talk
+from marked_rows import build, built_sources, forget_ids, rows, run_forget, run_in, sources
+from stage_a_build import local_source, parse_recipe
+from subset_pools import build_subsets, scored, talk
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.spine.errors import InputError
@@ -29,7 +29,7 @@ def test_values_without_a_row_are_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert forget_ids(root, ["note_7", "nite_1"])["unmatched"] == [["id", "nite_1"]]
     build(sources(tmp_path / "in", "notes"), run_in(root, replace=True))
     ids.write_text("note_7\nnote_99999\n")
-    assert typed(root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
+    assert run_forget(root, ids=ids)["unmatched"] == [["id", "note_99999"]]  # the other one is on the list
 
 
 def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +45,7 @@ def test_a_pattern_without_a_row_cannot_be_added(tmp_path: Path, capsys: pytest.
     ]
 
 
-def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_without_remnants_names_no_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, _ = built_sources(tmp_path, "notes")
 
     for apply in (False, True):
@@ -57,19 +57,19 @@ def test_without_remains_clean_names_no_next_step(tmp_path: Path, capsys: pytest
         ]
 
 
-def test_an_id_with_a_separator_that_ends_no_line_of_a_file_is_one_id(tmp_path: Path) -> None:
+def test_id_with_a_unicode_line_separator_is_one_id(tmp_path: Path) -> None:
     root, ids = tmp_path / "data", ["a\u2028b", "c\x85d"]
     changes = {"dedup": None, "decontamination": None, "pack": None}
-    made = [row | {"key": key} for row, key in zip(rows(2), ids, strict=True)]
-    build(recipe_of(local_source(tmp_path, "notes", made), **changes), run_in(root))
+    source_rows = [row | {"key": key} for row, key in zip(rows(2), ids, strict=True)]
+    build(parse_recipe(local_source(tmp_path, "notes", source_rows), **changes), run_in(root))
     (tmp_path / "ids").write_text("\n".join(ids), encoding="utf-8")
 
-    answer = typed(root, ids=tmp_path / "ids")
+    answer = run_forget(root, ids=tmp_path / "ids")
 
     assert [row["id"] for row in answer["rows"]] == ids and answer["unmatched"] == []
 
 
-def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> None:
+def test_unknown_source_is_refused_with_five_known_sources(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, *"abcdefg")
 
     with pytest.raises(InputError) as refused:
@@ -79,7 +79,7 @@ def test_an_unknown_source_is_answered_with_five_known_ones(tmp_path: Path) -> N
     assert str(refused.value).endswith(f"lists this file; known sources: {known} and 2 more")
 
 
-def test_artifacts_of_recipes_elsewhere_are_named_before_the_command_that_removes_them(
+def test_artifacts_without_a_stored_recipe_are_counted_before_the_next_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, _ = built_sources(tmp_path, "notes")
@@ -94,16 +94,16 @@ def test_artifacts_of_recipes_elsewhere_are_named_before_the_command_that_remove
     ]
 
 
-def test_artifacts_without_one_of_their_inputs_are_named_as_unsearchable(
+def test_artifacts_with_a_missing_input_are_listed_as_unsearchable(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, source = tmp_path / "data", local_source(tmp_path, "notes", rows(9))
     changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
-    build(recipe_of(source, **changes), run_in(root))
-    below = root / "stage_a/mixed"
+    build(parse_recipe(source, **changes), run_in(root))
+    mixed = root / "stage_a/mixed"
     (tmp_path / "ids.txt").write_text("note_7\n")
-    shutil.rmtree(below / "filtered/notes")
-    folders = [f"{below}/{name}/mixed" for name in ("deduplicated", "packed", "report")]
+    shutil.rmtree(mixed / "filtered/notes")
+    folders = [f"{mixed}/{name}/mixed" for name in ("deduplicated", "packed", "report")]
     lines = [
         "3 unsearchable artifacts",
         *(f"  {folder}  stage_a/filtered/notes, from which it was built, is missing" for folder in folders),
@@ -115,21 +115,21 @@ def test_artifacts_without_one_of_their_inputs_are_named_as_unsearchable(
     added = forget_ids(root, ["note_7"])
     forget(clean=True, apply=True, data=root)
 
-    assert added["artifacts"] == [f"{below}/normalized/notes"]
+    assert added["artifacts"] == [f"{mixed}/normalized/notes"]
     assert added["unsearchable"] == dict.fromkeys(folders, "stage_a/filtered/notes")
     assert capsys.readouterr().out.splitlines()[-5:] == lines
-    shutil.rmtree(below)
-    assert typed(root)["unsearchable"] == {}
+    shutil.rmtree(mixed)
+    assert run_forget(root)["unsearchable"] == {}
 
 
 def test_artifacts_whose_input_was_rebuilt_without_the_rows_are_no_longer_unsearchable(tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes")
     changes = {"dedup": {}, "decontamination": None, "pack": {"seq_len": 32}}
-    build(recipe_of(local_source(tmp_path, "notes", rows(9)), **changes), run_in(root, replace=True))
+    build(parse_recipe(local_source(tmp_path, "notes", rows(9)), **changes), run_in(root, replace=True))
     forget_ids(root, ["note_7"])
     build(recipe, run_in(root, replace=True))
 
-    answer = typed(root)
+    answer = run_forget(root)
 
     names = ("deduplicated/mixed", "filtered/notes", "packed/mixed", "report/mixed")
     assert answer["artifacts"] == [f"{root}/stage_a/mixed/{name}" for name in names]
@@ -142,7 +142,7 @@ def test_training_subsets_of_published_pools_are_named_as_unsearchable(
     root, _ = built_sources(tmp_path, "notes")
     subsets = root / "nemotron/scored/training_subsets"
     pools = [scored(tmp_path, "low", [talk("note_7")], [1.0])]
-    shutil.copytree(subsets_of(tmp_path, pools, {"all": {"percentile": [0, 100]}}).folder, subsets)
+    shutil.copytree(build_subsets(tmp_path, pools, {"all": {"percentile": [0, 100]}}).folder, subsets)
 
     added = forget_ids(root, ["note_7"])
     forget(data=root)

@@ -38,7 +38,7 @@ def test_artifacts_of_a_deleted_recipe_are_garbage_downstream_first(tmp_path: Pa
     assert_whole(tmp_path)
 
 
-def test_kept_work_goes_with_its_artifact(tmp_path: Path) -> None:
+def test_kept_work_is_removed_with_its_artifact(tmp_path: Path) -> None:
     build_graph(tmp_path, "words", CHAIN, keep_work=True)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")  # by hand
 
@@ -70,8 +70,8 @@ def test_an_artifact_that_another_recipe_reads_is_kept_before_and_after_that_bui
     assert_whole(tmp_path)
 
 
-def test_an_artifact_with_a_file_that_another_artifact_was_built_from_is_kept(tmp_path: Path) -> None:
-    """A trained tokenizer is such a file, which a recipe of another corpus names by its path."""
+def test_artifact_with_an_input_file_of_another_artifact_is_kept(tmp_path: Path) -> None:
+    """Such a file is a trained tokenizer, which another recipe names by its path."""
     build_graph(tmp_path, "words", {"a": ("one", ()), "b": ("two", ())}).unlink()
     recipe = {"system": "toy", "name": "loud", "path": "graph/words/a", "mark": "!"}
     (tmp_path / "recipes" / "loud.yaml").write_text(yaml.safe_dump(recipe))
@@ -99,7 +99,7 @@ def test_a_younger_artifact_keeps_its_older_inputs(tmp_path: Path) -> None:
     assert_whole(tmp_path)
 
 
-def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_path: Path) -> None:
+def test_no_artifact_is_garbage_while_a_recipe_or_manifest_is_unreadable(tmp_path: Path) -> None:
     recipe = build_graph(tmp_path, "words", CHAIN)
     recipe.write_text("system: [")
 
@@ -113,7 +113,7 @@ def test_while_a_recipe_or_a_manifest_cannot_be_read_no_artifact_is_garbage(tmp_
     assert [error.where for error in Survey(tmp_path, SYSTEMS).errors] == [str(manifest)]
 
 
-def test_a_manifest_that_becomes_unreadable_after_the_survey_is_named_and_nothing_is_removed(tmp_path: Path) -> None:
+def test_manifest_that_becomes_unreadable_after_the_survey_stops_the_removal(tmp_path: Path) -> None:
     for name in ("kept", "old"):
         build_graph(tmp_path, name, CHAIN)
     (tmp_path / "recipes" / "old.yaml").unlink()
@@ -132,8 +132,8 @@ def test_a_manifest_that_becomes_unreadable_after_the_survey_is_named_and_nothin
 
 
 @contextlib.contextmanager
-def interrupted(root: Path, name: str, node: str) -> Iterator[Path]:
-    """Open the staging directory of a node, as a living builder does."""
+def open_build(root: Path, name: str, node: str) -> Iterator[Path]:
+    """Open the staging directory of a node, as a running builder does."""
     [target] = [
         target for target in SYSTEMS.read_recipe(root / "recipes" / f"{name}.yaml").targets() if target.name == node
     ]
@@ -142,7 +142,7 @@ def interrupted(root: Path, name: str, node: str) -> Iterator[Path]:
         yield staging.folder
 
 
-def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_left(tmp_path: Path) -> None:
+def test_inputs_and_folder_of_a_running_builder_are_kept_without_a_recipe(tmp_path: Path) -> None:
     build_graph(tmp_path, "words", CHAIN)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
 
@@ -151,7 +151,7 @@ def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_le
     (cached / "0-4.part").write_text("text")
     os.utime(cached / "0-4.part", (0, 0))
 
-    with interrupted(tmp_path, "words", "c") as folder:
+    with open_build(tmp_path, "words", "c") as folder:
         (tmp_path / "recipes" / "words.yaml").unlink()
         assert collect(tmp_path) == []
         assert folder.exists() and any(cached.iterdir())
@@ -162,10 +162,10 @@ def test_inputs_and_folder_of_a_living_builder_are_kept_although_no_recipe_is_le
     assert sealed_in(tmp_path) == set()
 
 
-def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover_is_not(tmp_path: Path) -> None:
+def test_resumable_build_is_kept_and_a_needless_leftover_is_removed(tmp_path: Path) -> None:
     build_graph(tmp_path, "words", CHAIN)
     shutil.rmtree(tmp_path / "graph" / "words" / "c")
-    with interrupted(tmp_path, "words", "c") as folder:
+    with open_build(tmp_path, "words", "c") as folder:
         pass
     shutil.copytree(folder, needless := tmp_path / "graph" / "words" / ".a.building.9")
     before = states(tmp_path)
@@ -177,7 +177,7 @@ def test_an_interrupted_build_that_run_continues_is_kept_and_a_needless_leftover
 
 
 @pytest.mark.parametrize("folder", ["a", "a/member"])
-def test_an_artifact_of_which_another_process_builds_all_or_a_member_is_kept(tmp_path: Path, folder: str) -> None:
+def test_artifact_that_another_process_builds_in_whole_or_part_is_kept(tmp_path: Path, folder: str) -> None:
     build_graph(tmp_path, "words", {"a": ("one", ())}).unlink()
 
     with locked(tmp_path / "graph" / "words" / folder):
@@ -189,7 +189,7 @@ def test_an_artifact_of_which_another_process_builds_all_or_a_member_is_kept(tmp
 
 
 def test_artifacts_of_a_recipe_file_named_by_its_path_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe is in no folder that a removal looks into."""
+    """The recipe is in a folder that the removal does not scan."""
     for name in ("path", "name"):
         typed = f"{tmp_path}/recipes/path.yaml --data d" if name == "path" else "name"
         monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": f"corpusmill run {typed}", "id": "1"})
@@ -203,7 +203,7 @@ def test_artifacts_of_a_recipe_file_named_by_its_path_are_kept(tmp_path: Path, m
     ("options", "is_kept"),
     [("./words", True), ("--replace ./words", True), ("words --data '/my disk/d' --partition a/b", False)],
 )
-def test_a_recipe_file_without_ending_is_known_by_its_slash(
+def test_recipe_file_without_an_extension_is_recognised_by_its_slash(
     options: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": f"corpusmill run {options}", "id": "1"})
@@ -215,10 +215,10 @@ def test_a_recipe_file_without_ending_is_known_by_its_slash(
 
 
 @pytest.mark.parametrize(("command", "is_kept"), [("subsets", True), ("pools", True), ("run-all", False)])
-def test_artifacts_beside_the_input_that_a_command_names_are_kept(
+def test_artifacts_next_to_the_input_of_a_command_are_kept(
     command: str, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """These commands write no recipe that requests what they build."""
+    """These commands write no recipe for the artifacts that they build."""
     typed = f"corpusmill nemotron {command} --in-dir d/graph --out-dir d"
     monkeypatch.setattr(ProvenanceRecorder, "command", {"typed": typed, "id": "1"})
     build_graph(tmp_path, "words", CHAIN).unlink()
@@ -228,24 +228,24 @@ def test_artifacts_beside_the_input_that_a_command_names_are_kept(
     assert bool(sealed_in(tmp_path)) is is_kept
 
 
-def link_an_artifact(root: Path, away: Path) -> Path:
-    (root / "graph" / "words" / "b").rename(away / "b")
-    (root / "graph" / "words" / "b").symlink_to(away / "b")
+def link_an_artifact(root: Path, other_disk: Path) -> Path:
+    (root / "graph" / "words" / "b").rename(other_disk / "b")
+    (root / "graph" / "words" / "b").symlink_to(other_disk / "b")
     return root / "graph" / "words" / "b"
 
 
-def link_recipes_to_a_disk_that_is_away(root: Path, away: Path) -> Path:
+def link_recipes_to_a_missing_disk(root: Path, other_disk: Path) -> Path:
     (root / "recipes").rmdir()
-    (root / "recipes").symlink_to(away / "recipes")
+    (root / "recipes").symlink_to(other_disk / "recipes")
     return root / "recipes"
 
 
-def link_an_area_to_a_disk_that_is_away(root: Path, away: Path) -> Path:
-    (root / "corpora").symlink_to(away / "corpora")
+def link_an_area_to_a_missing_disk(root: Path, other_disk: Path) -> Path:
+    (root / "corpora").symlink_to(other_disk / "corpora")
     return root / "corpora"
 
 
-def lose_the_shipped_recipes(root: Path, away: Path) -> Path:
+def remove_the_shipped_recipes(root: Path, other_disk: Path) -> Path:
     recipe_paths.PROJECT_RECIPES_FOLDER.rmdir()
     return recipe_paths.PROJECT_RECIPES_FOLDER
 
@@ -254,22 +254,22 @@ def lose_the_shipped_recipes(root: Path, away: Path) -> Path:
     "hide",
     [
         link_an_artifact,
-        link_recipes_to_a_disk_that_is_away,
-        link_an_area_to_a_disk_that_is_away,
-        lose_the_shipped_recipes,
+        link_recipes_to_a_missing_disk,
+        link_an_area_to_a_missing_disk,
+        remove_the_shipped_recipes,
     ],
 )
-def test_while_needs_may_be_hidden_no_artifact_is_garbage(hide: Callable[[Path, Path], Path], tmp_path: Path) -> None:
-    root, away = tmp_path / "root", tmp_path / "away"
-    away.mkdir()
+def test_no_artifact_is_garbage_if_needs_may_be_hidden(hide: Callable[[Path, Path], Path], tmp_path: Path) -> None:
+    root, other_disk = tmp_path / "root", tmp_path / "away"
+    other_disk.mkdir()
     build_graph(root, "words", CHAIN).unlink()
-    hidden = hide(root, away)
+    hidden = hide(root, other_disk)
 
     assert collect(root) == []
     assert [error.where for error in Survey(root, SYSTEMS).errors] == [str(hidden)]
 
 
-def test_the_only_copy_of_an_artifact_whose_replacement_was_cut_off_and_its_inputs_are_kept(tmp_path: Path) -> None:
+def test_old_copy_of_an_interrupted_replacement_and_its_inputs_are_kept(tmp_path: Path) -> None:
     build_graph(tmp_path, "words", CHAIN).unlink()
     folder = tmp_path / "graph" / "words" / "b"
     old = folder.rename(folder.with_name(".b.old.2"))

@@ -12,7 +12,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
-from crash_points import count_steps, killed_at
+from crash_points import count_steps, kill_at
 from graph_system import CHAIN, FORK, SYSTEMS, Node, build_graph, write_graph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -61,7 +61,7 @@ def test_a_jump_of_the_clock_keeps_no_garbage(tmp_path: Path, days: int, monkeyp
     assert sealed_in(tmp_path) == set()
 
 
-def test_a_build_that_begins_during_the_removal_gets_its_inputs_back(tmp_path: Path) -> None:
+def test_removal_restores_the_inputs_of_a_build_that_begins_during_it(tmp_path: Path) -> None:
     build_graph(tmp_path, "words", FORK).unlink()
 
     def begin() -> None:
@@ -99,9 +99,9 @@ def test_a_recipe_that_becomes_unreadable_during_the_removal_keeps_everything(tm
 
 
 @contextlib.contextmanager
-def unsealed(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
+def unsealed(root: Path, recipe_folder: Path) -> Iterator[Callable[[], None]]:
     """Build `graph/new/x` from `graph/words/a` without a recipe; yield its seal."""
-    recipe = write_graph(outside, "new", {"x": ("five", ("words/a",))})
+    recipe = write_graph(recipe_folder, "new", {"x": ("five", ("words/a",))})
     [target] = SYSTEMS.read_recipe(recipe).targets()
     with open_staging_dir(root / target.folder, target.plan(root)) as staging:
         file = staging.write("word.txt", b"five")
@@ -111,7 +111,7 @@ def unsealed(root: Path, outside: Path) -> Iterator[Callable[[], None]]:
         yield lambda: (staging.seal(manifest), None)[1]
 
 
-def test_a_build_sealed_in_survey_two_gets_its_inputs_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_sealed_in_survey_two_gets_its_inputs_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "root"
     build_graph(root, "words", CHAIN).unlink()
     walk, builds, seals = os.walk, contextlib.ExitStack(), list[Callable[[], None]]()
@@ -129,7 +129,7 @@ def test_a_build_sealed_in_survey_two_gets_its_inputs_back(tmp_path: Path, monke
     assert_whole(root)
 
 
-def test_after_a_kill_the_next_removal_gives_a_build_that_ended_meanwhile_its_inputs_back(tmp_path: Path) -> None:
+def test_removal_after_a_kill_restores_the_inputs_of_a_finished_build(tmp_path: Path) -> None:
     root = tmp_path / "root"
     build_graph(root, "words", {"a": ("one", ())}).unlink()
     with unsealed(root, tmp_path / "outside") as seal:
@@ -148,9 +148,7 @@ def test_after_a_kill_the_next_removal_gives_a_build_that_ended_meanwhile_its_in
 
 
 @pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.slow)])
-def test_killed_at_any_step_nothing_that_remains_lacks_an_input_and_the_next_removal_ends_it(
-    stride: int, tmp_path: Path
-) -> None:
+def test_kill_at_any_step_keeps_all_needed_inputs_and_the_next_removal_finishes(stride: int, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     for name in ("kept", "old"):
         build_graph(whole, name, FORK)
@@ -160,7 +158,7 @@ def test_killed_at_any_step_nothing_that_remains_lacks_an_input_and_the_next_rem
 
     for step in range(1, steps + 1, stride):
         root = shutil.copytree(whole, tmp_path / str(step))
-        assert killed_at(step, lambda root=root: collect(root))  # type: ignore[misc]
+        assert kill_at(step, lambda root=root: collect(root))  # type: ignore[misc]
         assert_whole(root)
         collect(root)
         assert sealed_in(root) == {f"graph/kept/{name}" for name in "abcd"}
@@ -180,7 +178,7 @@ def graph(drawn: list[tuple[str, set[int]]]) -> dict[str, Node]:
 @pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(built=st.lists(GRAPHS, min_size=1, max_size=3), later=st.lists(st.none() | GRAPHS, min_size=3, max_size=3))
-def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
+def test_remaining_artifacts_are_intact_with_all_inputs_and_no_state_changes(
     built: list[list[tuple[str, set[int]]]], later: list[list[tuple[str, set[int]]] | None], tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
@@ -196,7 +194,7 @@ def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
 
     assert states(root) == before
     assert_whole(root)
-    # Nothing is left that neither a recipe nor an artifact which a recipe requests needs.
+    # Every remaining artifact is needed by a recipe or by an artifact that a recipe requests.
     requested = [root / folder for folder in before if (root / folder / "manifest.json").exists()]
     needed = {artifact.folder for folder in requested for artifact in collect_chain(folder, root).artifacts}
     assert {root / folder for folder in sealed_in(root)} - needed == set()
@@ -204,7 +202,7 @@ def test_what_remains_is_intact_with_all_inputs_and_no_state_changes(
 
 
 def build_and_delete_recipes(root: Path, name: str, end: Event) -> None:
-    """Build recipes of one name that change, vanish and come back."""
+    """Build changing recipes of one name, and delete some of them."""
     dice = random.Random(name)
     while not end.is_set():
         path = write_graph(root, name, dice.choice([CHAIN, FORK, {"a": CHAIN["a"], "d": FORK["d"]}]))
@@ -216,7 +214,7 @@ def build_and_delete_recipes(root: Path, name: str, end: Event) -> None:
 
 
 def collect_once(root: Path) -> None:
-    """Collect garbage, or nothing where a recipe vanishes while it is read."""
+    """Collect garbage; ignore a recipe that vanishes while it is read."""
     try:
         collect(root)
     except UsageError as error:
@@ -224,8 +222,8 @@ def collect_once(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_its_inputs(tmp_path: Path) -> None:
-    processes, dice, until = multiprocessing.get_context("fork"), random.Random(1), time.monotonic() + 8
+def test_concurrent_builds_and_killed_removals_keep_all_needed_inputs(tmp_path: Path) -> None:
+    processes, dice, deadline = multiprocessing.get_context("fork"), random.Random(1), time.monotonic() + 8
     end = processes.Event()
     builders = [
         processes.Process(target=build_and_delete_recipes, args=(tmp_path, name, end), daemon=True) for name in "xy"
@@ -233,7 +231,7 @@ def test_builds_and_killed_removals_at_the_same_time_leave_no_artifact_without_i
     for builder in builders:
         builder.start()
     exit_codes = set[int | None]()
-    while time.monotonic() < until or len(exit_codes) < 2:
+    while time.monotonic() < deadline or len(exit_codes) < 2:
         removals = [processes.Process(target=collect_once, args=(tmp_path,)) for _ in range(2)]
         for removal in removals:
             removal.start()

@@ -1,4 +1,4 @@
-"""Compression of intermediate corpora: for speed, whichever command builds them."""
+"""Compression levels of intermediate corpora, for every command that builds them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from checkout import PROJECT
-from stage_a_build import digests, local_source, recipe_of
+from stage_a_build import digests, local_source, parse_recipe
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.recipe import Recipe
@@ -23,10 +23,10 @@ RULES = {"length": {"min_words": 2}}
 
 def recipe_with(folder: Path, filters: Mapping[str, Any] = RULES, **keys: Any) -> StageARecipe:
     source = local_source(folder, "notes", ROWS, filters=filters)
-    return recipe_of(source, **{"refuse_licences": [], "outputs": None} | keys)
+    return parse_recipe(source, **{"refuse_licences": [], "outputs": None} | keys)
 
 
-def all_steps(folder: Path) -> StageARecipe:
+def build_complete_recipe(folder: Path) -> StageARecipe:
     write_quiz(folder / "quiz", [TEXTS[3]])
     content: dict[str, Any] = {}
     with_dedup(content)
@@ -34,11 +34,11 @@ def all_steps(folder: Path) -> StageARecipe:
     return recipe_with(folder, **content | {"outputs": None})
 
 
-def intermediate(recipe: Recipe) -> list[str]:
+def intermediate_kinds(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys(target.kind.name for target in recipe.targets() if target.is_intermediate))
 
 
-def levels(built: Mapping[str, Artifact]) -> dict[str, int]:
+def zstd_levels(built: Mapping[str, Artifact]) -> dict[str, int]:
     corpora = {role: artifact for role, artifact in built.items() if (artifact.folder / "shards").exists()}
     return {role: artifact.manifest.provenance["run_settings"]["zstd_level"] for role, artifact in corpora.items()}
 
@@ -55,7 +55,7 @@ def levels(built: Mapping[str, Artifact]) -> dict[str, int]:
     ],
 )
 def test_corpora_that_become_the_next_corpus_are_intermediate_in_each_system(name: str, kinds: list[str]) -> None:
-    assert intermediate(SYSTEMS.read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")) == kinds
+    assert intermediate_kinds(SYSTEMS.read_recipe(PROJECT / "manifests" / "recipes" / f"{name}.yaml")) == kinds
 
 
 @pytest.mark.parametrize(
@@ -72,32 +72,32 @@ def test_corpora_that_become_the_next_corpus_are_intermediate_in_each_system(nam
         ({"filters": {}, "refuse_licences": ["proprietary"]}, ["stage_a/normalized"]),
     ],
 )
-def test_a_last_corpus_and_a_named_one_are_not_intermediate_nor_is_one_that_the_last_one_links(
+def test_last_named_and_linked_corpora_are_not_intermediate(
     keys: dict[str, Any], kinds: list[str], tmp_path: Path
 ) -> None:
-    assert intermediate(recipe_with(tmp_path, **keys)) == kinds
+    assert intermediate_kinds(recipe_with(tmp_path, **keys)) == kinds
 
 
-def test_intermediate_corpora_have_level_1_the_last_one_level_3_and_a_set_level_is_that_of_all(tmp_path: Path) -> None:
-    recipe, built = all_steps(tmp_path), dict[str, dict[str, Artifact]]()
+def test_intermediate_corpora_have_level_1_and_the_last_level_3_unless_set(tmp_path: Path) -> None:
+    recipe, built = build_complete_recipe(tmp_path), dict[str, dict[str, Artifact]]()
     for variables in ({}, {"CORPUSMILL_ZSTD_LEVEL": "3"}, {"CORPUSMILL_ZSTD_LEVEL": "19"}):
         name = variables.get("CORPUSMILL_ZSTD_LEVEL", "unset")
         run = Run.from_settings(tmp_path / name, variables, workers=0)
         built[name] = {target.role: target.kind.build(target, run) for target in recipe.targets()}
 
     steps = ["normalized/notes", "filtered/notes", "deduplicated", "decontaminated"]
-    assert levels(built["unset"]) == dict(zip([f"stage_a/{step}" for step in steps], [1, 1, 1, 3], strict=True))
-    assert set(levels(built["3"]).values()) == {3}
-    assert set(levels(built["19"]).values()) == {19}
+    assert zstd_levels(built["unset"]) == dict(zip([f"stage_a/{step}" for step in steps], [1, 1, 1, 3], strict=True))
+    assert set(zstd_levels(built["3"]).values()) == {3}
+    assert set(zstd_levels(built["19"]).values()) == {19}
     assert digests(built["unset"]) == digests(built["3"]) == digests(built["19"])
 
 
-def test_a_rebuild_from_manifests_writes_the_same_bytes_with_and_without_its_inputs(tmp_path: Path) -> None:
-    recipe, run = all_steps(tmp_path), Run.from_settings(tmp_path, {}, workers=0)
+def test_rebuild_writes_equal_bytes_with_and_without_its_inputs(tmp_path: Path) -> None:
+    recipe, run = build_complete_recipe(tmp_path), Run.from_settings(tmp_path, {}, workers=0)
     built = [target.kind.build(target, run) for target in recipe.targets()]
 
     for artifact in built:
         for with_upstream in (False, True):
-            done = rebuild(artifact.folder, run, SYSTEMS.kinds, with_upstream)
-            assert done.is_identical
-            assert [outcome.differently_stored_paths for outcome in done.outcomes] == [[]] * len(done.outcomes)
+            result = rebuild(artifact.folder, run, SYSTEMS.kinds, with_upstream)
+            assert result.is_identical
+            assert [outcome.differently_stored_paths for outcome in result.outcomes] == [[]] * len(result.outcomes)

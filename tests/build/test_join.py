@@ -35,9 +35,9 @@ PATIENCE_S = 30.0
 Action = Callable[["Parts", str], None]
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)
 
@@ -45,7 +45,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 class Parts:
     """Recipe of a pin, five parts and their sum, whose builds and checks leave marks.
 
-    A pin is described before its lock is taken, which may hash many files: without a lock around the whole, all would.
+    A pin is described before its lock is acquired, which may hash many files; an outer lock lets one process do so.
     """
 
     def __init__(self, folder: Path, before_seal: Action = lambda parts, name: None, passes: bool = True) -> None:
@@ -84,8 +84,8 @@ class Parts:
 
     def marks(self, verb: str) -> list[tuple[str, int]]:
         """Name and process of every build, or of every check, sorted."""
-        words = [path.name.split(" ") for path in self._marks.iterdir()]
-        return sorted((" ".join(name), int(pid)) for found, *name, pid in words if found == verb)
+        fields = [path.name.split(" ") for path in self._marks.iterdir()]
+        return sorted((" ".join(name), int(pid)) for prefix, *name, pid in fields if prefix == verb)
 
     def join(self) -> list[str]:
         outcomes = join_targets(self.targets, Run(self.root, RunSettings(0)))
@@ -93,7 +93,7 @@ class Parts:
 
 
 class Joiner:
-    """A forked process that joins; `end` returns the names that it built, or its line."""
+    """A forked process that joins; `end` returns the built names or the error line."""
 
     def __init__(self, parts: Parts, out: Path) -> None:
         self._out, self.pid = out, os.fork()
@@ -149,7 +149,7 @@ def test_each_artifact_is_built_and_checked_once_and_the_work_overlaps(tmp_path:
     assert {require_manifest(parts.root / target.folder).provenance["builder"] for target in parts.targets} == {1}
 
 
-def test_more_processes_than_artifacts_all_end_well(tmp_path: Path, joined: Start) -> None:
+def test_more_processes_than_artifacts_all_succeed(tmp_path: Path, joined: Start) -> None:
     parts = Parts(tmp_path)
 
     answers = [joiner.end() for joiner in joined(parts, 9)]
@@ -179,7 +179,7 @@ def victims(parts: Parts) -> list[int]:
     return [int(path.name.split(" ")[1]) for path in parts.root.parent.glob("victim *")]
 
 
-def test_an_artifact_that_another_process_failed_to_build_is_tried_once_by_each(tmp_path: Path, joined: Start) -> None:
+def test_failing_artifact_is_tried_once_by_each_process(tmp_path: Path, joined: Start) -> None:
     def fail(parts: Parts, name: str) -> None:
         if name == "parts/s3":
             raise InputError("no text", name, "add some")
@@ -238,7 +238,7 @@ def test_a_target_that_a_plain_run_builds_is_skipped_until_its_lock_is_free(tmp_
 
 
 @pytest.mark.parametrize(("count", "end"), [(1, ")"), (2, "), and 1 more"), (3, "), and 2 more")])
-def test_a_process_that_waits_names_one_artifact_and_counts_the_others(
+def test_waiting_process_names_one_artifact_and_counts_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, count: int, end: str
 ) -> None:
     parts = Parts(tmp_path)
@@ -261,15 +261,13 @@ def test_a_process_that_waits_names_one_artifact_and_counts_the_others(
     assert first.endswith(end)
 
 
-def test_alone_it_builds_everything_and_a_second_time_nothing(tmp_path: Path) -> None:
+def test_single_process_builds_everything_once(tmp_path: Path) -> None:
     parts = Parts(tmp_path)
 
     assert (sorted(parts.join()), parts.join()) == (NAMES, [])
 
 
-def test_locks_that_end_at_one_machine_are_refused_before_anything_is_built(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_local_locks_are_refused_before_any_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk, mounts, parts = tmp_path.stat().st_dev, tmp_path / "mountinfo", Parts(tmp_path)
     mounts.write_text(f"62 28 {os.major(disk)}:{os.minor(disk)} / / rw shared:33 - nfs filer:/export rw,nolock\n")
     monkeypatch.setattr(

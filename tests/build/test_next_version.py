@@ -1,4 +1,4 @@
-"""A new version of a corpus: what did not change is taken from the version before, with the bytes of a new build."""
+"""Next versions of a corpus reuse unchanged work, with the bytes of a fresh build."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_points import count_steps, killed_at
-from stage_a_build import local_source, recipe_of
+from crash_points import count_steps, kill_at
+from stage_a_build import local_source, parse_recipe
 
 from pipeline_assets.build import drive
 from pipeline_assets.build.run import Run
@@ -28,7 +28,7 @@ Change = Callable[[dict[str, Any], Path], None]
 
 
 def page(number: int) -> dict[str, str]:
-    """A page of its own words; each fifth repeats most of the page before it."""
+    """Build a page of its own words; every fifth repeats most of the page before it."""
     seed = number - 1 if number % 5 == 4 else number
     words = [f"word{seed}x{place}" for place in range(60)] + [f"end{number}"]
     return {"text": " ".join(words), "key": f"page-{number}"}
@@ -42,8 +42,8 @@ def write_pages(folder: Path, files: Mapping[str, Iterable[int]], suffix: str = 
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def content_of(root: Path, name: str) -> dict[str, Any]:
-    """A recipe over two folders of four files, each file a shard."""
+def build_content(root: Path, name: str) -> dict[str, Any]:
+    """Build recipe content for two folders of four files, each file a shard."""
     sources = [local_source(root, source, [], columns={"text": "text", "id": "key"}) for source in (STORIES, NOTES)]
     for first, source in zip((0, 1000), sources, strict=True):
         folder = Path(source["path"])
@@ -62,59 +62,59 @@ def content_of(root: Path, name: str) -> dict[str, Any]:
 
 def recipe(content: Mapping[str, Any]) -> StageARecipe:
     changes = {key: value for key, value in content.items() if key != "sources"}
-    return recipe_of(*content["sources"], **changes)
+    return parse_recipe(*content["sources"], **changes)
 
 
-def build(made: StageARecipe, run: Run) -> dict[str, str]:
-    for target in made.targets():
+def build(version: StageARecipe, run: Run) -> dict[str, str]:
+    for target in version.targets():
         drive.build(target, run)
-    return {target.role: open_artifact(run.root / target.folder).manifest.digest for target in made.targets()}
+    return {target.role: open_artifact(run.root / target.folder).manifest.digest for target in version.targets()}
 
 
 def run_in(root: Path, **settings: Any) -> Run:
     return Run(root, RunSettings(workers=0), **settings)
 
 
-def one_more_file(content: dict[str, Any], root: Path) -> None:
+def add_file(content: dict[str, Any], root: Path) -> None:
     write_pages(root / "sources" / STORIES, {"f": range(200, 240)})
 
 
-def one_more_file_in_front(content: dict[str, Any], root: Path) -> None:
+def add_file_in_front(content: dict[str, Any], root: Path) -> None:
     write_pages(root / "sources" / STORIES, {"a": range(200, 240)})
 
 
-def repeats_of_old_pages(content: dict[str, Any], root: Path) -> None:
+def repeat_old_pages(content: dict[str, Any], root: Path) -> None:
     write_pages(root / "sources" / NOTES, {"a": [4, 9, 14]}, " again")
 
 
-def a_changed_file(content: dict[str, Any], root: Path) -> None:
+def change_file(content: dict[str, Any], root: Path) -> None:
     write_pages(root / "sources" / STORIES, {"c": [*range(40, 60), *range(300, 320)]})
 
 
-def a_file_gone(content: dict[str, Any], root: Path) -> None:
+def remove_file(content: dict[str, Any], root: Path) -> None:
     (root / "sources" / STORIES / "c.jsonl").unlink()
 
 
-def another_filter(content: dict[str, Any], root: Path) -> None:
+def change_filter(content: dict[str, Any], root: Path) -> None:
     content["sources"][0]["filters"] = {"length": {"min_words": 61}, "characters": {"min_ascii_ratio": "0.9"}}
 
 
-def another_selection(content: dict[str, Any], root: Path) -> None:
+def change_selection(content: dict[str, Any], root: Path) -> None:
     content["dedup"] = {"selection": "longest"}
 
 
-def another_order_of_sources(content: dict[str, Any], root: Path) -> None:
+def reorder_sources(content: dict[str, Any], root: Path) -> None:
     content["sources"].reverse()
 
 
-QUICK = [one_more_file, repeats_of_old_pages]
+QUICK = [add_file, repeat_old_pages]
 SLOW = [
-    one_more_file_in_front,
-    a_changed_file,
-    a_file_gone,
-    another_filter,
-    another_selection,
-    another_order_of_sources,
+    add_file_in_front,
+    change_file,
+    remove_file,
+    change_filter,
+    change_selection,
+    reorder_sources,
 ]
 CHANGES = [
     pytest.param(change, id=change.__name__, marks=[pytest.mark.slow] if change in SLOW else [])
@@ -124,55 +124,52 @@ CHANGES = [
 
 @pytest.fixture(autouse=True)
 def _same_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit of a checkout that is being edited may change between two builds."""
+    """Fix the program, because the commit of an edited checkout may change."""
     monkeypatch.setattr(task_digest, "_versions_json", lambda: "this program")
 
 
 @pytest.fixture(scope="module")
 def first_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the first version, whose work is kept."""
+    """Build the first version with kept work; return its data root."""
     root = tmp_path_factory.mktemp("first") / "data"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(task_digest, "_versions_json", lambda: "this program")
-        build(recipe(content_of(root, "first")), run_in(root, keep_work=True))
+        build(recipe(build_content(root, "first")), run_in(root, keep_work=True))
     return root
 
 
 def next_version(first_root: Path, root: Path, change: Change) -> tuple[StageARecipe, Run]:
-    """Copy the first version to a new data root; return the recipe and the run of the next one."""
+    """Copy the first version to a new data root; return recipe and run of the next."""
     shutil.copytree(first_root, root)
-    content = content_of(root, "first")
+    content = build_content(root, "first")
     previous = recipe(content).folder
     change(content, root)
     return recipe(content | {"name": "second"}), run_in(root, keep_work=True, previous_folder=previous)
 
 
-def from_nothing(root: Path, made: StageARecipe, folder: Path) -> dict[str, str]:
-    """Build a recipe in an empty root; its sources are where they are."""
-    return build(made, run_in(folder))
-
-
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_next_version_equals_a_build_from_nothing(change: Change, first_root: Path, tmp_path: Path) -> None:
+def test_next_version_equals_a_fresh_build(change: Change, first_root: Path, tmp_path: Path) -> None:
     second, run = next_version(first_root, tmp_path / "data", change)
 
     built = build(second, run)
 
-    assert built == from_nothing(tmp_path / "data", second, tmp_path / "empty")
+    assert built == build(second, run_in(tmp_path / "empty"))
     for target in second.targets():
         list(verify(open_artifact(tmp_path / "data" / target.folder), SYSTEMS.label_names))
 
 
 def reused(caplog: pytest.LogCaptureFixture) -> dict[str, tuple[int, int]]:
-    """Shards that were finished, and all shards, by stage and source."""
-    found = re.findall(r"^(.+): (\d+) of (\d+) shards were finished earlier$", "\n".join(caplog.messages), re.MULTILINE)
-    return {stage: (int(finished), int(shards)) for stage, finished, shards in found}
+    """Read the counts of finished and of all shards, by stage and source."""
+    matches = re.findall(
+        r"^(.+): (\d+) of (\d+) shards were finished earlier$", "\n".join(caplog.messages), re.MULTILINE
+    )
+    return {stage: (int(finished), int(shards)) for stage, finished, shards in matches}
 
 
 def test_only_new_files_are_read_filtered_sketched_and_encoded(
     first_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    second, run = next_version(first_root, tmp_path / "data", one_more_file)
+    second, run = next_version(first_root, tmp_path / "data", add_file)
     with caplog.at_level(logging.INFO, "corpusmill"):
         build(second, run)
 
@@ -183,62 +180,58 @@ def test_only_new_files_are_read_filtered_sketched_and_encoded(
 
 
 @pytest.mark.slow
-def test_a_recipe_that_is_edited_reuses_the_work_of_the_artifacts_that_it_replaces(
+def test_edited_recipe_reuses_the_work_of_the_artifacts_that_it_replaces(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = content_of(tmp_path / "data", "edited")
+    content = build_content(tmp_path / "data", "edited")
     build(recipe(content), run_in(tmp_path / "data", keep_work=True))
-    one_more_file(content, tmp_path / "data")
+    add_file(content, tmp_path / "data")
     with caplog.at_level(logging.INFO, "corpusmill"):
         built = build(recipe(content), run_in(tmp_path / "data", keep_work=True, replace=True))
 
     assert reused(caplog)["sketches"] == (20, 23)
-    assert built == from_nothing(tmp_path / "data", recipe(content), tmp_path / "empty")
+    assert built == build(recipe(content), run_in(tmp_path / "empty"))
 
 
 def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.chmod(0o644)
-    path.unlink()  # the file may have other names, which stay as they are
+    path.unlink()  # so that hard links of the file keep their content
     path.write_bytes(bytes(data))
 
 
-def list_of_kept_tasks(target_folder: Path) -> Path:
-    return kept_folder(target_folder) / KEPT_TASKS_FILE
-
-
-def forged(task: dict[str, str]) -> dict[str, str]:
-    """A kept task whose files are outside of its folder, with a valid receipt."""
+def forge_task(task: dict[str, str]) -> dict[str, str]:
+    """Forge a kept task with files outside its folder and a valid receipt."""
     content = task["receipt"].partition("\n")[2].replace(".work/", ".work/../../../../")
     return task | {"receipt": f"{hashlib.sha256(content.encode()).hexdigest()}\n{content}"}
 
 
 @pytest.mark.parametrize("damage", ["flipped", "missing", "list damaged", "list forged"])
-def test_damaged_work_is_done_again(
+def test_damaged_work_is_redone(
     damage: str, first_root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    second, run = next_version(first_root, tmp_path / "data", one_more_file)
-    for listed in tmp_path.rglob(f".*.kept/{KEPT_TASKS_FILE}"):
+    second, run = next_version(first_root, tmp_path / "data", add_file)
+    for task_list in tmp_path.rglob(f".*.kept/{KEPT_TASKS_FILE}"):
         if damage == "list damaged":
-            listed.write_bytes(listed.read_bytes()[:-9])
+            task_list.write_bytes(task_list.read_bytes()[:-9])
         elif damage == "list forged":
-            listed.write_text(json.dumps([forged(task) for task in json.loads(listed.read_text())]))
+            task_list.write_text(json.dumps([forge_task(task) for task in json.loads(task_list.read_text())]))
         else:
-            for path in filter(Path.is_file, listed.parent.rglob("*")):
-                if path != listed:
+            for path in filter(Path.is_file, task_list.parent.rglob("*")):
+                if path != task_list:
                     flip(path) if damage == "flipped" and path.stat().st_size else path.unlink()
     with caplog.at_level(logging.INFO, "corpusmill"):
         built = build(second, run)
 
     assert "sketches" not in reused(caplog)
-    assert built == from_nothing(tmp_path / "data", second, tmp_path / "empty")
+    assert built == build(second, run_in(tmp_path / "empty"))
 
 
 def test_another_program_reuses_nothing(
     first_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    second, run = next_version(first_root, tmp_path / "data", one_more_file)
+    second, run = next_version(first_root, tmp_path / "data", add_file)
     monkeypatch.setattr(task_digest, "_versions_json", lambda: "another program")
     with caplog.at_level(logging.INFO, "corpusmill"):
         build(second, run)
@@ -247,16 +240,16 @@ def test_another_program_reuses_nothing(
 
 
 def test_the_work_of_an_artifact_is_kept_only_on_request(tmp_path: Path) -> None:
-    made = recipe(content_of(tmp_path, "plain"))
-    build(made, run_in(tmp_path))
+    version = recipe(build_content(tmp_path, "plain"))
+    build(version, run_in(tmp_path))
 
     assert not [*tmp_path.rglob(".*.kept")]
 
 
 @pytest.mark.slow
-def test_a_version_that_is_killed_at_any_step_has_the_same_bytes(first_root: Path, tmp_path: Path) -> None:
-    second, run = next_version(first_root, tmp_path / "data", one_more_file)
-    expected = from_nothing(tmp_path / "data", second, tmp_path / "empty")
+def test_version_killed_at_any_step_resumes_to_equal_bytes(first_root: Path, tmp_path: Path) -> None:
+    second, run = next_version(first_root, tmp_path / "data", add_file)
+    expected = build(second, run_in(tmp_path / "empty"))
     filtered = second.target("stage_a/filtered", STORIES)
     for target in second.targets():
         if target.folder == filtered.folder:
@@ -270,7 +263,7 @@ def test_a_version_that_is_killed_at_any_step_has_the_same_bytes(first_root: Pat
     for step in range(1, count_steps(build_filtered), 2):
         for folder in [tmp_path / "data" / filtered.folder, kept_folder(tmp_path / "data" / filtered.folder)]:
             durable.remove(folder)
-        kinds.add(killed_at(step, build_filtered))
+        kinds.add(kill_at(step, build_filtered))
 
         build_filtered()
 

@@ -1,4 +1,4 @@
-"""Pinning: a branch, a tag or nothing becomes a commit in the recipe's own text; nothing else in it moves."""
+"""Pins: a branch, tag or missing revision becomes a commit; other text is kept."""
 
 import fcntl
 import os
@@ -19,8 +19,8 @@ PINNED = "revision: 87f09149ef4734204d70ed1d046ddc9ca3f2b8f9  # moved by `corpus
 COMMIT = "b" * 40
 
 
-def written(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
-    """A shipped recipe with parts of its text changed, in a file of its own name."""
+def write_recipe(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
+    """Write a shipped recipe with parts of its text replaced."""
     text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
     for before, after in changes:
         assert before in text
@@ -43,8 +43,8 @@ def written(folder: Path, name: str, *changes: tuple[str, str]) -> Path:
     ],
 )
 @pytest.mark.parametrize("system", ["healing_text_v1", "stage_a_v1"])
-def test_any_revision_gives_way_to_the_commit(system: str, line: str, before: str, pinned: str, tmp_path: Path) -> None:
-    path = written(tmp_path, system, (PINNED, line))
+def test_any_revision_becomes_the_commit(system: str, line: str, before: str, pinned: str, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, system, (PINNED, line))
     text = path.read_text(encoding="utf-8")
 
     assert pin_recipe(path, FINEWEB, COMMIT, SYSTEMS) == before
@@ -54,8 +54,8 @@ def test_any_revision_gives_way_to_the_commit(system: str, line: str, before: st
 
 
 def test_two_pins_of_one_recipe_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a pin writes the recipe, its folder is locked, so no other pin has read the recipe before."""
-    path, is_locked = written(tmp_path, "healing_text_v1"), list[bool]()
+    """The folder of the recipe is locked while a pin reads and writes it."""
+    path, is_locked = write_recipe(tmp_path, "healing_text_v1"), list[bool]()
 
     def try_lock(operation: durable.Operation, file: Path) -> None:
         descriptor = os.open(tmp_path, os.O_RDONLY)
@@ -84,8 +84,8 @@ def test_two_pins_of_one_recipe_wait_for_each_other(tmp_path: Path, monkeypatch:
     ],
     ids=["a line", "a line with a comment"],
 )
-def test_a_missing_revision_is_added_below_it(changes: list[tuple[str, str]], pinned: str, tmp_path: Path) -> None:
-    path = written(tmp_path, "healing_text_v1", *changes)
+def test_missing_revision_follows_the_dataset(changes: list[tuple[str, str]], pinned: str, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "healing_text_v1", *changes)
     text = path.read_text(encoding="utf-8")
 
     assert pin_recipe(path, FINEWEB, COMMIT, SYSTEMS) == ""
@@ -94,7 +94,7 @@ def test_a_missing_revision_is_added_below_it(changes: list[tuple[str, str]], pi
     assert path.read_text(encoding="utf-8").replace(f"  revision: {COMMIT}\n", "") == text
 
 
-def test_a_section_in_braces_and_the_line_ends_of_windows_stay_as_they_are(tmp_path: Path) -> None:
+def test_sections_in_braces_and_windows_line_ends_are_preserved(tmp_path: Path) -> None:
     dataset = "nvidia/Nemotron-Math-Proofs-v1"
     text = (
         "system: nemotron\r\nname: proofs\r\nscan: {max_rows: null}\r\n"
@@ -110,7 +110,7 @@ def test_a_section_in_braces_and_the_line_ends_of_windows_stay_as_they_are(tmp_p
     assert SYSTEMS.read_recipe(path).revisions() == [(dataset, COMMIT)]
 
 
-def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_path: Path) -> None:
+def test_pin_of_one_of_two_unpinned_datasets_leaves_the_other(tmp_path: Path) -> None:
     text = (RECIPES / "nemotron_v1.yaml").read_text(encoding="utf-8")
     lines = text.splitlines(keepends=True)
     pins = [number for number, line in enumerate(lines) if line.startswith("    revision: ")]
@@ -128,7 +128,7 @@ def test_one_of_two_datasets_without_a_commit_is_pinned_and_the_other_waits(tmp_
 
 
 def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
-    path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
+    path = write_recipe(tmp_path, "healing_text_v1", (PINNED, "revision: main"))
 
     assert read_revision(path, FINEWEB, SYSTEMS) == "main"
     with pytest.raises(UsageError, match="a revision must be a commit of 40 hex digits, because branches move"):
@@ -136,26 +136,24 @@ def test_only_pin_reads_a_recipe_that_names_a_branch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("shard_text_bytes:", "shard_bytes:"), "unknown key `snapshot.shard_bytes`"),
         (("  seed: ", "  seed: other\n  seed: "), "repeats the key `seed`"),
     ],
 )
-def test_a_recipe_that_pinning_would_not_make_readable_is_left_as_it_is(
-    change: tuple[str, str], said: str, tmp_path: Path
-) -> None:
-    path = written(tmp_path, "healing_text_v1", (PINNED, "revision: main"), change)
+def test_recipe_with_another_error_is_not_changed(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "healing_text_v1", (PINNED, "revision: main"), change)
     before = path.read_bytes()
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
 
     assert path.read_bytes() == before
 
 
-def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
-    path = written(tmp_path, "stage_a_v1", (PINNED, "revision: main"))
+def test_pin_of_a_dataset_at_two_revisions_is_refused(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "stage_a_v1", (PINNED, "revision: main"))
     text = path.read_text(encoding="utf-8")
     section = text[text.index("  - kind: hub") : text.index("  - kind: wikipedia")]
     second = section.replace("source: fineweb_edu", "source: again").replace("revision: main", f"revision: {COMMIT}")
@@ -165,14 +163,14 @@ def test_a_dataset_at_two_revisions_is_pinned_by_hand(tmp_path: Path) -> None:
         pin_recipe(path, FINEWEB, COMMIT, SYSTEMS)
 
 
-def test_a_dataset_that_the_recipe_does_not_read_is_refused_with_those_that_it_reads(tmp_path: Path) -> None:
-    path = written(tmp_path, "nemotron_v1")
+def test_unread_dataset_is_refused_with_the_datasets_of_the_recipe(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, "nemotron_v1")
 
     with pytest.raises(UsageError, match="this recipe reads nvidia/Nemotron-Agentic-v1, nvidia/"):
         pin_recipe(path, "maker/pages", COMMIT, SYSTEMS)
 
 
-def test_a_recipe_in_one_line_stays_in_one_line(tmp_path: Path) -> None:
+def test_one_line_recipe_keeps_one_line(tmp_path: Path) -> None:
     content = yaml.safe_load((RECIPES / "healing_text_v1.yaml").read_text(encoding="utf-8"))
     next(section for section in content.values() if "revision" in section)["revision"] = "main"
     path = tmp_path / "healing_text_v1.yaml"

@@ -11,7 +11,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.stage_a import StageARecipe
 
 
-def test_a_recipe_that_would_replace_artifacts_of_another_one_is_not_written(tmp_path: Path) -> None:
+def test_recipe_that_would_replace_artifacts_of_another_recipe_is_not_written(tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [{"text": "five words are in here", "key": "note-0"}])
     content = recipe_content(NO_COMMIT) | {"sources": [source], "outputs": {"up_to": "normalized"}}
     build(StageARecipe.model_validate(content), tmp_path / "data")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marked_rows import build, built_sources, forget_ids, run_in, text_of, typed
+from marked_rows import build, built_sources, forget_ids, row_text, run_forget, run_in
 from sealed_roots import ROOTS, unpack
 from stage_a_build import only, recipe_with
 from stage_a_sources import DATASET, write_hub
@@ -20,7 +20,7 @@ from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.lock import locked
 
 
-def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(tmp_path: Path) -> None:
+def test_clean_lists_folders_with_forgotten_rows_and_removes_them_with_apply(tmp_path: Path) -> None:
     root, recipe = built_sources(tmp_path, "notes", "other", keep_work=True)
     folder = root / "stage_a/mixed/normalized"
     leftover, unrelated = folder / ".notes.building.7", folder / ".other.building.7"
@@ -30,18 +30,18 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(tmp_pat
     (root / "rebuilds").mkdir()
     (root / "removals/published/me--pools.downloads").mkdir(parents=True)
     (root / "hub_cache/maker--pages/bytes/sha256-00").mkdir(parents=True)
-    (tmp_path / "text").write_text(f"notes {text_of(5)}")
-    typed(root, text=[tmp_path / "text"], reason="r", apply=True)
+    (tmp_path / "text").write_text(f"notes {row_text(5)}")
+    run_forget(root, text=[tmp_path / "text"], reason="r", apply=True)
 
     def remnants(**options: Any) -> list[str]:
-        found = typed(root, clean=True, **options)["remnants"]
-        return [str(Path(one["folder"]).relative_to(root)) for one in found if not one["is_manual"]]
+        entries = run_forget(root, clean=True, **options)["remnants"]
+        return [str(Path(entry["folder"]).relative_to(root)) for entry in entries if not entry["is_manual"]]
 
     normalized = "stage_a/mixed/normalized"
     downloads = "removals/published/me--pools.downloads"
-    others = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", downloads, "rebuilds"]
-    assert remnants() == [f"{normalized}/notes", *others]
-    assert remnants(keep_history=True, apply=True) == others
+    other_folders = [f"{normalized}/.notes.building.7", f"{normalized}/.notes.kept", downloads, "rebuilds"]
+    assert remnants() == [f"{normalized}/notes", *other_folders]
+    assert remnants(keep_history=True, apply=True) == other_folders
     assert (folder / "notes").exists() and not leftover.exists() and unrelated.exists()
     assert remnants(apply=True) == [f"{normalized}/notes"] and remnants() == []
     assert sorted(path.name for path in folder.iterdir() if not path.name.endswith((".lock", ".checks.json"))) == [
@@ -55,23 +55,23 @@ def test_clean_lists_and_only_with_apply_removes_what_has_forgotten_rows(tmp_pat
     assert open_artifact(folder / "notes").manifest.identity.counts["ledger"]["dropped"] == {"forgotten": 1}
 
 
-def test_clean_names_sources_and_keeps_what_a_running_build_uses(tmp_path: Path) -> None:
+def test_clean_names_sources_and_keeps_folders_of_a_running_build(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, "notes")
     (root / "dagster").mkdir()
     forget_ids(root, ["note_7"])
 
     with locked(root / "stage_a/mixed/normalized/notes"):
-        answer = typed(root, clean=True, apply=True)
+        answer = run_forget(root, clean=True, apply=True)
 
     assert answer["in_use"] == [str(root / "stage_a/mixed/normalized/notes")]
-    assert [one["folder"] for one in answer["remnants"] if one["is_manual"]] == [
+    assert [entry["folder"] for entry in answer["remnants"] if entry["is_manual"]] == [
         str(root / "dagster"),
         str(tmp_path / "in/sources/notes"),
     ]
     assert (root / "stage_a/mixed/normalized/notes").exists()
 
 
-def test_clean_counts_only_what_it_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_counts_only_removed_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root, _ = built_sources(tmp_path, "notes")
     (root / "rebuilds").mkdir()
     forget_ids(root, ["note_7"])
@@ -86,7 +86,7 @@ def test_clean_counts_only_what_it_removed(tmp_path: Path, capsys: pytest.Captur
     ]
 
 
-def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path) -> None:
+def test_clean_keeps_folders_of_a_running_rebuild_or_search(tmp_path: Path) -> None:
     root, _ = built_sources(tmp_path, "notes")
     forget_ids(root, ["note_7"])
     rebuilt, downloads = root / "rebuilds/notes", root / "removals/published/me--pools.downloads"
@@ -94,11 +94,11 @@ def test_clean_keeps_what_a_running_rebuild_or_search_uses(tmp_path: Path) -> No
     downloads.mkdir(parents=True)
 
     with locked(rebuilt), locked(downloads.with_suffix(".json")):
-        answer = typed(root, clean=True, keep_history=True, apply=True)
+        answer = run_forget(root, clean=True, keep_history=True, apply=True)
 
     assert answer["in_use"] == [str(downloads), str(root / "rebuilds")]
     assert (root / "rebuilds/notes.unfinished").exists() and downloads.exists()
-    assert typed(root, clean=True, keep_history=True, apply=True)["in_use"] == []
+    assert run_forget(root, clean=True, keep_history=True, apply=True)["in_use"] == []
     assert not (root / "rebuilds").exists() and not downloads.exists()
 
 
@@ -111,11 +111,11 @@ def test_clean_removes_exports_and_copies_of_affected_artifacts_anywhere_in_the_
     forget_ids(root, ["note_7"])
 
     with locked(exports / "copy"):
-        answer = typed(root, clean=True, apply=True)
+        answer = run_forget(root, clean=True, apply=True)
 
     reason = "an export or copy of an artifact"
-    found = [Path(one["folder"]) for one in answer["remnants"] if one["reason"] == reason]
-    assert found == [exports / "copy", exports / "rows"] and answer["in_use"] == [str(exports / "copy")]
+    folders = [Path(remnant["folder"]) for remnant in answer["remnants"] if remnant["reason"] == reason]
+    assert folders == [exports / "copy", exports / "rows"] and answer["in_use"] == [str(exports / "copy")]
     assert (exports / "copy").exists() and not (exports / "rows").exists()
     assert (root / "demo/stage_a/notes").exists()  # of another data root
 
@@ -126,10 +126,10 @@ def test_clean_names_exports_of_artifacts_that_the_root_lacks(tmp_path: Path) ->
     (root / "stage_a/mixed/normalized/other").rename(root / "exports/other")
     forget_ids(root, ["note_7"])
 
-    answer = typed(root, clean=True, apply=True)
+    answer = run_forget(root, clean=True, apply=True)
 
-    found = {one["folder"]: one["reason"] for one in answer["remnants"] if one["is_manual"]}
-    assert found[str(root / "exports/other")] == "an export or copy of an artifact that is missing here"
+    folders = {item["folder"]: item["reason"] for item in answer["remnants"] if item["is_manual"]}
+    assert folders[str(root / "exports/other")] == "an export or copy of an artifact that is missing here"
     assert (root / "exports/other").exists()
 
 
@@ -138,7 +138,7 @@ def up_to_normalized(content: dict[str, Any], source: str) -> None:
     content["outputs"] = {"up_to": "normalized"}
 
 
-def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds_lock(tmp_path: Path) -> None:
+def test_clean_empties_the_cache_of_hub_files_and_keeps_the_folders_that_builds_lock(tmp_path: Path) -> None:
     root = tmp_path / "data"
     write_hub(tmp_path / "hub")
     with LoopbackHub(tmp_path / "hub") as hub:
@@ -148,7 +148,7 @@ def test_clean_empties_the_cache_of_hub_files_and_keeps_its_folders_which_builds
     assert len(folders) == 2 and all(any(folder.iterdir()) for folder in folders)
     forget_ids(root, ["page-3"])
 
-    answer = typed(root, clean=True, keep_history=True, apply=True)
+    answer = run_forget(root, clean=True, keep_history=True, apply=True)
 
     reason = "a cached hub file, which a build fetches again"
     cached = [entry["folder"] for entry in answer["remnants"] if entry["reason"] == reason]
@@ -164,18 +164,18 @@ def test_clean_keeps_the_kept_work_of_an_artifact_that_is_in_use(tmp_path: Path)
     kept = notes.with_name(".notes.kept")
 
     with locked(notes):
-        answer = typed(root, clean=True, keep_history=True, apply=True)
+        answer = run_forget(root, clean=True, keep_history=True, apply=True)
 
     assert answer["in_use"] == [str(kept)] and kept.exists()
-    typed(root, clean=True, keep_history=True, apply=True)
+    run_forget(root, clean=True, keep_history=True, apply=True)
     assert notes.exists() and not kept.exists()
 
 
-def test_the_model_of_a_chat_template_is_no_source(tmp_path: Path) -> None:
+def test_model_of_a_chat_template_is_not_a_source(tmp_path: Path) -> None:
     root = unpack(max(ROOTS.glob("*/chat_template.tar.xz")), tmp_path)
     forget_ids(root, ["row-1"])
 
-    answer = typed(root, clean=True)
+    answer = run_forget(root, clean=True)
 
-    folders = [Path(one["folder"]) for one in answer["remnants"] if one["is_manual"]]
+    folders = [Path(entry["folder"]) for entry in answer["remnants"] if entry["is_manual"]]
     assert [folder.parts[-2:] for folder in folders] == [("chat_template", "rows")]

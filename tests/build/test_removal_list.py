@@ -1,4 +1,4 @@
-"""Removal lists that lost entries or their key, or grow during a build, and the trace of a forgotten row."""
+"""Removal lists: lost entries or keys, growth during a build, and traces."""
 
 import itertools
 import json
@@ -9,8 +9,8 @@ from subprocess import Popen
 
 import pytest
 from command_results import Corpusmill
-from held_runs import hold_at, wait_for, wait_for_lock
 from marked_rows import build, built_sources, forget_ids, run_in, sources
+from paused_runs import pause_at, wait_for, wait_for_lock
 
 from pipeline_assets.commands.forget import forget
 from pipeline_assets.corpus.removal_entries import add_entries
@@ -58,18 +58,18 @@ def test_no_artifact_is_built_or_rebuilt_without_the_list_that_sealed_artifacts_
     shutil.copytree(root / "removals", tmp_path / "older")
     forget_ids(root, ["note_8"])
     build(recipe, run_in(root, replace=True))
-    lost = "the removal list is missing or lacks entries that stage_a/normalized mixed/notes was built with"
+    message = "the removal list is missing or lacks entries that stage_a/normalized mixed/notes was built with"
 
     shutil.rmtree(root / "removals")
     if is_older:
         shutil.copytree(tmp_path / "older", root / "removals")
 
-    with pytest.raises(InputError, match=lost):
+    with pytest.raises(InputError, match=message):
         build(sources(tmp_path / "in", "notes", name="next"), run_in(root))
-    with pytest.raises(InputError, match=lost):
+    with pytest.raises(InputError, match=message):
         forget_ids(root, ["note_9"])
     rebuilt = corpusmill("rebuild", root / "stage_a/mixed/normalized/notes")
-    assert rebuilt.returncode == 1 and lost in rebuilt.stderr
+    assert rebuilt.returncode == 1 and message in rebuilt.stderr
 
 
 def test_an_entry_that_a_merged_list_repeats_hides_no_later_entry(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_forgotten_line_is_traced_as_dropped_and_its_id_is_listed(corpusmill: 
     assert why.endswith("; it is on the removal list\n") and "removal list" not in other
 
 
-def test_copies_with_rows_of_the_list_are_made_with_a_warning(tmp_path: Path, corpusmill: Corpusmill) -> None:
+def test_copies_of_artifacts_with_listed_rows_warn(tmp_path: Path, corpusmill: Corpusmill) -> None:
     root, folder = tmp_path / "data", tmp_path / "data/stage_a/mixed/normalized/notes"
     build(sources(tmp_path / "in", "notes"), run_in(root))
     forget_ids(root, ["note_99"])
@@ -119,7 +119,7 @@ def test_copies_with_rows_of_the_list_are_made_with_a_warning(tmp_path: Path, co
     assert warnings() == [f"warning: {folder} has rows of the removal list; {command}"] * 2
 
 
-def test_a_build_ends_if_the_list_grows_meanwhile_and_the_next_one_applies_it(
+def test_build_ends_if_the_list_grows_and_the_next_build_applies_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
@@ -138,16 +138,14 @@ def test_a_build_ends_if_the_list_grows_meanwhile_and_the_next_one_applies_it(
     assert counts["ledger"]["dropped"] == {"forgotten": 1}
 
 
-def test_of_two_processes_that_compare_at_once_neither_loses_the_results_of_the_other(
-    tmp_path: Path, started: Callable[..., Popen[str]]
-) -> None:
+def test_concurrent_comparisons_lose_no_results(tmp_path: Path, started: Callable[..., Popen[str]]) -> None:
     root, _ = built_sources(tmp_path, "notes")
 
     def begin(name: str, env: dict[str, str]) -> Popen[str]:
         (tmp_path / name).write_text(name)
         return started("forget", "--ids", tmp_path / name, "--reason", "r", "--apply", "--data", root, env=env)
 
-    first = begin("note_7", hold_at("/compared.json", until=tmp_path / "go"))
+    first = begin("note_7", pause_at("/compared.json", until=tmp_path / "go"))
     wait_for(first, root, "removals/.compared.json.*")
     second = begin("note_8", {})
     wait_for_lock(second)

@@ -13,7 +13,7 @@ _SIGNATURE_BYTES = 32
 
 
 def archive(*members: tuple[str, bytes], **settings: object) -> bytes:
-    """An archive with these members; settings are those of py7zr. Its header lies bare at its end."""
+    """Build an archive of members; without a password, its header is plain."""
     packed = io.BytesIO()
     with py7zr.SevenZipFile(packed, "w", **settings) as writing:
         if "password" not in settings:
@@ -34,17 +34,17 @@ def linked(target: str, name: str) -> bytes:
 
 
 def renamed(packed: bytes, name: str, forged: str) -> bytes:
-    """With another name, just as long, for a member: one that py7zr refuses to write."""
+    """Rename a member to a name of equal length that py7zr refuses to write."""
     return _with_header(packed, lambda header: _replaced(header, name.encode("utf-16le"), forged.encode("utf-16le")))
 
 
 def resized(packed: bytes, size: int, forged: int) -> bytes:
-    """With another size for a member than it has."""
+    """Forge the size of a member."""
     return _with_header(packed, lambda header: _replaced(header, _number(size), _number(forged)))
 
 
 def stored(*members: tuple[str, bytes]) -> bytes:
-    """An archive whose members are not packed: their bytes begin at 32."""
+    """Build an archive of uncompressed members; their bytes begin at 32."""
     return archive(*members, filters=[{"id": py7zr.FILTER_COPY}])
 
 

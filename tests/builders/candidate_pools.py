@@ -1,4 +1,4 @@
-"""Deduplicated rows of a split, and candidate pools built from them."""
+"""Candidate pools of synthetic deduplicated rows."""
 
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ STAGE = StageVersion("made", 1)
 
 def row(number: int, **columns: Any) -> Row:
     empty: Row = dict.fromkeys(SCHEMA.names)
-    said = {"id": f"row-{number}", "dataset": "made/chats", "split": "low", "text": f"text {number}"}
+    fields = {"id": f"row-{number}", "dataset": "made/chats", "split": "low", "text": f"text {number}"}
     return {
         **empty,
-        **said,
+        **fields,
         "stats_tokens": 10,
         "stats_tool_calls": 0,
         "source_file": "low.jsonl",
@@ -37,7 +37,7 @@ def row(number: int, **columns: Any) -> Row:
 
 
 def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.Schema = SCHEMA) -> Artifact:
-    """Deduplicated rows of a split, in files."""
+    """Seal deduplicated rows of a split in one or more files."""
 
     def make(building: Any) -> BuildResult:
         written: list[OutputFile] = []
@@ -50,11 +50,11 @@ def rows_artifact(root: Path, *files: list[Row], name: str = "low", schema: pa.S
     return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
 
 
-def pools_of(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
-    asked = recipe or PoolsRecipe()
-    content = {"pools": asked.content()}
+def seal_pools(root: Path, splits: dict[str, Artifact], recipe: PoolsRecipe | None = None) -> Artifact:
+    rules = recipe or PoolsRecipe()
+    content = {"pools": rules.content()}
     target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), content)
-    return build_target(target, root, lambda building: build_pools(building, splits, asked, RunSettings()), True, {})
+    return build_target(target, root, lambda building: build_pools(building, splits, rules, RunSettings()), True, {})
 
 
 MIXED = [

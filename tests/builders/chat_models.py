@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Small chat templates in the styles of five model families, with tokenizers made on the spot."""
+"""Small chat templates in the styles of five model families, with tokenizers."""
 
 import functools
 import json

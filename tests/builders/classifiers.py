@@ -1,4 +1,4 @@
-"""Small fastText classifiers, trained with the package that is the oracle of their scores."""
+"""Small fastText classifiers, trained with the reference implementation."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ BAD = "__label__cc buy now cheap pills 日本語 click here to buy"
 
 
 def train(path: Path, *lines: str, **settings: Any) -> Any:
-    """Train a classifier, by default of good and bad texts; write it to `path` and return it."""
+    """Train a classifier, write it to `path` and return it."""
     fasttext = pytest.importorskip("fasttext", reason="fasttext-community is in the extra `test`")
     texts = path.with_suffix(".txt")
     texts.write_text("\n".join(lines or [GOOD, BAD] * 50) + "\n", encoding="utf-8")

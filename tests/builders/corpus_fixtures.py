@@ -1,4 +1,4 @@
-"""Fixtures that many tests share: sample folders, a loopback hub, builds of the healing recipe."""
+"""Fixtures that many tests share."""
 
 import base64
 import json
@@ -25,28 +25,28 @@ from pipeline_assets.systems.healing import HealingRecipe
 
 
 @pytest.fixture(scope="session")
-def made_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of made samples."""
+def synthetic_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the synthetic samples; return their folder."""
     from synthetic_samples import write_samples
 
     return write_samples(tmp_path_factory.mktemp("samples"))
 
 
 @pytest.fixture
-def shared_data(real: bool, made_data: Path) -> Path:
-    """A folder of samples, made or real."""
-    return sample("") if real else made_data
+def shared_data(real: bool, synthetic_data: Path) -> Path:
+    """Return a folder of samples, synthetic or real."""
+    return sample("") if real else synthetic_data
 
 
 @pytest.fixture(params=[pytest.param("", marks=pytest.mark.real, id="real")])
 def real_data(request: pytest.FixtureRequest) -> Path:
-    """The folder of real samples, for tests of what they contain."""
+    """Return the folder of real samples, for tests of their content."""
     return sample(request.param)
 
 
 @pytest.fixture(scope="session")
 def tiktoken_ids() -> Callable[[str], list[int]]:
-    """Ids of a text by tiktoken's own definition of o200k_harmony; the shipped file stands in for its download."""
+    """Return tiktoken's own o200k_harmony encoder, loaded from the shipped file."""
     from tiktoken_ext import openai_public
 
     lines = (line.split() for line in VOCABULARY_PATH.read_bytes().splitlines())
@@ -59,7 +59,7 @@ def tiktoken_ids() -> Callable[[str], list[int]]:
 
 @pytest.fixture
 def jsonl() -> Callable[[Path], list[dict[str, object]]]:
-    """Reads a `.jsonl.zst` with json.loads, line by line."""
+    """Return a function that parses a `.jsonl.zst` with json.loads, line by line."""
 
     def read(path: Path) -> list[dict[str, object]]:
         return [json.loads(line) for block in read_line_blocks(path) for line in block.splitlines()]
@@ -68,8 +68,8 @@ def jsonl() -> Callable[[Path], list[dict[str, object]]]:
 
 
 @pytest.fixture
-def documents_of(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Artifact], list[dict[str, object]]]:
-    """Every document of a snapshot, in manifest order."""
+def read_docs(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Artifact], list[dict[str, object]]]:
+    """Return a function that reads all documents of a snapshot in manifest order."""
 
     def read(snapshot: Artifact) -> list[dict[str, object]]:
         files = [file.path for file in snapshot.manifest.identity.files if file.path.startswith("shards/")]
@@ -79,8 +79,8 @@ def documents_of(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[
 
 
 @pytest.fixture
-def rejects_of(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Artifact], list[dict[str, object]]]:
-    """Every reject of a snapshot or a split, in order."""
+def read_rejects(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Artifact], list[dict[str, object]]]:
+    """Return a function that reads all rejects of a snapshot or a split."""
 
     def read(artifact: Artifact) -> list[dict[str, object]]:
         return jsonl(artifact.path("rejects.jsonl.zst"))
@@ -90,7 +90,7 @@ def rejects_of(jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[[Ar
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHub]:
-    """A hub on loopback, without repos as yet; the real clients read from it without a token."""
+    """Serve a loopback hub without repos, which clients read without a token."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
     folder = tmp_path / "hub"
@@ -101,7 +101,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyHub]:
 
 @pytest.fixture
 def hub_files(hub: FaultyHub, tmp_path: Path) -> HubFiles:
-    """Reading access to that hub, with an empty cache."""
+    """Return a client of the hub with an empty cache."""
     return HubFiles(tmp_path / "cache", hub.endpoint, tries=2, wait_s=0.01)
 
 
@@ -110,7 +110,7 @@ Publish = Callable[..., str]
 
 @pytest.fixture
 def publish(hub: FaultyHub) -> Publish:
-    """Puts files, bytes or Parquet tables, into the dataset maker/pages; returns its commit."""
+    """Return a function that writes files into maker/pages and returns its commit."""
 
     def write(files: Mapping[str, bytes | pa.Table], rows_per_group: int = 50) -> str:
         for name, content in files.items():
@@ -127,13 +127,13 @@ def publish(hub: FaultyHub) -> Publish:
 
 @pytest.fixture(scope="session")
 def healing_recipe() -> Callable[..., HealingRecipe]:
-    """A healing recipe of everything in maker/pages: see `healing_build.parse_recipe`."""
-    return healing_build.recipe_of
+    """Return a function that parses a healing recipe of all of maker/pages."""
+    return healing_build.parse_recipe
 
 
 @pytest.fixture
 def build_snapshot(hub_files: HubFiles) -> Callable[..., Artifact]:
-    """The sealed snapshot of a recipe, below a data root."""
+    """Return a function that builds the snapshot of a recipe in a data root."""
 
     def build(
         recipe: HealingRecipe, root: Path, engine: RunSettings = INLINE, hub_files: HubFiles = hub_files
@@ -144,13 +144,13 @@ def build_snapshot(hub_files: HubFiles) -> Callable[..., Artifact]:
 
 
 @pytest.fixture
-def take(
+def ingest(
     publish: Publish,
     healing_recipe: Callable[..., HealingRecipe],
     build_snapshot: Callable[..., Artifact],
     tmp_path: Path,
 ) -> Callable[..., Artifact]:
-    """Publishes tables and takes their snapshot; keyword arguments change the recipe's section `snapshot`."""
+    """Return a function that publishes tables and builds their snapshot."""
 
     def build(
         tables: Mapping[str, bytes | pa.Table],
@@ -168,22 +168,22 @@ def take(
 
 @pytest.fixture
 def build_megatron() -> Callable[..., Artifact]:
-    """The sealed split of a recipe whose snapshot is below the data root; the selection is built on the way."""
+    """Return a function that builds a split and the selection that it needs."""
     return healing_build.build_megatron
 
 
 @pytest.fixture
-def split_of(
-    take: Callable[..., Artifact],
+def build_train_split(
+    ingest: Callable[..., Artifact],
     build_megatron: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     tmp_path: Path,
 ) -> Callable[..., Artifact]:
-    """The train split of some pages, texts by id, with nothing in valid."""
+    """Return a function that builds the train split of pages; valid is empty."""
     from numbered_pages import pages
 
     def build(texts: dict[str, str], root: str, token_budget: int = 1000) -> Artifact:
-        corpus = take({"a.parquet": pages(texts)}, rows_per_group=10, root=root, shard_text_bytes=1)
+        corpus = ingest({"a.parquet": pages(texts)}, rows_per_group=10, root=root, shard_text_bytes=1)
         megatron = {"token_budget": token_budget, "valid_fraction": "0"}
         recipe = healing_recipe(corpus.manifest.identity.recipe["revision"], {"shard_text_bytes": 1}, megatron)
         return build_megatron(recipe, tmp_path / root, "train")
@@ -192,5 +192,5 @@ def split_of(
 
 
 @pytest.fixture
-def nothing_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)

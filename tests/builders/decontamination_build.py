@@ -1,11 +1,11 @@
-"""Corpora and evaluation sets of a few texts, and their decontamination."""
+"""Decontamination of corpora of a few texts."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from document_corpus import lines_of, seal_corpus
+from document_corpus import lines_in, seal_corpus
 
 from pipeline_assets.build.build_target import build_target, seal_manifest
 from pipeline_assets.build.pins.raw_pin import pin_folder_files
@@ -30,7 +30,7 @@ COLUMNS: Mapping[str, Any] = {"text": ["text"], "item": "row", "id": "id"}
 
 
 def recipe(**changes: Any) -> DecontaminationRecipe:
-    """The recipe with some keys changed; those of `cut` by their own names, and only for action `cut`."""
+    """Build the recipe with some keys changed, of the section `cut` as well."""
     top: dict[str, Any] = {
         "ngram_words": 13,
         "min_item_words": 5,
@@ -45,19 +45,19 @@ def recipe(**changes: Any) -> DecontaminationRecipe:
 
 
 def rows_set(folder: Path, name: str, rows: Sequence[Mapping[str, Any]], **columns: Any) -> EvaluationSet:
-    """An evaluation set of JSON lines."""
+    """Write JSON lines and list them as an evaluation set."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     return evaluation_set(folder, name, f"{name}.jsonl", **columns)
 
 
 def evaluation_set(folder: Path, name: str, *files: str, **columns: Any) -> EvaluationSet:
-    """Files of rows as an evaluation set."""
+    """List files of rows as an evaluation set."""
     return listed({"name": name, "files": list(files), "columns": COLUMNS | columns, "text_unit": None}, folder)
 
 
 def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
-    """Files of a folder as an evaluation set, listed there."""
+    """List the files of an evaluation set in a folder."""
     own = EvaluationRecipe.model_validate(section)
     source = SourceFolder(folder, own.files)
     place = Path("listed", own.name)
@@ -73,12 +73,12 @@ def listed(section: Mapping[str, Any], folder: Path) -> EvaluationSet:
 
 
 def items_set(folder: Path, name: str, items: Mapping[str, str]) -> EvaluationSet:
-    """An evaluation set of items by their ids."""
+    """Write items by id as an evaluation set."""
     return rows_set(folder, name, [{"id": item, "text": text} for item, text in items.items()])
 
 
 def write_corpus(folder: Path, texts: Mapping[str, str], shard_documents: int) -> Artifact:
-    """A sealed corpus of texts by doc_id."""
+    """Seal a corpus of texts by doc_id."""
     meta = Meta.from_mapping("a.jsonl", 0, {"n": 1})
     documents = [Document(text, "notes", "web", doc_id, "cc0-1.0", "", meta) for doc_id, text in texts.items()]
     return seal_corpus(folder, "notes", documents, shard_documents)
@@ -91,18 +91,18 @@ def decontaminate(
     rules: DecontaminationRecipe,
     engine: RunSettings | None = None,
 ) -> Artifact:
-    """The sealed result; of one corpus the source is called `notes`."""
+    """Build the decontaminated corpus; a single corpus is the source `notes`."""
     sources = {"notes": corpus} if isinstance(corpus, Artifact) else corpus
     target = Target(unknown_kind("made/clean", DECONTAMINATION_STAGE), "notes", Path("clean"), rules.content())
     settings = engine or RunSettings()
     return build_target(target, folder, lambda b: decontaminate_corpus(b, sources, sets, rules, settings), False, {})
 
 
-def texts_of(corpus: Artifact) -> dict[str, str]:
-    """Texts by doc_id, in order."""
-    return {row["doc_id"]: row["text"] for row in map(msgspec.json.decode, lines_of(corpus))}
+def read_texts(corpus: Artifact) -> dict[str, str]:
+    """Read texts by doc_id, in order."""
+    return {row["doc_id"]: row["text"] for row in map(msgspec.json.decode, lines_in(corpus))}
 
 
-def evidence_of(result: Artifact) -> dict[str, ContaminatedLine]:
-    """What is said of contaminated documents, by doc_id."""
+def read_evidence(result: Artifact) -> dict[str, ContaminatedLine]:
+    """Read the evidence of contaminated documents by doc_id."""
     return {line.doc_id: line for line in read_contaminated(result)}

@@ -1,4 +1,4 @@
-"""Corpora of a few documents, and their deduplication."""
+"""Deduplication of corpora of a few documents."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -25,7 +25,7 @@ SMALL_SHARES = RunSettings(2, worker_bytes=0)  # see the fixture `small_shares`
 
 
 def recipe(**changes: Any) -> DedupRecipe:
-    """The recipe with some keys changed; those of `near` and `minhash` by their own names."""
+    """Build the recipe with some keys changed, of `near` and `minhash` as well."""
     minhash: dict[str, Any] = {"shingle_words": 5, "permutations": 112, "bands": 14, "rows": 8, "seed": 1}
     near: dict[str, Any] = {"threshold": "0.7", "max_compared": 100}
     top: dict[str, Any] = {"mode": "both", "scope": "global", "selection": "first"}
@@ -37,19 +37,19 @@ def recipe(**changes: Any) -> DedupRecipe:
 
 
 def thorough(**changes: Any) -> DedupRecipe:
-    """A recipe whose bands propose every pair that is anything like as similar as its threshold."""
+    """Build a recipe whose bands propose every pair near or above its threshold."""
     return recipe(**{"permutations": 256, "bands": 256, "rows": 1, "max_compared": 10_000} | changes)
 
 
 def by_faiss(**changes: Any) -> DedupRecipe:
-    """A recipe by which faiss proposes every pair that is anything like as similar as its threshold."""
+    """Build a recipe for which faiss proposes every pair near its threshold."""
     words = changes.pop("shingle_words", 5)
     sketches = {"shingle_words": words, "bits": 256, "max_distance": 127, "seed": 1}
     return recipe(**{"max_compared": 10_000, "faiss": sketches} | changes)
 
 
 def write_corpus(folder: Path, documents: Sequence[PlainDocument], shard_documents: int) -> dict[str, Artifact]:
-    """A sealed corpus of Document shards for each source, in the order in which sources occur."""
+    """Seal a corpus for each source, in the order in which sources occur."""
     corpora = {}
     for source in dict.fromkeys(document.source for document in documents):
         own = [_document(document) for document in documents if document.source == source]
@@ -69,7 +69,7 @@ def deduplicate(
     settings: RunSettings = INLINE,
     **seen: Artifact,
 ) -> Artifact:
-    """The sealed result; `seen` are signature stores."""
+    """Build the deduplicated corpus; `seen` are signature stores."""
     content = {"dedup": rules.content(), "sources": list(sources)}
     target = Target(unknown_kind("made/deduplicated", DEDUP_STAGE), "result", Path("result"), content)
     return build_target(
@@ -78,7 +78,7 @@ def deduplicate(
 
 
 def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: RunSettings = INLINE) -> Artifact:
-    """The sealed signature store of a result."""
+    """Seal the signature store of a deduplicated corpus."""
     content = {"signatures": rules.signature_keys()}
     target = Target(unknown_kind("made/signatures", SIGNATURES_STAGE), "store", Path("store"), content)
     return build_target(
@@ -86,14 +86,13 @@ def sign(folder: Path, deduplicated: Artifact, rules: DedupRecipe, settings: Run
     )
 
 
-def decisions_of(result: Artifact) -> list[Decision]:
-    """All decisions, in order."""
+def list_decisions(result: Artifact) -> list[Decision]:
     return list(read_decisions(result))
 
 
 @st.composite
 def recipes(draw: st.DrawFn, selections: Sequence[str] = ("first", "longest", "quality")) -> DedupRecipe:
-    """Recipes by which every pair is proposed that is anything like as similar as the threshold."""
+    """Draw recipes that propose every pair near or above their threshold."""
     selection = draw(st.sampled_from(selections))
     return draw(st.sampled_from([thorough, by_faiss]))(
         mode=draw(st.sampled_from(["exact", "near", "both"])),
@@ -108,7 +107,7 @@ def recipes(draw: st.DrawFn, selections: Sequence[str] = ("first", "longest", "q
 def plain_decisions(
     documents: Sequence[PlainDocument], rules: DedupRecipe, seen: Sequence[PlainDocument] = ()
 ) -> list[PlainDecision]:
-    """What the plain rule decides, by the same recipe."""
+    """Decide by the plain rule, with the values of the same recipe."""
     threshold, n = (rules.near.threshold, rules.near.proposer.shingle_words) if rules.near else ("1", 1)
     return decide(
         documents,

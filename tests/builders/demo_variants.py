@@ -16,7 +16,7 @@ V1 = Path("megatron", "healing_text_v1")
 
 
 def write_recipe(root: Path, changes: Mapping[str, Mapping[str, object]], name: str) -> Path:
-    """The demo's recipe in a data root, changed, under another name."""
+    """Write the demo's recipe, changed and renamed, into a data root."""
     recipe = yaml.safe_load((root / "recipes" / "healing_text_v1.yaml").read_text())
     for section, keys in changes.items():
         recipe[section] |= keys
@@ -31,10 +31,10 @@ def build(path: Path, root: Path, cache: Path) -> None:
         target.kind.build(target, run)
 
 
-def copy_of(demo_root: Path, root: Path) -> Path:
+def copy_demo(demo_root: Path, root: Path) -> Path:
     shutil.copytree(demo_root, root, ignore=shutil.ignore_patterns("dagster", "hub", "hub_cache"))
     return root
 
 
-def snapshot_of(root: Path) -> Path:
+def find_snapshot(root: Path) -> Path:
     return next((root / "corpora" / "fineweb_edu").glob("[!.]*"))

@@ -20,12 +20,12 @@ _encoder = msgspec.json.Encoder()
 
 
 def numbered(first: int, count: int) -> str:
-    """Words that no text of other numbers has."""
+    """Return words that no text of other numbers has."""
     return " ".join(f"w{number}" for number in range(first, first + count))
 
 
 def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_documents: int) -> Artifact:
-    """A corpus of one source, so many Documents a shard; one empty shard of no documents."""
+    """Seal a corpus of one source; without documents it has one empty shard."""
 
     def make(building: StagingDir) -> BuildResult:
         files = []
@@ -34,7 +34,7 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
             with JsonlZstWriter(building.path(name), 3) as writer:
                 writer.write_lines(_encoder.encode_lines(own), len(own))
             files.append(writer.output(name))
-        text_bytes = sum(len(one.text.encode()) for one in documents)
+        text_bytes = sum(len(document.text.encode()) for document in documents)
         return BuildResult(files, {"documents": len(documents), "text_bytes": text_bytes}, {})
 
     target = Target(
@@ -43,6 +43,6 @@ def seal_corpus(folder: Path, source: str, documents: Sequence[Document], shard_
     return build_target(target, folder, make, False, {})
 
 
-def lines_of(corpus: Artifact) -> list[bytes]:
+def lines_in(corpus: Artifact) -> list[bytes]:
     blocks = (block for name in shard_rows(corpus) for block in read_line_blocks(corpus.path(name)))
     return [line for block in blocks for line in block.splitlines()]

@@ -1,4 +1,4 @@
-"""Encoded shards of given token ids."""
+"""Encoded shards of explicit token ids."""
 
 import zlib
 from collections.abc import Sequence

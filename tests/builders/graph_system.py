@@ -26,15 +26,15 @@ class GraphRecipe(Recipe):
     nodes: dict[str, list[str]]  # the word, then the inputs: nodes, or RECIPE/NODE of another recipe
 
     def final_targets(self) -> list[Target]:
-        made: dict[str, Target] = {}
+        targets: dict[str, Target] = {}
         for name, (word, *inputs) in self.nodes.items():
-            upstream = tuple(made[other] if other in made else _of_another_recipe(other) for other in inputs)
+            upstream = tuple(targets[other] if other in targets else _external_node(other) for other in inputs)
             folder = Path("graph", self.name, name)
-            made[name] = Target(NODE, name, folder, {"word": word}, upstream, partition=name)
-        return list(made.values())
+            targets[name] = Target(NODE, name, folder, {"word": word}, upstream, partition=name)
+        return list(targets.values())
 
 
-def _of_another_recipe(name: str) -> Target:
+def _external_node(name: str) -> Target:
     return Target(NODE, name, Path("graph", name), {}, is_external=True)
 
 
@@ -63,7 +63,7 @@ def write_graph(root: Path, name: str, nodes: Mapping[str, Node]) -> Path:
 
 
 def build_graph(root: Path, name: str, nodes: Mapping[str, Node], **settings: Any) -> Path:
-    """Write a recipe, build and check its nodes; return its path. `settings` are those of a `Run`."""
+    """Write a recipe, build and check its nodes, and return its path."""
     path = write_graph(root, name, nodes)
     for target in SYSTEMS.read_recipe(path).targets():
         drive.build(target, Run(root, RunSettings(workers=0), **settings))

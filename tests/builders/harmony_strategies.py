@@ -1,4 +1,4 @@
-"""Hypothesis strategies for conversations, contents that imitate structure, and tool schemas."""
+"""Hypothesis strategies for Harmony conversations and tool schemas."""
 
 from hypothesis import strategies as st
 
@@ -38,17 +38,17 @@ MESSAGES = st.builds(
 ).filter(_is_writable)
 SPEAKERS = st.sampled_from([Role.SYSTEM, Role.DEVELOPER, Role.USER, Role.ASSISTANT])
 PLAIN = st.tuples(SPEAKERS, CONTENTS).map(lambda fields: Message(*fields))
-SAID = st.tuples(CONTENTS, CHANNELS).map(lambda fields: Message(Role.ASSISTANT, fields[0], channel=fields[1]))
+ANSWERS = st.tuples(CONTENTS, CHANNELS).map(lambda fields: Message(Role.ASSISTANT, fields[0], channel=fields[1]))
 CALLS = CONTENTS.map(
     lambda content: Message(Role.ASSISTANT, content, None, "functions.f", "commentary", "<|constrain|>json")
 )
 REPLIES = CONTENTS.map(lambda content: Message(Role.TOOL, content, "functions.f", "assistant", "commentary"))
-USUAL_CONVERSATIONS = st.lists(st.one_of(PLAIN, SAID, CALLS, REPLIES), max_size=6)
-TURNS = st.one_of(PLAIN, SAID, CALLS, REPLIES, MESSAGES)
+USUAL_CONVERSATIONS = st.lists(st.one_of(PLAIN, ANSWERS, CALLS, REPLIES), max_size=6)
+TURNS = st.one_of(PLAIN, ANSWERS, CALLS, REPLIES, MESSAGES)
 CONVERSATIONS = st.lists(TURNS, max_size=6)
 
 WORDS = st.sampled_from(["a", "b", "null", 'say "x"', "é\n漢", "", "object", "x|y"])
-# Numbers that the library reads exactly; beyond these it is often off in the last digit.
+# Numbers that the library reads exactly; it often misreads the last digit of others.
 INTEGERS = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([10**20, -(10**30)])
 FLOATS = st.builds(
     lambda digits, exponent: float(f"{digits}e{exponent}"), st.integers(-(10**15), 10**15), st.integers(-22, 7)
@@ -71,7 +71,7 @@ ABOUT = {
 
 
 def _schemas(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    """Schemas with any of the keywords that there are, in any order; some with a value that is none for its key."""
+    """Draw schemas with any keywords in any order, some with an invalid value."""
     keywords = ABOUT | {
         "type": TYPES | st.lists(TYPES, max_size=3),
         "properties": st.dictionaries(WORDS, inner, max_size=3),

@@ -25,7 +25,7 @@ INLINE = RunSettings(workers=0)
 
 
 def write_pages(hub_folder: Path, **options: object) -> Path:
-    """The one file of maker/pages: six row groups of 50 documents of 2,000 characters, more than a footer's fetch."""
+    """Write the file of maker/pages: six row groups, larger than a footer fetch."""
     texts = [hashlib.shake_256(b"%d" % number).hexdigest(1000) for number in range(300)]
     path = hub_folder / "datasets" / DATASET / FILE
     path.parent.mkdir(parents=True)
@@ -34,13 +34,13 @@ def write_pages(hub_folder: Path, **options: object) -> Path:
     return path
 
 
-def recipe_of(
+def parse_recipe(
     revision: str,
     snapshot: Mapping[str, object] | None = None,
     megatron: Mapping[str, object] | None = None,
     shards: tuple[str, ...] = ("shards/*",),
 ) -> HealingRecipe:
-    """A healing recipe of everything in maker/pages; the arguments change its sections."""
+    """Parse a healing recipe of all of maker/pages; arguments change its sections."""
     everything: dict[str, object] = {
         "name": "pages",
         "dataset": DATASET,

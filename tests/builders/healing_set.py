@@ -1,4 +1,4 @@
-"""Small healing set with all artifacts sealed, and a function that verifies it."""
+"""Small sealed healing set and its verification."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ NAMES = ("snapshot", "selection", "train", "valid", "dataset")
 
 @dataclass(frozen=True)
 class HealingSet:
-    """A recipe, and the run that built it; the hub's bytes are in its cache."""
+    """Recipe and the run that built it; the cache has the hub's bytes."""
 
     recipe: HealingRecipe
     run: Run
@@ -33,8 +33,8 @@ class HealingSet:
         return require_manifest(self.folder(name))
 
 
-def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Every file and folder below a root, and when it was last touched; rebuilds and the hub's cache left out."""
+def stat_contents(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Stat all files and folders of a root except rebuilds and the hub's cache."""
     return {
         str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.stat().st_size)
         for path in sorted(root.rglob("*"))
@@ -45,7 +45,7 @@ def contents_of(root: Path) -> dict[str, tuple[int, int, int]]:
 def verify(
     folder: Path, root: Path | None = None, sample: str | None = None, seed: str = "0", content: bool = False
 ) -> Verification:
-    """What is sealed in a folder held against its manifest; with a data root, its chain too."""
+    """Verify a sealed folder; with a data root, its chain too."""
     found = scan_chain(
         folder,
         VerificationScope(root, None if sample is None else FileSample.parse(sample, seed), content),

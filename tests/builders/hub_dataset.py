@@ -19,7 +19,7 @@ BIG = "data/large.bin"
 
 @dataclass
 class Published:
-    """That dataset on its hub, listed, and what is read of it; the requests that the listing took are forgotten."""
+    """Dataset on its hub, listed; the requests of the listing are forgotten."""
 
     hub: FaultyHub
     files: HubFiles
@@ -30,14 +30,14 @@ class Published:
         return self.files.fetch(DATASET, self.commit, self.listed[path], *bounds)
 
     def body_bytes(self) -> int:
-        """Bytes of file content on the wire."""
+        """Count the bytes of file content on the wire."""
         return sum(request.bytes_sent for request in self.hub.requests if "/api/" not in request.path)
 
     def cached(self) -> list[Path]:
         return sorted(path for path in (self.files.cache / "maker--pages" / "bytes").rglob("*") if path.is_file())
 
     def part(self, path: str, start: int, stop: int) -> Path:
-        """Where a cut download waits."""
+        """Return the path of an interrupted download."""
         folder = self.files.spans_folder(DATASET, self.listed[path].digest)
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{start}-{stop}.{durable.boot_id()}.part"

@@ -1,4 +1,4 @@
-"""Writable loopback hub with a dataset, and sealed pools of that dataset's rows."""
+"""Writable loopback hub with a dataset and sealed pools of its rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """A hub that is served, the commit of its one dataset, and the cache of who publishes."""
+    """Running hub, the commit of its one dataset, and a publisher's cache."""
 
     hub: FaultyHub
     revision: str
@@ -51,8 +51,12 @@ class Place:
         return self.hub.folder / "datasets" / NAME
 
     def sent(self) -> list[str]:
-        """Digests of large files that arrived, in order."""
-        arrived = [one.path for one in self.hub.requests if one.method == "PUT" and one.path.startswith("/upload/")]
+        """List the digests of uploaded large files, in order."""
+        arrived = [
+            request.path
+            for request in self.hub.requests
+            if request.method == "PUT" and request.path.startswith("/upload/")
+        ]
         return [path.removeprefix("/upload/") for path in arrived]
 
 
@@ -69,23 +73,23 @@ def open_place(folder: Path, *, gated: bool = False, hub_type: type[FaultyHub] =
 
 
 def row(number: int, revision: str | None, **columns: Any) -> Row:
-    said = {"id": f"row-{number}", "dataset": SOURCE, "split": "low", "text": f"text {number} " * 40}
+    fields = {"id": f"row-{number}", "dataset": SOURCE, "split": "low", "text": f"text {number} " * 40}
     counts = {"stats_tokens": 10, "stats_completion_tokens": 4, "stats_tool_calls": number % 3}
     source = {"source_file": "low.jsonl", "source_row": number, "source_revision": revision}
     empty: Row = dict.fromkeys(SCHEMA.names)
-    return {**empty, **said, **counts, **source, "meta_license": "cc-by-4.0", **columns}
+    return {**empty, **fields, **counts, **source, "meta_license": "cc-by-4.0", **columns}
 
 
-def rows_of(revision: str | None, count: int = 12) -> list[Row]:
+def build_rows(revision: str | None, count: int = 12) -> list[Row]:
     return [row(number, revision, meta_correctness=number / count) for number in range(count)]
 
 
 def pools(root: Path, splits: dict[str, Sequence[Row]], name: str = "mine/chats", **recipe: Any) -> Artifact:
-    """The sealed pools of some splits."""
-    asked = PoolsRecipe.model_validate(recipe)
+    """Seal the pools of some splits."""
+    rules = PoolsRecipe.model_validate(recipe)
     shards = {name: _shards(root, name, rows) for name, rows in splits.items()}
-    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": asked.content()})
-    return build_target(target, root, lambda building: build_pools(building, shards, asked, RunSettings(0)), True, {})
+    target = Target(unknown_kind("nemotron/candidate_pools", STAGE), name, Path("pools"), {"pools": rules.content()})
+    return build_target(target, root, lambda building: build_pools(building, shards, rules, RunSettings(0)), True, {})
 
 
 def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
@@ -99,23 +103,19 @@ def _shards(root: Path, name: str, rows: Sequence[Row]) -> Artifact:
     return build_target(Target(unknown_kind("made/rows", STAGE), name, Path("made", name), {}), root, make, True, {})
 
 
-def card_of(folder: Path) -> tuple[str, str]:
-    """The YAML of a card, and its body."""
+def read_card(folder: Path) -> tuple[str, str]:
+    """Read the YAML and the body of a card."""
     head, _, body = (folder / "README.md").read_text().removeprefix("---\n").partition("\n---\n")
     return head, body
 
 
 def card_yaml(folder: Path) -> dict[str, Any]:
-    metadata: dict[str, Any] = yaml.safe_load(card_of(folder)[0])
+    metadata: dict[str, Any] = yaml.safe_load(read_card(folder)[0])
     return metadata
 
 
 def check_whole(folder: Path) -> str:
-    """What a repo is: `bare` without card and manifest, else the digest of what it holds, as both of them say.
-
-    Raises:
-        AssertionError: what its card or its manifest says isn't so.
-    """
+    """Return the digest of a consistent repo, or `bare` without card and manifest."""
     if not (folder / "README.md").exists():
         assert not (folder / MANIFEST_FILE).exists()
         return "bare"
@@ -125,7 +125,7 @@ def check_whole(folder: Path) -> str:
         assert (folder / stored.path).stat().st_size == stored.bytes
     metadata = card_yaml(folder)
     infos = {
-        one["config_name"]: {s["name"]: s["num_examples"] for s in one["splits"]} for one in metadata["dataset_info"]
+        info["config_name"]: {s["name"]: s["num_examples"] for s in info["splits"]} for info in metadata["dataset_info"]
     }
     for config in metadata["configs"]:
         for data in config["data_files"]:

@@ -1,4 +1,4 @@
-"""Repository of three files on the loopback hub, and requests for them."""
+"""Repository of three files on the loopback hub."""
 
 import http.client
 from pathlib import Path
@@ -17,7 +17,7 @@ NO_SUCH_COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def write_stories(folder: Path) -> Path:
-    """A repo of three files, one of them LFS, in folder/datasets/maker/stories."""
+    """Write a repo of three files, one of them LFS, for maker/stories."""
     repo = folder / "datasets" / REPO
     (repo / "data/notes").mkdir(parents=True)
     (repo / "README.md").write_bytes(README)
@@ -34,10 +34,10 @@ def download(hub: LoopbackHub, path: str, cache: Path, revision: str = "main", t
     )
 
 
-def ask(
+def send_request(
     address: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes | None = None
 ) -> tuple[int, dict[str, str], bytes]:
-    """One request without a client library: status, headers, body."""
+    """Send a request without a client library; return status, headers and body."""
     host, _, path = address.removeprefix("http://").partition("/")
     connection = http.client.HTTPConnection(host, timeout=10)
     connection.request(method, f"/{path}", body, headers or {})

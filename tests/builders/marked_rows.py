@@ -1,4 +1,4 @@
-"""Rows with a word of their own, which tests forget."""
+"""Rows with unique words, which tests forget."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import zstandard
 from plain_search import o200k, sentencepiece_decoder
-from stage_a_build import local_source, recipe_of
+from stage_a_build import local_source, parse_recipe
 
 from pipeline_assets.build.recipe import Recipe
 from pipeline_assets.build.run import Run
@@ -29,16 +29,16 @@ def marker(number: int) -> str:
     return f"m{number * 7919 % 99991:05d}m"
 
 
-def text_of(number: int) -> str:
+def row_text(number: int) -> str:
     words = Random(number).choices(("river", "stone", "bread", "light", "harbour", "window", "garden"), k=25)
     return " ".join([*words, marker(number), *words[::-1]])
 
 
 def rows(count: int) -> list[dict[str, Any]]:
-    return [{"text": text_of(number), "key": f"note_{number}", "url": None} for number in range(count)]
+    return [{"text": row_text(number), "key": f"note_{number}", "url": None} for number in range(count)]
 
 
-def words_and_ids(recipe: Recipe, root: Path) -> dict[str, str]:
+def markers(recipe: Recipe, root: Path) -> dict[str, str]:
     """Return the marker of each row that was read from a source, by id."""
     found = {}
     for target in recipe.targets():
@@ -67,7 +67,7 @@ def build(recipe: Recipe, run: Run) -> dict[str, str]:
     return {target.role: open_artifact(run.root / target.folder).manifest.digest for target in recipe.targets()}
 
 
-def typed(root: Path, **options: Any) -> dict[str, Any]:
+def run_forget(root: Path, **options: Any) -> dict[str, Any]:
     """Return the answer of `corpusmill forget --json`."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         forget(data=root, as_json=True, **options)
@@ -78,7 +78,7 @@ def typed(root: Path, **options: Any) -> dict[str, Any]:
 def forget_ids(root: Path, ids: list[str]) -> dict[str, Any]:
     path = root.parent / "ids.txt"
     path.write_text("\n".join(ids))
-    return typed(root, ids=path, reason="request 7", apply=True)
+    return run_forget(root, ids=path, reason="request 7", apply=True)
 
 
 def decoder(root: Path) -> Callable[[list[int]], str]:
@@ -91,7 +91,7 @@ def sources(folder: Path, *names: str, **changes: Any) -> Recipe:
     sections = [
         local_source(folder, name, [{**row, "text": f"{name} {row['text']}"} for row in rows(60)]) for name in names
     ]
-    return recipe_of(*sections, shard_text_bytes=3000, outputs={"up_to": "normalized"}, **changes)
+    return parse_recipe(*sections, shard_text_bytes=3000, outputs={"up_to": "normalized"}, **changes)
 
 
 def built_sources(folder: Path, *names: str, **settings: Any) -> tuple[Path, Recipe]:

@@ -1,6 +1,7 @@
-"""Hub with the datasets of the shipped Nemotron recipe: real file names, cards and configs, three rows per split.
+"""Hub with the datasets of the shipped Nemotron recipe.
 
-Rows are synthetic and have the shapes of real ones. Tests marked `real` write the real rows.
+File names, cards and configs are real. The three rows per split are synthetic, with the shapes of real ones; tests
+marked `real` write the real rows.
 """
 
 import json
@@ -39,34 +40,34 @@ def write_hub(folder: Path, real: bool = False) -> None:
 
 
 def write_dataset(folder: Path, dataset: str, real: bool = False) -> None:
-    """One of them, in its own folder: the card, and a file for each split."""
+    """Write the card and the splits of one dataset."""
     (folder / "data").mkdir(parents=True)
-    (folder / "README.md").write_text(card_of(dataset))
+    (folder / "README.md").write_text(render_card(dataset))
     for split in SPLITS[dataset]:
-        (folder / path_of(split)).write_bytes(rows_of(dataset, split, real))
+        (folder / split_path(split)).write_bytes(render_split(dataset, split, real))
 
 
-def path_of(split: str) -> str:
+def split_path(split: str) -> str:
     return f"data/{_FILES.get(split, split)}.jsonl"
 
 
-def card_of(dataset: str) -> str:
+def render_card(dataset: str) -> str:
     lines = ["---", "license: cc-by-4.0", "configs:", "- config_name: default", "  data_files:"]
     for split in SPLITS[dataset]:
-        lines += [f"  - split: {split}", f"    path: {path_of(split)}"]
+        lines += [f"  - split: {split}", f"    path: {split_path(split)}"]
     return "\n".join([*lines, "---", f"# {dataset}", ""])
 
 
-def rows_of(dataset: str, split: str, real: bool = False) -> bytes:
-    """Return the lines of a split; of the dataset of Harmony texts they are always made."""
+def render_split(dataset: str, split: str, real: bool = False) -> bytes:
+    """Return the lines of a split; Harmony texts are always synthetic."""
     if real and dataset != TEXTS:
         return sample(f"nemotron/rows/{dataset.partition('/')[2]}/{split}.jsonl").read_bytes()
-    rows = _text_rows() if dataset == TEXTS else made_rows(split)
+    rows = _text_rows() if dataset == TEXTS else synthetic_rows(split)
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
-def made_rows(split: str) -> list[Row]:
-    """Three rows with the traps of their split."""
+def synthetic_rows(split: str) -> list[Row]:
+    """Return three synthetic rows with the traps of their split."""
     match split:
         case "high_part00" | "high_part01" | "high_part02" | "medium" | "low":
             return [_math_row(number, split) for number in range(3)]
@@ -78,7 +79,7 @@ def made_rows(split: str) -> list[Row]:
 
 
 def _text_rows() -> list[Row]:
-    """Rows that are Harmony texts, and nothing else."""
+    """Return rows that contain only a Harmony text."""
     text = (
         "<|start|>user<|message|>{0} + 2?<|end|><|start|>assistant<|channel|>analysis<|message|>{0} + 2<|end|>"
         "<|start|>assistant<|channel|>final<|message|>\\boxed{{{1}}}<|return|>"
@@ -87,7 +88,7 @@ def _text_rows() -> list[Row]:
 
 
 def _chat_row(number: int, split: str) -> Row:
-    """Of its own words, so that deduplication keeps all three; a backspace in the question."""
+    """Build one of three rows that differ in all words; the first has a backspace."""
     question = (
         f"\bWhich gas do green plants take from the air, according to {split}?",
         "Why does a lump of ice float on a lake?",
@@ -112,7 +113,7 @@ def _chat_row(number: int, split: str) -> Row:
 
 
 def _math_row(number: int, split: str) -> Row:
-    """Without uuid in the high parts; with tools in the second one; a condition of which nothing was counted."""
+    """Build a maths row; high parts have no uuid, the second one has tools."""
     answer = {"role": "assistant", "content": f"\\boxed{{{number + 2}}}", "reasoning_content": f"{number} + 2"}
     counted = {"count": 8, "pass": number, "accuracy": 0.125 * number}
     row: Row = {
@@ -128,7 +129,7 @@ def _math_row(number: int, split: str) -> Row:
 
 
 def _proof_row(number: int) -> Row:
-    """Without messages, but for the last, whose licence is none of the two before."""
+    """Build a proof row; only the last has messages, and a licence of its own."""
     row: Row = {
         "uuid": f"lean-{number}",
         "problem": f"Show that {number} + 0 = {number}.",
@@ -145,7 +146,7 @@ def _proof_row(number: int) -> Row:
 
 
 def _agentic_row(number: int, split: str) -> Row:
-    """Arguments as text or as object; content of a tool as text or as object; calls without replies' ids."""
+    """Build a tool call whose arguments and reply are text or an object."""
     is_text = split == "interactive_agent"
     arguments: object = '{"city": "Bonn"}' if is_text else {"city": "Bonn", "days": number}
     call = {"id": f"call_{number}", "type": "function", "function": {"name": "weather", "arguments": arguments}}
@@ -165,6 +166,6 @@ SCIENCE = "nvidia/Nemotron-Science-v1"
 
 
 def is_science_line(text: str, source: AnySourceRow, real: bool) -> bool:
-    """Check whether a text contains the question of its source line in the science dataset."""
-    line = rows_of(SCIENCE, Path(source.path).stem, real)[source.row :].splitlines()[0]
+    """Check whether a text has the question of its source line in SCIENCE."""
+    line = render_split(SCIENCE, Path(source.path).stem, real)[source.row :].splitlines()[0]
     return str(json.loads(line)["messages"][0]["content"]).strip()[:40] in text

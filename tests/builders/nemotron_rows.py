@@ -1,4 +1,4 @@
-"""Small Nemotron rows with settings and an origin; a test changes what it checks."""
+"""Small Nemotron rows with a recipe and an origin."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,13 +45,13 @@ def encoder() -> HarmonyEncoder:
 
 
 def called(*arguments: object, name: str = "lookup") -> dict[str, object]:
-    """An assistant message that calls a tool with each of the arguments; ids are `call_0`, `call_1`, …"""
+    """Build an assistant message with a tool call for each of the arguments."""
     return {
         "role": "assistant",
         "content": "",
         "tool_calls": [
-            {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": one}}
-            for number, one in enumerate(arguments)
+            {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": argument}}
+            for number, argument in enumerate(arguments)
         ],
     }
 
@@ -60,8 +60,8 @@ def reply(content: object) -> dict[str, object]:
     return {"role": "tool", "content": content}
 
 
-def settings_of(**changes: Any) -> RowsRecipe:
-    """The settings with some values changed; a loss mode is as kernels have it."""
+def rows_recipe(**changes: Any) -> RowsRecipe:
+    """Build the recipe with some values changed; `loss` may be a kernel's mode."""
     loss = changes.get("loss")
     if isinstance(loss, AssistantAll | AssistantLast):
         changes["loss"] = {"mode": loss.name, **vars(loss)}
@@ -72,34 +72,34 @@ def normalised(*rows: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin
     return normalise_rows(list(enumerate(rows)), settings, origin, encoder())
 
 
-def split_of(
+def build_split(
     root: Path, files: Sequence[SourceFile], rules: RowsRecipe = SETTINGS, engine: RunSettings = INLINE
 ) -> Artifact:
-    """The normalised rows of a split, sealed below a data root."""
+    """Build the normalised rows of a split in a data root."""
     target = Target(unknown_kind("nemotron/normalized_shards", NORMALISE_STAGE), "rows", Path("rows"), {})
     return build_target(
         target, root, lambda building: normalise_split(building, files, ORIGIN, rules, engine), False, {}
     )
 
 
-def row_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
-    """The columns of the one row."""
+def to_row(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> dict[str, object]:
+    """Return the columns of the only row."""
     [values] = normalised(row, settings=settings, origin=origin).batch.to_pylist()
     return values
 
 
-def text_of(*messages: object, **columns: object) -> str:
-    return row_of({"messages": list(messages), **columns})["text"]
+def to_text(*messages: object, **columns: object) -> str:
+    return to_row({"messages": list(messages), **columns})["text"]
 
 
-def reason_of(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
-    """Why the one row is a reject."""
+def reason_for(row: object, settings: RowsRecipe = SETTINGS, origin: RowOrigin = ORIGIN) -> str:
+    """Return the reason of the only reject."""
     [reject] = normalised(row, settings=settings, origin=origin).rejects
     return reject.reason
 
 
 def dropped_by(row: object, settings: RowsRecipe) -> tuple[str, str]:
-    """Why the one row is left out, and what was seen: it is no reject."""
+    """Return reason and detail of the only dropped row."""
     found = normalised(row, settings=settings)
     [dropped] = found.dropped
     assert not found.rejects and not found.batch.num_rows

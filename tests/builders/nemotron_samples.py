@@ -2,7 +2,7 @@
 
 import json
 
-from nemotron_hub import SPLITS, TEXTS, rows_of
+from nemotron_hub import SPLITS, TEXTS, render_split
 
 from pipeline_assets.corpus.nemotron.dataset_section import DOMAINS, RowOrigin
 
@@ -13,12 +13,12 @@ EVERY_SPLIT = [f"{dataset}/{split}" for dataset, splits in _NAMES.items() for sp
 def split_rows(name: str, real: bool) -> list[dict[str, object]]:
     """Return the three rows of `dataset/split`."""
     dataset, split = name.split("/")
-    rows = [json.loads(line) for line in rows_of(f"nvidia/{dataset}", split, real).split(b"\n") if line]
+    rows = [json.loads(line) for line in render_split(f"nvidia/{dataset}", split, real).split(b"\n") if line]
     assert len(rows) == 3, f"{name} has {len(rows)} rows"
     return rows
 
 
-def origin_of(name: str) -> RowOrigin:
+def row_origin(name: str) -> RowOrigin:
     dataset, split = name.split("/")
     hub_name = f"nvidia/{dataset}"
     return RowOrigin(hub_name, "default", split, DOMAINS[hub_name], f"data/{split}.jsonl", "0" * 40)

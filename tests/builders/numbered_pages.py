@@ -12,13 +12,13 @@ def numbered(first: int, stop: int, text: str = "page") -> dict[str, str]:
 
 
 def plain_pages(rows: int, **columns: object) -> pa.Table:
-    """Page 0, 1, 2…, with further columns."""
+    """Build pages 0, 1, 2… with further columns."""
     texts = [f"Text of page {number}." for number in range(rows)]
     return pa.table({"text": texts, "id": [f"page-{number}" for number in range(rows)], **columns})
 
 
 def large_pages(first: int, rows: int, words: int = 200) -> pa.Table:
-    """Texts of nine bytes a word, that hardly compress."""
+    """Build pages of nine bytes a word that hardly compress."""
     numbers = range(first, first + rows)
     texts = [" ".join(f"{(number * 7919 + word * 104729) % 2**32:08x}" for word in range(words)) for number in numbers]
     return pa.table({"id": [f"page-{number}" for number in numbers], "text": texts})

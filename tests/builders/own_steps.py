@@ -1,4 +1,4 @@
-"""Recipes with an own step, built without commands."""
+"""Recipes with a user's own step, built without commands."""
 
 import textwrap
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Corpora of a few documents whose words are tokens, and their packing."""
+"""Packed sets of a few documents whose words are tokens."""
 
 import datetime
 import hashlib
@@ -26,32 +26,30 @@ NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _encoder = msgspec.json.Encoder()
 
 
-class Made(NamedTuple):
-    """A document of one source."""
+class Doc(NamedTuple):
+    """Document of one source."""
 
     source: str
     doc_id: str
     text: str
 
 
-def documents_of(source: str, lengths: Sequence[int]) -> list[Made]:
-    """Documents of so many tokens each, the end counted."""
+def sized_documents(source: str, lengths: Sequence[int]) -> list[Doc]:
+    """Build documents of some lengths in tokens, each with its end token."""
     return [
-        Made(source, f"{source}-{number}", " ".join(f"w{(number * 7 + word) % 50}" for word in range(length - 1)))
+        Doc(source, f"{source}-{number}", " ".join(f"w{(number * 7 + word) % 50}" for word in range(length - 1)))
         for number, length in enumerate(lengths)
     ]
 
 
-TWO_SOURCES = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 30] * 4)]
+TWO_SOURCES = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 30] * 4)]
 STRATEGIES = ["sequential", "best_fit"]
 
 
 def recipe(tokenizer: Path | None, **changes: Any) -> PackRecipe:
-    """The recipe with some keys changed; `caps` are those of single sources. The tokenizer is one of words, or None for
-    the one that ships.
-    """
+    """Build the recipe with some keys changed; None is the shipped tokenizer."""
     caps = changes.pop("caps", {})
-    of_words = tokenizer and {
+    words_recipe = tokenizer and {
         "family": "hf_tokenizer",
         "sha256": hashlib.sha256(tokenizer.read_bytes()).hexdigest(),
         "end_of_document": "<end>",
@@ -63,34 +61,34 @@ def recipe(tokenizer: Path | None, **changes: Any) -> PackRecipe:
         "seed": 1,
         "weights": {"a": "0.5", "b": "0.5"},
         "max_epochs": {"every_source": changes.pop("max_epochs", "1"), "sources": caps},
-        "tokenizer": of_words or {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
+        "tokenizer": words_recipe or {"family": "o200k_harmony", "sha256": VOCABULARY_SHA256},
         "boundaries": True,
     }
     return PackRecipe.model_validate(values | changes)
 
 
-def write_shards(folder: Path, documents: Sequence[Made], shard_documents: int) -> list[CorpusShard]:
-    """The documents of each source in shards of so many."""
+def write_shards(folder: Path, documents: Sequence[Doc], shard_documents: int) -> list[CorpusShard]:
+    """Write the documents of each source as shards."""
     shards = []
     for source in sorted({document.source for document in documents}):
         own = [document for document in documents if document.source == source]
         for number, start in enumerate(range(0, len(own), shard_documents)):
             path = f"shards/{number:05d}.jsonl.zst"
             (folder / source / "shards").mkdir(parents=True, exist_ok=True)
-            rows = [_document(one) for one in own[start : start + shard_documents]]
+            rows = [_document(document) for document in own[start : start + shard_documents]]
             with JsonlZstWriter(folder / source / path, 3) as writer:
                 writer.write_lines(b"".join(_encoder.encode(row) + b"\n" for row in rows), len(rows))
             shards.append(CorpusShard(f"{source}-{number}", path, folder / source / path, len(rows), source, 0))
     return shards
 
 
-def license_of(doc_id: str) -> str:
-    """Documents have one of two licences."""
+def license_for(doc_id: str) -> str:
+    """Return one of two licences."""
     return ("cc0-1.0", "odc-by")[sum(doc_id.encode()) % 2]
 
 
-def _document(made: Made) -> Document:
-    return Document(made.text, made.source, "notes", made.doc_id, license_of(made.doc_id), "", Meta("a", 0))
+def _document(doc: Doc) -> Document:
+    return Document(doc.text, doc.source, "notes", doc.doc_id, license_for(doc.doc_id), "", Meta("a", 0))
 
 
 def pack(
@@ -101,7 +99,6 @@ def pack(
     settings: RunSettings | None = None,
     driver: Driver = "gigatoken",
 ) -> Artifact:
-    """The sealed set."""
     target = Target(unknown_kind("made/packed", PACK_STAGE), "packed", Path("packed"), {"pack": rules.content()})
     own = settings or RunSettings()
     return build_target(
@@ -109,8 +106,8 @@ def pack(
     )
 
 
-def pack_documents(folder: Path, documents: Sequence[Made], shard_documents: int = 5, **changes: Any) -> Artifact:
-    """The sealed set of these documents, by the tokenizer of words and the recipe with some keys changed."""
+def pack_documents(folder: Path, documents: Sequence[Doc], shard_documents: int = 5, **changes: Any) -> Artifact:
+    """Pack documents with the tokenizer of words and a changed recipe."""
     folder.mkdir(exist_ok=True)
     tokenizer = write_tokenizer(folder)
     shards = write_shards(folder / "corpus", documents, shard_documents)
@@ -118,11 +115,11 @@ def pack_documents(folder: Path, documents: Sequence[Made], shard_documents: int
 
 
 def check_tokens(packed: PackedSet, ids: dict[str, list[int]]) -> None:
-    """Every token is that of its document, and padding is behind the last one."""
+    """Check that rows contain their documents' tokens, followed by padding."""
     for row in range(len(packed)):
         segments = packed.segments(row)
-        tokens = [token for one in segments for token in ids[one.doc_id][one.start : one.start + one.length]]
+        tokens = [token for entry in segments for token in ids[entry.doc_id][entry.start : entry.start + entry.length]]
         padding = [packed.meta.pad_id] * (packed.meta.seq_len - len(tokens))
-        numbers = [number for number, one in enumerate(segments) for _ in range(one.length)]
+        numbers = [number for number, entry in enumerate(segments) for _ in range(entry.length)]
         assert packed[row].tolist() == tokens + padding
         assert packed.document_numbers(row).tolist() == numbers + [-1] * len(padding)

@@ -1,4 +1,4 @@
-"""Two packed sets of one size, each consistent, of which one is sealed in the place of the other.
+"""Two consistent packed sets of equal size, one sealed in place of the other.
 
 Every token, doc_id and boundary of a set encodes its letter, so a mixture of the two sets is visible anywhere.
 """
@@ -31,7 +31,7 @@ _ROWS, _SEQ_LEN = 3, 4
 
 
 def seal_set(root: Path, letter: str) -> Path:
-    """The set of a letter, in the place of the other."""
+    """Seal the set of a letter in place of the other."""
     with open_staging_dir(root / SET, {"letter": letter}) as building:
         files, label = _files(building, letter)
         content = [file.content for file in files]
@@ -41,9 +41,9 @@ def seal_set(root: Path, letter: str) -> Path:
     return root / SET
 
 
-def letter_of(packed: PackedSet) -> str:
-    """The letter of a set, after all that can be read of it is read."""
-    letters = {next(letter for letter, token in TOKENS.items() if token == one) for one in packed.input_ids.flat}
+def read_letter(packed: PackedSet) -> str:
+    """Return the letter of a set after reading all of its content."""
+    letters = {next(letter for letter, token in TOKENS.items() if token == value) for value in packed.input_ids.flat}
     letters.add(packed.meta.tokenizer_family)
     for row in range(len(packed)):
         segments, first = packed.segments(row), packed.boundaries(row)[0, 1]
@@ -53,7 +53,7 @@ def letter_of(packed: PackedSet) -> str:
 
 
 def _files(building: StagingDir, letter: str) -> tuple[list[OutputFile], OutputFile]:
-    """The files of a set, and its label."""
+    """Write the files of a set; return them and its label."""
     lengths = [FIRST[letter], _SEQ_LEN - FIRST[letter]]
     segments = [
         {"doc_id": letter, "source": "s", "start": start, "length": length}

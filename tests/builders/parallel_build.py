@@ -33,15 +33,15 @@ Made up.
 
 
 def pairs(split: str) -> list[dict[str, str]]:
-    """Pairs of a split, none like another, one of them only punctuation."""
+    """Build different pairs of a split, one of them only punctuation."""
     draw = Random(split)
     texts = [" ".join(draw.choices(_WORDS, k=draw.randint(3, 9))) for _ in range(SIZES[split] - 1)]
-    made = [{"fr": f"{text[::-1]} {number}.", "en": f"{text} {number}."} for number, text in enumerate(texts)]
-    return [*made, {"fr": "…", "en": "!"}]
+    rows = [{"fr": f"{text[::-1]} {number}.", "en": f"{text} {number}."} for number, text in enumerate(texts)]
+    return [*rows, {"fr": "…", "en": "!"}]
 
 
 def write_set(folder: Path, parquet: bool = True) -> None:
-    """Both splits, a file each."""
+    """Write both splits, one file each."""
     folder.mkdir(parents=True, exist_ok=True)
     for split in SIZES:
         if parquet:
@@ -57,7 +57,7 @@ def write_hub(folder: Path) -> None:
     (place / "README.md").write_text(_CARD)
 
 
-def content_of(source: dict[str, Any], **sample: Any) -> dict[str, Any]:
+def contents(source: dict[str, Any], **sample: Any) -> dict[str, Any]:
     return {
         "system": "parallel_text",
         "name": "pairs",
@@ -67,22 +67,23 @@ def content_of(source: dict[str, Any], **sample: Any) -> dict[str, Any]:
     }
 
 
-def of_hub(commit: str, **sample: Any) -> ParallelRecipe:
+def from_hub(commit: str, **sample: Any) -> ParallelRecipe:
     source = {"dataset": DATASET, "revision": commit, "files": ["fr-en/{split}-*.parquet"]}
-    return ParallelRecipe.from_mapping(content_of(source, **sample), "made")
+    return ParallelRecipe.from_mapping(contents(source, **sample), "made")
 
 
-def of_folder(folder: Path, ending: str = "parquet", **sample: Any) -> ParallelRecipe:
+def from_folder(folder: Path, ending: str = "parquet", **sample: Any) -> ParallelRecipe:
     source = {"path": str(folder), "files": [f"{{split}}-*.{ending}"]}
-    return ParallelRecipe.from_mapping(content_of(source, **sample), "made")
+    return ParallelRecipe.from_mapping(contents(source, **sample), "made")
 
 
 def write_pairs(folder: Path) -> ParallelRecipe:
-    """A recipe over files here, for builds without a hub."""
+    """Write a recipe of local files, for builds without a hub."""
     write_set(folder / "pairs", parquet=False)
-    return of_folder(folder / "pairs", "jsonl")
+    return from_folder(folder / "pairs", "jsonl")
 
 
 def build(recipe: ParallelRecipe, root: Path, hub: HubFiles | None = None) -> dict[str, Artifact]:
     run = Run(root, INLINE, hub)
-    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}
+    targets = [outcome.target for outcome in run_targets(recipe.targets(), run)]
+    return {target.role: open_artifact(root / target.folder) for target in targets}

@@ -1,4 +1,4 @@
-"""Bytes of a Stack Exchange Posts.xml, and a recipe of its site."""
+"""Stack Exchange Posts.xml and the recipe of its site."""
 
 from xml.sax.saxutils import escape
 
@@ -9,20 +9,20 @@ _ESCAPES = {'"': "&quot;", "\n": "&#xA;", "\r": "&#xD;", "\t": "&#x9;"}
 
 
 def row(**attributes: object) -> bytes:
-    """A row; attributes that are None are left out."""
-    told = {name: str(value) for name, value in attributes.items() if value is not None}
-    values = " ".join(f'{name}="{escape(value, _ESCAPES)}"' for name, value in told.items())
+    """Render a row; attributes that are None are omitted."""
+    texts = {name: str(value) for name, value in attributes.items() if value is not None}
+    values = " ".join(f'{name}="{escape(value, _ESCAPES)}"' for name, value in texts.items())
     return f"  <row {values} />\n".encode()
 
 
 def question(post_id: int, **changes: object) -> bytes:
-    told = {"CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": f"<p>Body {post_id}</p>\n"}
-    return row(Id=post_id, PostTypeId=1, **{**told, "Title": f"Title {post_id}", **changes})
+    defaults = {"CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": f"<p>Body {post_id}</p>\n"}
+    return row(Id=post_id, PostTypeId=1, **{**defaults, "Title": f"Title {post_id}", **changes})
 
 
 def answer(post_id: int, parent_id: int, **changes: object) -> bytes:
-    told = {"CreationDate": "2014-01-22T20:26:05.383", "Score": 1, "Body": f"<p>Body {post_id}</p>\n"}
-    return row(Id=post_id, PostTypeId=2, ParentId=parent_id, **{**told, **changes})
+    defaults = {"CreationDate": "2014-01-22T20:26:05.383", "Score": 1, "Body": f"<p>Body {post_id}</p>\n"}
+    return row(Id=post_id, PostTypeId=2, ParentId=parent_id, **{**defaults, **changes})
 
 
 def dump(*rows: bytes) -> bytes:
@@ -30,6 +30,6 @@ def dump(*rows: bytes) -> bytes:
 
 
 def site(host: str = "garden.example.org", **rules: object) -> SiteRecipe:
-    """A recipe that keeps every thread, but for the rules."""
+    """Build a recipe that keeps every thread, except for the rules."""
     scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
     return SiteRecipe.from_content({"source": "stackexchange", "domain": "qa", "host": host, **scores, **rules})

@@ -1,4 +1,4 @@
-"""Normalized splits of synthetic rows, and the content of their dataset card."""
+"""Normalized splits of synthetic rows and their dataset card."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nemotron_rows import ANSWER, ORIGIN, QUESTION, settings_of
+from nemotron_rows import ANSWER, ORIGIN, QUESTION, rows_recipe
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
@@ -40,35 +40,35 @@ IDENTITY = Identity(
 )
 
 
-def split_of(name: str = "train", **changes: Any) -> CardSplit:
+def card_split(name: str = "train", **changes: Any) -> CardSplit:
     pattern = file_pattern(f"data/{name}-00000-of-00002.parquet")
-    split = CardSplit("default", name, pattern, SCHEMA, 3, 1000, 600, 2048, 4096, licences_of({"cc-by-4.0": 3}))
+    split = CardSplit("default", name, pattern, SCHEMA, 3, 1000, 600, 2048, 4096, by_licence({"cc-by-4.0": 3}))
     return replace(split, **changes)
 
 
-def licences_of(rows: dict[str | None, int]) -> Counter[tuple[str, str | None]]:
+def by_licence(rows: dict[str | None, int]) -> Counter[tuple[str, str | None]]:
     return Counter({(SOURCE.dataset, licence): count for licence, count in rows.items()})
 
 
-def content_of(*splits: CardSplit, **changes: Any) -> CardContent:
+def card_content(*splits: CardSplit, **changes: Any) -> CardContent:
     manifest = Manifest("nemotron/normalized_shards", "made/chats", IDENTITY, [], {})
     return replace(CardContent("Chats, normalised", "me/chats", splits, [SOURCE], [manifest]), **changes)
 
 
-def card_of(*splits: CardSplit, **changes: Any) -> str:
-    return dataset_card(content_of(*splits, **changes))
+def render_card(*splits: CardSplit, **changes: Any) -> str:
+    return dataset_card(card_content(*splits, **changes))
 
 
-def said(answer: str, **columns: object) -> dict[str, object]:
+def answered(answer: str, **columns: object) -> dict[str, object]:
     return {"messages": [QUESTION, {**ANSWER, "content": answer}], **columns}
 
 
 def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) -> Artifact:
-    """The rows of a split, from one file of lines."""
+    """Normalise the rows of a split from one file of lines."""
     path = root / f"{split}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     files = [SourceFile(path, f"data/{path.name}", path.stat().st_size)]
-    rules = settings_of(shard_bytes=shard_bytes)
+    rules = rows_recipe(shard_bytes=shard_bytes)
     origin = replace(ORIGIN, split=split)
     target = Target(unknown_kind("made/rows", NORMALISE_STAGE), "rows", Path("rows", split), {})
     make = lambda building: normalise_split(building, files, origin, rules, RunSettings())  # noqa: E731
@@ -76,7 +76,7 @@ def normalise(root: Path, split: str, rows: Sequence[object], shard_bytes: int) 
 
 
 def publish(folder: Path, splits: Sequence[Artifact], card: str) -> Path:
-    """A folder as a hub has it."""
+    """Copy the published files of splits into a folder; write the card."""
     for split in splits:
         shutil.copytree(split.folder / "data", folder / "data", dirs_exist_ok=True)
         for catalogue in split.folder.glob("*__tools_catalog.json"):

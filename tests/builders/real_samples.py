@@ -1,4 +1,4 @@
-"""Paths of real samples, and loops that must run at least once.
+"""Paths of real samples for tests.
 
 Only `make test-real` passes the folder of real samples.
 """
@@ -15,7 +15,7 @@ VARIABLE = "CORPUSMILL_TEST_SAMPLES"
 
 
 def sample(name: str) -> Path:
-    """Return the path of a sample such as `c4/c4_rows.jsonl`; fail if no folder is set."""
+    """Return the path of a sample; fail if no folder of samples is set."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         pytest.fail(f"{VARIABLE} is not set; run `make test-real SAMPLES=FOLDER`", pytrace=False)

@@ -17,7 +17,7 @@ POOL = pa.schema([("id", pa.string()), ("meta_domain", pa.string()), ("meta_corr
 
 
 def scored_row(number: int, nll_mean: float | None, tokens: int = 10, **columns: Any) -> Row:
-    """A row of the scores and, of `domain` and `correctness`, of the pools; `size` is the completion's bytes."""
+    """Build a score row with columns of its pool; `size` is completion bytes."""
     count, size = columns.pop("count", 4), columns.pop("size", 20)
     row: Row = {
         "id": f"row-{number}",
@@ -38,26 +38,26 @@ def scored_row(number: int, nll_mean: float | None, tokens: int = 10, **columns:
 def write_scores(
     folder: Path, name: str, rows: list[Row], decisions: dict[str, Any] | None = None, pool: pa.Schema = POOL
 ) -> ScoredSplit:
-    """Scores, and files of pools that have a row between any two of them that nobody scored."""
+    """Write scores and pool files in which an unscored row precedes each row."""
     folder.mkdir(parents=True, exist_ok=True)
     half = len(rows) // 2
     found: list[Row] = []
     files = {"a.parquet": rows[:half], "b.parquet": rows[half:]}
     for file, own in files.items():
         pools = [
-            {"id": one["id"] if there else "-", "meta_domain": one["domain"], "meta_correctness": one["correctness"]}
-            for one in own
-            for there in (False, True)
+            {"id": row["id"] if scored else "-", "meta_domain": row["domain"], "meta_correctness": row["correctness"]}
+            for row in own
+            for scored in (False, True)
         ]
         table = pa.Table.from_pylist(pools, POOL).select(pool.names)
         pq.write_table(table, folder / file, row_group_size=7)
-        found += [{**one, "pool_file": file, "pool_row": 2 * place + 1} for place, one in enumerate(own)]
+        found += [{**row, "pool_file": file, "pool_row": 2 * place + 1} for place, row in enumerate(own)]
     pq.write_table(pa.Table.from_pylist(found, SCORES_SCHEMA), folder / "scores.parquet", row_group_size=9)
     return ScoredSplit(name, folder / "scores.parquet", {file: folder / file for file in files}, decisions or {})
 
 
 def drawn_rows(seed: int, rows: int) -> list[Row]:
-    """Rows of all sorts, each tenth without a score."""
+    """Draw rows of all sorts, each tenth without a score."""
     dice = random.Random(seed)
     return [
         scored_row(
@@ -75,6 +75,6 @@ def drawn_rows(seed: int, rows: int) -> list[Row]:
     ]
 
 
-def naive_percentile(value: float, there: list[float]) -> Fraction:
-    below, equal = sum(one < value for one in there), sum(one == value for one in there)
-    return Fraction(100) * (below + Fraction(equal + 1, 2) - Fraction(1, 2)) / len(there)
+def naive_percentile(value: float, values: list[float]) -> Fraction:
+    below, equal = sum(other < value for other in values), sum(other == value for other in values)
+    return Fraction(100) * (below + Fraction(equal + 1, 2) - Fraction(1, 2)) / len(values)

@@ -18,23 +18,23 @@ NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
 _SYLLABLES = [consonant + vowel for consonant in "bcdfglmnprstv" for vowel in ("a", "é", "in", "ou", "eur")]
 
 
-def made_row(number: int) -> dict[str, str]:
-    """A pair of 3 to 20 words of its own, its number among them."""
+def synthetic_pair(number: int) -> dict[str, str]:
+    """Build a pair of 3 to 20 random words and its number."""
     dice = random.Random(number)
     words = ["".join(dice.choices(_SYLLABLES, k=dice.randint(1, 3))) for _ in range(dice.randint(3, 20))]
     return {"fr": f"{' '.join(words)} {number}.", "en": f"{' '.join(word[::-1] for word in words)} {number}."}
 
 
-def real_or_made_rows(rows: int, real: bool) -> list[dict[str, str]]:
-    """Return made rows, or the first ones of the validation split of WMT14 fr-en."""
+def real_or_synthetic_rows(rows: int, real: bool) -> list[dict[str, str]]:
+    """Return synthetic rows, or the first rows of WMT14 fr-en's validation split."""
     if not real:
-        return [made_row(number) for number in range(rows)]
+        return [synthetic_pair(number) for number in range(rows)]
     with open(sample("parallel/wmt14_fr-en_validation.jsonl"), "rb") as file:
         return [json.loads(next(file))["translation"] for _ in range(rows)]
 
 
 def lines_file(path: Path, rows: Sequence[dict[str, object]]) -> TranslationFile:
-    """A file of JSON lines, each row as it is given."""
+    """Write a file of JSON lines."""
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return TranslationFile(path.name, lambda: path)
 

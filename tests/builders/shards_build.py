@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pack_build import Made, write_shards
+from pack_build import Doc, write_shards
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
@@ -27,25 +27,25 @@ KIND = "stage_a/token_shards"
 
 
 def by_model(model: Path) -> TokenizerFile:
-    """The tokenizer of a SentencePiece model."""
+    """Return the tokenizer of a SentencePiece model."""
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     return TokenizerFile(FileTokenizerRecipe(family="sentencepiece", sha256=sha256, end_of_document="</s>"), model)
 
 
-def manual(texts: Sequence[str], source: str = "manual") -> list[Made]:
-    """The texts as documents."""
-    return [Made(source, f"{source}-{number}", text) for number, text in enumerate(texts)]
+def manual(texts: Sequence[str], source: str = "manual") -> list[Doc]:
+    """Turn texts into documents."""
+    return [Doc(source, f"{source}-{number}", text) for number, text in enumerate(texts)]
 
 
 def shard_documents(
     folder: Path,
-    documents: Sequence[Made],
+    documents: Sequence[Doc],
     tokenizer: TokenizerFile,
     settings: RunSettings | None = None,
     shard_size: int = 7,
     **changes: Any,
 ) -> Artifact:
-    """Token shards of documents that are written as Document shards of so many."""
+    """Build token shards of documents, written to shards of `shard_size`."""
     recipe = ShardsRecipe.model_validate({"seq_len": 16, "rows_per_shard": 5} | changes)
     shards = write_shards(folder / "corpus", documents, shard_size)
     own = settings or RunSettings()
@@ -59,7 +59,7 @@ def target(recipe: ShardsRecipe, name: str = "shards") -> Target:
 
 
 def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5) -> Artifact:
-    """Token shards of made rows, as they are, without documents."""
+    """Seal rows as token shards without documents."""
     recipe = ShardsRecipe(seq_len=rows.shape[1], rows_per_shard=rows_per_shard)
 
     def make(building: StagingDir) -> BuildResult:
@@ -71,7 +71,7 @@ def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5
             sha256 = write_durably(building.path(path), data)
             files.append(OutputFile(path, len(own), len(data), sha256, sha256))
         ends = int((rows == 1).sum())
-        made = {"documents": ends, "cut_documents": 0, "tokens": rows.size, "sequences": len(rows)}
+        counts = {"documents": ends, "cut_documents": 0, "tokens": rows.size, "sequences": len(rows)}
         decisions = {
             "dtype": rows.dtype.name,
             "seq_len": rows.shape[1],
@@ -80,13 +80,13 @@ def seal_rows(root: Path, name: str, rows: NDArray[Any], rows_per_shard: int = 5
             "tokenizer_sha256": "0" * 64,
         }
         licences = {"license_tokens": {"cc0-1.0": rows.size}, "remainder_tokens": 0}
-        return BuildResult(files, made | licences, decisions)
+        return BuildResult(files, counts | licences, decisions)
 
     return build_target(target(recipe, name), root, make, True, {})
 
 
-def copy_of(folder: Path, root: Path) -> Path:
-    """A copy of a sealed set below a root, for a test to damage."""
+def copy_set(folder: Path, root: Path) -> Path:
+    """Copy a sealed set into a root and make it writable."""
     copy = shutil.copytree(folder, root / "copy")
     for path in (copy, *copy.iterdir()):
         path.chmod(0o755)
@@ -94,5 +94,5 @@ def copy_of(folder: Path, root: Path) -> Path:
 
 
 def numbered_rows(first: int, rows: int, seq_len: int = 4) -> NDArray[np.uint16]:
-    """Rows that tell which they are: of each all tokens are its number, from `first` on."""
+    """Number rows from `first` on: all tokens of a row are its number."""
     return np.repeat(np.arange(first, first + rows, dtype=np.uint16)[:, None], seq_len, axis=1)

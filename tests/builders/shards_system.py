@@ -20,12 +20,12 @@ MODEL = "tokenizer.model"  # below the data root
 def _build(target: Target, run: Run) -> Artifact:
     recipe = ShardsRecipe.from_content(target.recipe["shards"])
     tokenizer = TokenizerFile(FileTokenizerRecipe.from_content(target.tokenizer or {}), run.root / MODEL)
-    corpora = {one.partition or one.name: open_artifact(run.root / one.folder) for one in target.upstream}
+    corpora = {corpus.partition or corpus.name: open_artifact(run.root / corpus.folder) for corpus in target.upstream}
 
     def make(building):
-        made = shard_corpus(building, corpus_shards(corpora), recipe, tokenizer, run.settings)
-        made.provenance[TOKENIZER_FILE_KEY] = MODEL
-        return made
+        result = shard_corpus(building, corpus_shards(corpora), recipe, tokenizer, run.settings)
+        result.provenance[TOKENIZER_FILE_KEY] = MODEL
+        return result
 
     return build_target(target, run.root, make, False, {})
 

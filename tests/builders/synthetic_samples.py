@@ -67,7 +67,7 @@ def japanese_page(draw: random.Random) -> str:
 
 
 def write_samples(folder: Path) -> Path:
-    """Write made files of web texts and Wikipedia pages; return the folder."""
+    """Write synthetic files of web texts and Wikipedia pages; return the folder."""
     draw = random.Random(2)
     _write_lines(folder / "fineweb" / "fineweb_edu_texts.jsonl", ({"text": paragraphs(draw)} for _ in range(150)))
     _write_lines(folder / "fineweb" / "fineweb_v1_300_partial.jsonl", ({"text": web_page(draw)} for _ in range(300)))

@@ -15,7 +15,7 @@ _DENSE = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
-    "initializer_range": 0.3,  # so that what a token sees changes what it says
+    "initializer_range": 0.3,  # so that the context changes the logits
     "pad_token_id": 0,
     "bos_token_id": 1,
     "eos_token_id": 2,
@@ -35,8 +35,8 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 PACKED = ("Llama", "Mistral", "GptOss", "Qwen3Moe", "Granite", "GPT2")
 
 
-def made(name: str, **more: Any) -> Any:
-    """A model with weights by its seed."""
+def build_model(name: str, **more: Any) -> Any:
+    """Build a model with seeded weights."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     architecture, settings = MODELS[name]
@@ -46,8 +46,8 @@ def made(name: str, **more: Any) -> Any:
 
 
 def save_model(name: str, folder: Path, **more: Any) -> Path:
-    """The folder, with the model in it, but no tokenizer."""
-    made(name, **more).save_pretrained(folder)
+    """Save a model without a tokenizer; return the folder."""
+    build_model(name, **more).save_pretrained(folder)
     return folder
 
 

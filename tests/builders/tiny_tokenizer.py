@@ -11,15 +11,15 @@ def _alphabet() -> list[str]:
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def id_of(letter: str) -> int:
-    """The token of an ASCII letter or sign."""
+def token_id(letter: str) -> int:
+    """Return the token of an ASCII character."""
     return _alphabet().index(letter)
 
 
 def save_tokenizer(
     folder: Path, controls: tuple[str, ...] = CONTROL_TOKENS, special: bool = True, *, has_ascii_only: bool = False
 ) -> Path:
-    """A byte-level tokenizer.json that knows single bytes and these control tokens."""
+    """Save a byte-level tokenizer.json of single bytes and control tokens."""
     alphabet = [letter for letter in _alphabet() if letter.isascii() or not has_ascii_only]
     library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(alphabet)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -1,4 +1,4 @@
-"""Tiny artifact for tests: three shards of words become three files of upper-case words.
+"""Tiny artifact whose three shards of words become files of upper-case words.
 
 Variants of the stage fail in a chosen way. They are in this module, not in a test file, so that a spawned worker can
 import them.
@@ -30,7 +30,7 @@ from pipeline_assets.spine.temporary_names import temporary_path
 
 @dataclass(frozen=True)
 class Words:
-    """A shard: a name and its rows."""
+    """Shard with a name and its rows."""
 
     name: str
     words: tuple[str, ...]
@@ -46,7 +46,7 @@ SHARDS = {"english": ENGLISH, "french": FRENCH}
 
 
 def write_words(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """The words in capitals, a line each, and a working file with their lengths; fatal rows are left out."""
+    """Write words in capitals and a work file of lengths, without poison rows."""
     words = [word for row, word in window.enumerate_rows(shard.words, 0) if row not in window.poison_rows]
     files = [
         _written(folder, f"parts/{shard.name}.txt", [word.upper() for word in words]),
@@ -57,7 +57,7 @@ def write_words(shard: Words, window: Window, folder: StagingView) -> Receipt:
 
 
 def write_slowly(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """As `write_words`, and takes 20 ms at least."""
+    """Write words, in at least 20 ms."""
     time.sleep(0.02)
     return write_words(shard, window, folder)
 
@@ -68,7 +68,7 @@ def _written(folder: StagingView, name: str, lines: Sequence[str]) -> OutputFile
     return OutputFile(name, len(lines), len(data), sha256, sha256)
 
 
-def target_of(language: str) -> Target:
+def target_in(language: str) -> Target:
     return Target(unknown_kind("words/parts", StageVersion("words", 1)), "words", Path("words"), {"language": language})
 
 
@@ -79,42 +79,42 @@ def build_words(
     workers: int = 0,
     start_method: StartMethod = "forkserver",
 ) -> Artifact:
-    """The artifact `words` below a root, in one language, in the place of one in another language."""
+    """Build the artifact `words` in a language, replacing one in another."""
 
     def make(building: StagingDir) -> BuildResult:
         settings = RunSettings(workers, start_method)
         receipts = list(run_stage("write", work, SHARDS[language], building, settings))
         return BuildResult([receipt.files[0] for receipt in receipts], total_counts(receipts), {})
 
-    return build_target(target_of(language), root, make, replace=True, run_settings={"workers": workers})
+    return build_target(target_in(language), root, make, replace=True, run_settings={"workers": workers})
 
 
 def words_in(folder: Path) -> list[str]:
-    """All words of an artifact, in order."""
+    """Read all words of an artifact, in order."""
     return [word for path in sorted((folder / "parts").iterdir()) for word in path.read_text().split()]
 
 
 def refuse_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Stops at the word `five` as a stage does that meets bad input."""
+    """Refuse the word `five` like a stage that finds bad input."""
     if "five" in shard.words:
         raise InputError("five is not a word", f"{shard.name} row 2", "take four")
     return write_words(shard, window, folder)
 
 
 def stumble_over_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Stops at the word `five` as a stage does that has a bug."""
+    """Fail at the word `five` like a stage with a bug."""
     if "five" in shard.words:
         raise KeyError("five")
     return write_words(shard, window, folder)
 
 
 def fill_the_disk(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Finds no space left, as a library does that writes for it: no file is named."""
+    """Raise the error of a full disk like a library: without a file name."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Unsendable(Exception):
-    """An error that pickle takes apart but can't put together, as those of some libraries are."""
+    """Error that pickle can't restore, like those of some libraries."""
 
     def __init__(self, word: str, *, row: int) -> None:
         super().__init__(f"{word} in row {row}")
@@ -131,7 +131,7 @@ def raise_unpicklable(shard: Words, window: Window, folder: StagingView) -> Rece
 
 
 def die_once(shard: Words, window: Window, folder: StagingView, marker: Path) -> Receipt:
-    """Kills its process on shard b, but only if the marker is not there yet."""
+    """Kill the process on shard b unless the marker exists."""
     if shard.name == "b" and not marker.exists():
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -139,7 +139,7 @@ def die_once(shard: Words, window: Window, folder: StagingView, marker: Path) ->
 
 
 def die_of_words(shard: Words, window: Window, folder: StagingView, deadly: tuple[str, ...]) -> Receipt:
-    """Kills its process when it reads one of the deadly words; leaves a torn file."""
+    """Kill the process at a deadly word; leave a torn file."""
     for row, word in window.enumerate_rows(shard.words, 0):
         if word in deadly and row not in window.poison_rows:
             temporary_path(folder.path(f"parts/{shard.name}.txt")).write_text("torn")
@@ -148,7 +148,7 @@ def die_of_words(shard: Words, window: Window, folder: StagingView, deadly: tupl
 
 
 def exit_on_five(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Ends its process with status 7 at the word `five`, as a native library does that gives up."""
+    """Exit with status 7 at the word `five`, like a native library."""
     if any(word == "five" and row not in window.poison_rows for row, word in window.enumerate_rows(shard.words, 0)):
         os._exit(7)
     return write_words(shard, window, folder)
@@ -160,14 +160,14 @@ def die_always(shard: Words, window: Window, folder: StagingView) -> Receipt:
 
 
 def die_of_two_rows(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """Kills its process when it is given two rows or more, as a shortage of memory does."""
+    """Kill the process if it reads two rows or more, like a memory shortage."""
     if len(list(window.enumerate_rows(shard.words, 0))) > 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return write_words(shard, window, folder)
 
 
 def open_and_wait(shard: Words, window: Window, folder: StagingView, fifo: Path) -> Receipt:
-    """Holds a FIFO open for as long as its process lives: the reader of the other end sees it end."""
+    """Keep a FIFO open until the process dies, so that its reader sees the end."""
     descriptor = os.open(fifo, os.O_WRONLY)
     os.write(descriptor, b".")
     signal.pause()
@@ -178,7 +178,7 @@ LOADED: list[int] = []
 
 
 def load() -> None:
-    """What every shard of `write_where` needs; remembers the process that loaded it."""
+    """Record the process that loads the data of `write_where`."""
     LOADED.append(os.getpid())
 
 
@@ -195,20 +195,20 @@ def die_loading() -> None:
 
 
 def write_where(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """As `write_words`, and says who loaded, who wrote, and with how many threads for BLAS."""
+    """Write words, and note the loading process, the own one and BLAS threads."""
     notes = {"loaded": list(LOADED), "process": os.getpid(), "threads": os.environ.get("OPENBLAS_NUM_THREADS")}
     return replace(write_words(shard, window, folder), notes=notes)
 
 
 def write_unflushed(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """As `write_words`, and writes text without a line end to both streams."""
+    """Write words, and text without a line end to both output streams."""
     for stream in (sys.stdout, sys.stderr):
         stream.write(f"[{shard.name}]")
     return write_words(shard, window, folder)
 
 
 def write_environment(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """As `write_words`, and notes the token for a hub in its environment."""
+    """Write words, and note the hub token of the environment."""
     return replace(write_words(shard, window, folder), notes={"HF_TOKEN": os.environ.get("HF_TOKEN")})
 
 
@@ -216,13 +216,13 @@ HOARD: list[bytes] = []
 
 
 def hoard(shard: Words, window: Window, folder: StagingView) -> Receipt:
-    """As `write_where`, and keeps 256 MB that it never gives back."""
+    """Write words, and keep 256 MB for ever."""
     HOARD.append(b"x" * (256 << 20))
     return write_where(shard, window, folder)
 
 
 def kill_the_server_once(shard: Words, window: Window, folder: StagingView, marker: Path) -> Receipt:
-    """Kills the process that its own was forked from, and then its own, but only if the marker is not there yet."""
+    """Kill the fork server and this process on shard b unless the marker exists."""
     if shard.name == "b" and not marker.exists():
         marker.touch()
         os.kill(os.getppid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Builds of `word_artifact` by hand: shard by shard, sealed on request, with any plan."""
+"""Builds of `word_artifact` by hand, sealed on request and with any plan."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ PLAN = {"recipe": {"language": "english"}}
 
 
 def write_shard(building: StagingDir, position: int) -> Receipt:
-    """One shard of the English words, committed."""
+    """Write and commit one shard of the English words."""
     shard = ENGLISH[position]
     receipt = write_words(shard, WHOLE_SHARD, building)
     building.commit("write", shard.name, receipt)
@@ -31,7 +31,7 @@ def seal(building: StagingDir, files: list[OutputFile], recipe: Mapping[str, Any
 
 
 def build(target: Path, plan: Mapping[str, Any] = PLAN) -> Artifact:
-    """The English words, whatever the plan says."""
+    """Build the English words under any plan."""
     with open_staging_dir(target, plan) as building:
         receipts = list(run_stage("write", write_words, ENGLISH, building, RunSettings()))
         return seal(building, [receipt.files[0] for receipt in receipts], plan)
@@ -41,7 +41,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def names_beside(target: Path) -> list[str]:
+def list_siblings(target: Path) -> list[str]:
     return sorted(path.name for path in target.parent.iterdir())
 
 

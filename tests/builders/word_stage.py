@@ -1,4 +1,4 @@
-"""Runs of the stage of words with every engine, and their results."""
+"""Runs of the stage of words with every engine."""
 
 import multiprocessing
 from pathlib import Path
@@ -28,12 +28,12 @@ def run(work: Work[Words], building: StagingDir, settings: RunSettings, shards: 
     return list(run_stage("write", work, shards, building, settings))
 
 
-def parts_of(building: StagingDir) -> dict[str, str]:
+def read_parts(building: StagingDir) -> dict[str, str]:
     return {path.name: path.read_text() for path in sorted((building.folder / "parts").iterdir())}
 
 
 def children() -> list[int]:
-    """Workers that are there: of this process, and of the server that it keeps."""
+    """List the workers of this process and of its fork server."""
     found: list[int] = []
     for child in multiprocessing.active_children():
         if child.name == SERVER_NAME:

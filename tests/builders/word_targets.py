@@ -1,9 +1,9 @@
-"""Targets of `word_artifact`, and functions that build them."""
+"""Targets of `word_artifact` and their builds."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from word_artifact import ENGLISH, target_of, write_words
+from word_artifact import ENGLISH, target_in, write_words
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
@@ -15,9 +15,9 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import StagingDir
 
 COUNT = Target(
-    unknown_kind("words/count", StageVersion("count", 1)), "count", Path("count"), {}, upstream=(target_of("english"),)
+    unknown_kind("words/count", StageVersion("count", 1)), "count", Path("count"), {}, upstream=(target_in("english"),)
 )
-ENGLISH_WORDS = target_of("english")
+ENGLISH_WORDS = target_in("english")
 
 
 def nothing(building: StagingDir) -> BuildResult:

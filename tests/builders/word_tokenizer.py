@@ -6,13 +6,13 @@ from pathlib import Path
 END, FIRST_WORD = 1, 2
 
 
-def ids_of(text: str) -> list[int]:
-    """What the tokenizer of words makes of a text, and the end."""
+def encode_words(text: str) -> list[int]:
+    """Return the ids of words and of the end."""
     return [*(FIRST_WORD + int(word[1:]) for word in text.split()), END]
 
 
 def write_tokenizer(folder: Path) -> Path:
-    """A tokenizer.json whose tokens are the words w0 … w49."""
+    """Write a tokenizer.json whose tokens are the words w0 … w49."""
     path = folder / "tokenizer.json"
     vocabulary = {"<unk>": 0, "<end>": END, **{f"w{number}": FIRST_WORD + number for number in range(50)}}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}

@@ -1,4 +1,4 @@
-"""gigatoken with the splitting rule of cl100k, which separates a contraction from its word."""
+"""Tokenizer of gigatoken with the splitting rule of cl100k."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ TOKENIZER = gigatoken.Tokenizer
 
 
 class WrongTokenizer:
-    """What gigatoken is taken for."""
+    """Replacement of gigatoken's tokenizer class."""
 
     @staticmethod
     def from_tiktoken(vocabulary: Path, pretokenizer: str, special_tokens: dict[str, int]) -> gigatoken.Tokenizer:
@@ -23,16 +23,16 @@ class WrongTokenizer:
 
 @contextmanager
 def wrong_gigatoken() -> Iterator[None]:
-    """Tokenizers that are loaded meanwhile encode wrongly, and are not kept."""
+    """Load wrong tokenizers in the block, without caching them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gigatoken, "Tokenizer", WrongTokenizer)
-        with nothing_kept():
+        with without_cached_tokenizers():
             yield
 
 
 @contextmanager
-def nothing_kept() -> Iterator[None]:
-    """Tokenizers that were loaded before are loaded anew in the block, and again after it."""
+def without_cached_tokenizers() -> Iterator[None]:
+    """Empty the tokenizer caches before and after the block."""
     kept = (load_tokenizer, o200k_harmony._load_cached)
     for cache in kept:
         cache.cache_clear()

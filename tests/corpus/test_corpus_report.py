@@ -1,7 +1,4 @@
-"""The report on several sources: what they hold, what became of their rows, whom to name; every id in one source.
-
-Its page says every number, loads nothing, and runs nothing of what it shows.
-"""
+"""The report on a stage A corpus: figures, attribution, estimates and its page."""
 
 import json
 import random
@@ -18,7 +15,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from refusals import refusal
-from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, recipe_of
+from stage_a_build import INLINE, NO_COMMIT, build, ledger, local_source, parse_recipe
 from stage_a_sources import recipe_content, with_decontamination, with_dedup, with_pack, write_quiz
 
 from pipeline_assets.build.run import Run
@@ -42,7 +39,7 @@ from resources.artifact_metadata import artifact_metadata
 
 ENCODER = load_encoder(VOCABULARY_SHA256)
 Rows = list[dict[str, Any]]
-Built = Callable[..., dict[str, Artifact]]
+Build = Callable[..., dict[str, Artifact]]
 # Two sources: one of three licences with a bad row and two short ones, one of a page of the web.
 LETTERS: Rows = [
     {"text": "Dear friend, the river is high today.", "key": "l-0", "license": "CC BY 4.0"},
@@ -56,68 +53,69 @@ PAGES: Rows = [{"text": "日本語 is spoken in this page <b>here</b>.", "key": 
 
 
 @pytest.fixture
-def built(tmp_path: Path) -> Built:
-    """Builds a recipe over local sources, rows by the source's name, each with a filter by length."""
+def build_artifacts(tmp_path: Path) -> Build:
+    """Return a function that builds a recipe over rows by source, filtered by length."""
 
     def run(sources: Mapping[str, Rows]) -> dict[str, Artifact]:
         changes = {"filters": {"length": {"min_words": 3}}, "max_reject_fraction": "0.5"}
         sections = [local_source(tmp_path, name, rows, **changes) for name, rows in sources.items()]
-        return build(recipe_of(*sections, refuse_licences=["proprietary"]), tmp_path / "data")
+        return build(parse_recipe(*sections, refuse_licences=["proprietary"]), tmp_path / "data")
 
     return run
 
 
 @pytest.fixture
-def report(built: Built) -> Artifact:
-    return built({"letters": LETTERS, "pages": PAGES})["stage_a/report"]
+def report(build_artifacts: Build) -> Artifact:
+    return build_artifacts({"letters": LETTERS, "pages": PAGES})["stage_a/report"]
 
 
 def numbers(report: Artifact) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.path("report.json").read_text(encoding="utf-8"))
-    return found
+    values: dict[str, Any] = json.loads(report.path("report.json").read_text(encoding="utf-8"))
+    return values
 
 
-def test_it_counts_documents_characters_bytes_and_tokens_of_what_is_kept(report: Artifact) -> None:
+def test_totals_are_those_of_kept_documents(report: Artifact) -> None:
     assert numbers(report)["totals"] == {"documents": 3, "characters": 111, "utf8_bytes": 117, "tokens": 33}
     assert report.manifest.identity.counts == {"documents": 3, "tokens": 33, "text_bytes": 117}
     assert [file.path for file in report.manifest.identity.files] == ["report.json", "ATTRIBUTION"]
 
 
-def test_it_counts_by_source_domain_and_licence(report: Artifact) -> None:
-    found = numbers(report)
+def test_documents_are_counted_by_source_domain_and_licence(report: Artifact) -> None:
+    values = numbers(report)
 
-    by = {
-        name: {key: one["documents"] for key, one in found[name].items()} for name in ("sources", "domains", "licences")
+    by_group = {
+        name: {key: row["documents"] for key, row in values[name].items()}
+        for name in ("sources", "domains", "licences")
     }
-    assert by == {
+    assert by_group == {
         "sources": {"letters": 2, "pages": 1},
         "domains": {"books": 3},
         "licences": {"cc0-1.0": 1, "unknown": 1, "cc-by-4.0": 1},
     }
-    assert sum(found["sources"]["letters"]["lengths"]) == 2
-    assert found["licences"]["cc-by-4.0"]["licence"]["attribution"] is True
+    assert sum(values["sources"]["letters"]["lengths"]) == 2
+    assert values["licences"]["cc-by-4.0"]["licence"]["attribution"] is True
 
 
-def test_the_ledgers_of_a_source_add_up_over_its_steps(built: Built) -> None:
-    artifacts = built({"letters": LETTERS, "pages": PAGES})
+def test_the_ledgers_of_a_source_add_up_over_its_stages(build_artifacts: Build) -> None:
+    artifacts = build_artifacts({"letters": LETTERS, "pages": PAGES})
 
-    ledgers = {(one["source"], one["step"]): one for one in numbers(artifacts["stage_a/report"])["ledgers"]}
+    ledgers = {(entry["source"], entry["step"]): entry for entry in numbers(artifacts["stage_a/report"])["ledgers"]}
 
-    for (source, step), shown in ledgers.items():
-        of_step = ledger(artifacts[f"stage_a/{step}/{source}"])
-        assert (shown["rows_in"], shown["documents_out"]) == (of_step["in"], of_step["out"])
-        lost = sum(shown["dropped"].values()) + sum(shown["rejected"].values())
-        assert shown["rows_in"] == shown["documents_out"] + shown["merged"] + lost
+    for (source, step), entry in ledgers.items():
+        stage_ledger = ledger(artifacts[f"stage_a/{step}/{source}"])
+        assert (entry["rows_in"], entry["documents_out"]) == (stage_ledger["in"], stage_ledger["out"])
+        lost = sum(entry["dropped"].values()) + sum(entry["rejected"].values())
+        assert entry["rows_in"] == entry["documents_out"] + entry["merged"] + lost
     assert ledgers["letters", "normalized"]["documents_out"] == ledgers["letters", "filtered"]["rows_in"] == 5
     assert ledgers["letters", "filtered"]["dropped"] == {"few_words": 2, "refused_licence": 1}
 
 
-def test_it_shows_examples_of_what_was_rejected_and_dropped_and_why(report: Artifact) -> None:
+def test_examples_of_rejects_and_drops_have_their_reasons(report: Artifact) -> None:
     normalized, filtered, *_ = numbers(report)["ledgers"]
 
     rejected = {"doc_id": "", "measured": "null", "text": "", "place": "rows.jsonl byte 121"}
     assert normalized["examples"] == {"no_text": [rejected]}
-    by_id = {one["doc_id"]: one for examples in filtered["examples"].values() for one in examples}
+    by_id = {example["doc_id"]: example for examples in filtered["examples"].values() for example in examples}
     assert {reason: len(examples) for reason, examples in filtered["examples"].items()} == {
         "few_words": 2,
         "refused_licence": 1,
@@ -135,19 +133,19 @@ def test_it_shows_examples_of_what_was_rejected_and_dropped_and_why(report: Arti
     }
 
 
-def test_it_shows_three_examples_of_a_reason_and_the_beginning_of_their_texts(built: Built) -> None:
+def test_a_reason_has_three_examples_with_the_beginning_of_their_texts(build_artifacts: Build) -> None:
     rows: Rows = [{"text": f"{number}" + "x" * 1000, "key": str(number)} for number in range(9)]
     kept: Rows = [{"text": "one two three", "key": "kept"}]
 
-    artifacts = built({"letters": rows + kept})
+    artifacts = build_artifacts({"letters": rows + kept})
 
     _, filtered = numbers(artifacts["stage_a/report"])["ledgers"]
-    ids = [one["doc_id"] for one in filtered["examples"]["few_words"]]
+    ids = [example["doc_id"] for example in filtered["examples"]["few_words"]]
     assert len({*ids}) == 3 and {*ids} < {*"012345678"} and ids != ["0", "1", "2"], "drawn, not the first"
-    assert [len(one["text"]) for one in filtered["examples"]["few_words"]] == [400, 400, 400]
+    assert [len(example["text"]) for example in filtered["examples"]["few_words"]] == [400, 400, 400]
 
 
-def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp_path: Path) -> None:
+def test_decontamination_is_reported_with_the_remainder_of_each_source(tmp_path: Path) -> None:
     content: dict[str, Any] = {}
     with_decontamination(content, str(tmp_path / "quiz"))
     write_quiz(tmp_path / "quiz", ["The river is <b>high</b> today", "Of this nobody speaks here", "Short"])
@@ -157,27 +155,29 @@ def test_it_tells_what_decontamination_found_and_what_is_left_of_each_source(tmp
     }
     sources = [local_source(tmp_path, "letters", [leak]), local_source(tmp_path, "pages", PAGES)]
 
-    report = build(recipe_of(*sources, **content), tmp_path)["stage_a/report"]
+    report = build(parse_recipe(*sources, **content), tmp_path)["stage_a/report"]
 
-    found, page = numbers(report)["decontamination"], report.path("report.html").read_text(encoding="utf-8")
-    of_documents = {"contaminated_documents": 1, "cut_documents": 1, "dropped_documents": 0}
-    assert found["by_set"] == {"quiz": {"items": 3, "repeated": 0, "too_short": 1, "without_ngrams": 0} | of_documents}
-    assert {name: (one["in"], one["cut"], one["out"]) for name, one in found["by_source"].items()} == {
+    values, page = numbers(report)["decontamination"], report.path("report.html").read_text(encoding="utf-8")
+    documents = {"contaminated_documents": 1, "cut_documents": 1, "dropped_documents": 0}
+    assert values["by_set"] == {"quiz": {"items": 3, "repeated": 0, "too_short": 1, "without_ngrams": 0} | documents}
+    assert {name: (row["in"], row["cut"], row["out"]) for name, row in values["by_source"].items()} == {
         "letters": (1, 1, 1),
         "pages": (1, 0, 1),
     }
-    assert [(line["doc_id"], line["item"], line["source"]) for line in found["samples"]] == [("leak", "q-0", "letters")]
-    assert found["kept"]["totals"]["documents"] == numbers(report)["totals"]["documents"] == 2
+    assert [(line["doc_id"], line["item"], line["source"]) for line in values["samples"]] == [
+        ("leak", "q-0", "letters")
+    ]
+    assert values["kept"]["totals"]["documents"] == numbers(report)["totals"]["documents"] == 2
     lost = len("the river is b high b today")
-    assert found["kept"]["sources"]["letters"]["utf8_bytes"] == len(leak["text"]) - lost
-    assert found["kept"]["totals"]["estimated_tokens"] < numbers(report)["totals"]["tokens"], "nothing is packed"
+    assert values["kept"]["sources"]["letters"]["utf8_bytes"] == len(leak["text"]) - lost
+    assert values["kept"]["totals"]["estimated_tokens"] < numbers(report)["totals"]["tokens"], "nothing is packed"
     assert "Token counts after decontamination are scaled from those of the sources" in page
     assert "<h2>Contamination</h2>" in page
     assert "<pre>the river is b high b today</pre>" in page
 
 
 @pytest.mark.slow
-def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp_path: Path) -> None:
+def test_requested_and_packed_mixtures_are_reported(tmp_path: Path) -> None:
     letters = [
         {"text": f"Dear friend, letter {n} is of the river.", "key": f"l-{n}", "license": "CC BY 4.0"}
         for n in range(40)
@@ -190,28 +190,28 @@ def test_it_tells_the_mixture_that_was_asked_for_and_the_one_that_was_packed(tmp
 
     artifacts = build(StageARecipe.model_validate(content), tmp_path)
 
-    found, page = numbers(artifacts["stage_a/report"])["packed"], artifacts["stage_a/report"].path("report.html")
+    figures, page = numbers(artifacts["stage_a/report"])["packed"], artifacts["stage_a/report"].path("report.html")
     lines = pq.read_table(artifacts["stage_a/packed"].path("documents.parquet")).to_pylist()
     packed = {
-        name: sum(one["packed_tokens"] for one in lines if one["source"] == name) for name in ("letters", "pages")
+        name: sum(row["packed_tokens"] for row in lines if row["source"] == name) for name in ("letters", "pages")
     }
-    assert (found["rows"], found["seq_len"], found["tokens"] + found["padding_tokens"]) == (5, 64, 5 * 64)
-    assert found["packing_efficiency"] == f"{found['tokens'] / (5 * 64):.6f}"
-    assert {name: one["asked_share"] for name, one in found["by_source"].items()} == {
+    assert (figures["rows"], figures["seq_len"], figures["tokens"] + figures["padding_tokens"]) == (5, 64, 5 * 64)
+    assert figures["packing_efficiency"] == f"{figures['tokens'] / (5 * 64):.6f}"
+    assert {name: row["asked_share"] for name, row in figures["by_source"].items()} == {
         "letters": "0.25",
         "pages": "0.75",
     }
-    for name, one in found["by_source"].items():
-        assert one["share"] == f"{packed[name] / found['tokens']:.6f}"
-        assert one["epochs"] == f"{packed[name] / one['text_tokens']:.6f}"
+    for name, row in figures["by_source"].items():
+        assert row["share"] == f"{packed[name] / figures['tokens']:.6f}"
+        assert row["epochs"] == f"{packed[name] / row['text_tokens']:.6f}"
     assert packed["pages"] > packed["letters"]
-    assert [*found["license_tokens"].items()] == [("cc0-1.0", packed["pages"]), ("cc-by-4.0", packed["letters"])]
-    reached = f"{100 * packed['letters'] / found['tokens']:.2f} %"
+    assert [*figures["license_tokens"].items()] == [("cc0-1.0", packed["pages"]), ("cc-by-4.0", packed["letters"])]
+    reached = f"{100 * packed['letters'] / figures['tokens']:.2f} %"
     shown = ["<td>letters</td>", *(f"<td class='number'>{share}</td>" for share in ("25.00 %", reached))]
     assert "".join(shown) in page.read_text(encoding="utf-8")
 
 
-def test_its_first_lines_say_what_is_left_after_each_step(tmp_path: Path) -> None:
+def test_the_first_table_has_the_documents_after_each_stage(tmp_path: Path) -> None:
     letters: Rows = [{"text": f"Dear friend, letter {n // 2} is of the river.", "key": f"l-{n}"} for n in range(40)]
     sources = [local_source(tmp_path, "letters", letters)]
     content = recipe_content(NO_COMMIT) | {"sources": sources}
@@ -233,7 +233,7 @@ def test_its_first_lines_say_what_is_left_after_each_step(tmp_path: Path) -> Non
     ]
 
 
-def test_licences_that_nobody_knows_are_marked_and_those_that_ask_for_it_are_named(report: Artifact) -> None:
+def test_unknown_licences_are_marked_and_attribution_is_written(report: Artifact) -> None:
     page = report.path("report.html").read_text(encoding="utf-8")
 
     assert "<span class='unknown'>unknown</span>" in page
@@ -243,10 +243,10 @@ def test_licences_that_nobody_knows_are_marked_and_those_that_ask_for_it_are_nam
     ]
 
 
-def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: Built, tmp_path: Path) -> None:
+def test_a_doc_id_in_two_sources_is_an_error_that_names_both(build_artifacts: Build, tmp_path: Path) -> None:
     other: Rows = [{"text": "A text of its own.", "key": "o-0"}, {"text": "Another text with that id.", "key": "l-0"}]
 
-    assert refusal(lambda: built({"letters": LETTERS, "others": other})) == (
+    assert refusal(lambda: build_artifacts({"letters": LETTERS, "others": other})) == (
         f"{tmp_path / 'data/stage_a/mixed/filtered/others'}: doc_id 'l-0' is in letters and in others "
         "(shards/00000.jsonl.zst row 1); remove one of these sources, "
         "or set `columns.id` to another column, or to null for ids that are derived from the texts"
@@ -254,15 +254,15 @@ def test_one_doc_id_in_two_sources_is_an_error_that_names_both_and_where(built: 
     assert not (tmp_path / "data/stage_a/mixed/report/mixed").exists()
 
 
-def test_many_doc_ids_in_two_sources_are_counted(built: Built) -> None:
+def test_many_doc_ids_in_two_sources_are_counted(build_artifacts: Build) -> None:
     rows: Rows = [{"text": f"The text number {number}.", "key": str(number)} for number in range(5)]
 
     with pytest.raises(InputError, match=r"'0' is in a and in b .*; 4 more ids are in two sources;"):
-        built({"a": rows, "b": rows})
+        build_artifacts({"a": rows, "b": rows})
 
 
-def test_an_id_that_a_filter_dropped_from_one_source_is_in_the_other_alone(built: Built) -> None:
-    artifacts = built({"a": [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}],
+def test_an_id_dropped_from_one_source_may_be_in_another(build_artifacts: Build) -> None:
+    artifacts = build_artifacts({"a": [{"text": "Short.", "key": "1"}, {"text": "One two three.", "key": "2"}],
                        "b": [{"text": "Long enough, this one.", "key": "1"}]})  # fmt: skip
 
     assert numbers(artifacts["stage_a/report"])["totals"]["documents"] == 2
@@ -277,7 +277,7 @@ LARGE: Rows = [
 
 @pytest.fixture(scope="module")
 def large_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Root with a packed corpus of a source of 7 MB, a small one, and a copy of a document in each."""
+    """Build a packed corpus of a 7 MB source and a small one, each with a copy."""
     root = tmp_path_factory.mktemp("large")
     sources = {"numbers": [*LARGE, LARGE[0] | {"key": "copy"}], "pages": [*PAGES, PAGES[0] | {"key": "copy of p"}]}
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, *source) for source in sources.items()]}
@@ -300,24 +300,24 @@ def report_again(root: Path, engine: RunSettings = INLINE, **changes: object) ->
     return target.kind.build(target, Run(root, engine))
 
 
-def test_the_tokens_of_a_large_source_are_marked_as_estimates_and_never_called_tokens(large_root: Path) -> None:
+def test_estimated_tokens_of_a_large_source_are_never_called_tokens(large_root: Path) -> None:
     report = report_again(large_root)
 
-    found, exact = numbers(report), sum(ENCODER.encode([row["text"] for row in LARGE] + [LARGE[0]["text"]]).lengths)
-    large, small = found["sources"]["numbers"], found["sources"]["pages"]
-    [(name, sample)] = found["estimates"]["sources"].items()
+    figures, exact = numbers(report), sum(ENCODER.encode([row["text"] for row in LARGE] + [LARGE[0]["text"]]).lengths)
+    large, small = figures["sources"]["numbers"], figures["sources"]["pages"]
+    [(name, sample)] = figures["estimates"]["sources"].items()
     assert (name, sample["documents"]) == ("numbers", 1501)
     assert 0.5 < float(sample["sampled_share"]) < 0.9
     assert large["estimated_tokens"] == pytest.approx(exact, rel=2 * float(sample["error_fraction"]))
     assert sum(large["estimated_lengths"]) == 1501
     assert (small["tokens"], sum(small["lengths"])) == (2 * len(ENCODER.oracle.encode(PAGES[0]["text"])), 2)
-    assert found["totals"]["estimated_tokens"] == large["estimated_tokens"] + small["tokens"]
-    for estimate in (large, found["totals"], found["domains"]["books"], report.manifest.identity.counts):
+    assert figures["totals"]["estimated_tokens"] == large["estimated_tokens"] + small["tokens"]
+    for estimate in (large, figures["totals"], figures["domains"]["books"], report.manifest.identity.counts):
         assert "tokens" not in estimate and "lengths" not in estimate
-    assert report.manifest.identity.counts["estimated_tokens"] == found["totals"]["estimated_tokens"]
+    assert report.manifest.identity.counts["estimated_tokens"] == figures["totals"]["estimated_tokens"]
 
 
-def test_readers_see_a_sign_and_a_sentence_at_estimates(large_root: Path) -> None:
+def test_estimates_have_a_sign_and_an_explanation(large_root: Path) -> None:
     report = report_again(large_root)
 
     page = report.path("report.html").read_text(encoding="utf-8")
@@ -333,7 +333,7 @@ def test_readers_see_a_sign_and_a_sentence_at_estimates(large_root: Path) -> Non
     assert "tokens" not in metadata
 
 
-def test_tokens_of_the_packed_corpus_are_exact_and_none_of_its_documents_is_read(large_root: Path) -> None:
+def test_tokens_of_the_packed_corpus_are_exact_without_reading_documents(large_root: Path) -> None:
     report, texts = report_again(large_root), [row["text"] for row in [*LARGE, *PAGES]]
 
     for step in ("deduplicated", "decontaminated"):
@@ -341,9 +341,9 @@ def test_tokens_of_the_packed_corpus_are_exact_and_none_of_its_documents_is_read
             size = shard.stat().st_size
             shard.unlink()  # it may be a link to a shard of the source
             shard.write_bytes(bytes(size))
-    again = report_again(large_root)
+    rebuilt = report_again(large_root)
 
-    assert again.manifest.digest == report.manifest.digest
+    assert rebuilt.manifest.digest == report.manifest.digest
     steps = numbers(report)["steps"]
     assert steps["without items of evaluation sets"] == {
         "documents": 1501,
@@ -358,20 +358,20 @@ def test_workers_change_no_estimate(large_root: Path, workers: int) -> None:
     assert report_again(large_root, RunSettings(workers)).manifest.digest == report_again(large_root).manifest.digest
 
 
-def test_a_report_without_a_tokenizer_has_no_tokens_but_those_of_the_packed_set(large_root: Path) -> None:
+def test_a_report_without_a_tokenizer_has_only_the_tokens_of_the_packed_set(large_root: Path) -> None:
     report = report_again(large_root, tokenizer=None)
 
-    found, page = numbers(report), report.path("report.html").read_text(encoding="utf-8")
+    figures, page = numbers(report), report.path("report.html").read_text(encoding="utf-8")
     measured = ("steps", "totals", "sources", "domains", "licences", "groups", "decontamination")
-    assert not re.search("tokens|lengths", json.dumps([found[name] for name in measured[1:]]))
-    assert [name for name, size in found["steps"].items() if "tokens" in size] == ["packed, 3,503 rows"]
+    assert not re.search("tokens|lengths", json.dumps([figures[name] for name in measured[1:]]))
+    assert [name for name, size in figures["steps"].items() if "tokens" in size] == ["packed, 3,503 rows"]
     assert report.manifest.identity.tokenizer is None
     assert report.manifest.identity.counts.keys() == {"documents", "text_bytes"}
     assert "<h2>Lengths</h2>" not in page and "≈" not in page
     assert preview_report(report)[1] == {"source": "pages", "documents": "2", "utf8_bytes": "90"}
 
 
-def test_sources_that_are_packed_without_a_step_between_have_an_exact_total(tmp_path: Path) -> None:
+def test_sources_that_are_packed_directly_have_an_exact_total(tmp_path: Path) -> None:
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(tmp_path, "numbers", LARGE)]}
     with_pack(content)
     content["pack"] |= {"num_seqs": None, "weights": None, "seq_len": 2048}
@@ -385,7 +385,7 @@ def test_sources_that_are_packed_without_a_step_between_have_an_exact_total(tmp_
     assert "estimated_tokens" in numbers(report)["sources"]["numbers"]
 
 
-def counts(documents: int, tokens: int, **lengths: int) -> ProfileCounts:
+def profile_counts(documents: int, tokens: int, **lengths: int) -> ProfileCounts:
     bins = [0] * LENGTH_BINS
     for name, count in lengths.items():
         bins[int(name.removeprefix("bin"))] = count
@@ -395,8 +395,8 @@ def counts(documents: int, tokens: int, **lengths: int) -> ProfileCounts:
 
 
 PROFILE = {
-    DocumentGroup("fineweb", "web", "odc-by"): counts(1200, 900_000, bin9=1000, bin12=200),
-    DocumentGroup("scraps", "web", "unknown"): counts(3, 100_000, bin0=1, bin15=2),
+    DocumentGroup("fineweb", "web", "odc-by"): profile_counts(1200, 900_000, bin9=1000, bin12=200),
+    DocumentGroup("scraps", "web", "unknown"): profile_counts(3, 100_000, bin0=1, bin15=2),
 }
 LEDGER = ledger_entry(
     "fineweb",
@@ -406,51 +406,51 @@ LEDGER = ledger_entry(
 )
 
 
-def page_of(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribution: str, **more: object) -> str:
+def render_page(name: str, profile: Profile, ledgers: list[dict[str, Any]], attribution: str, **parts: object) -> str:
     licences = defaultdict(lambda: licence_table()["unknown"])
     identity = Identity(StageVersion("report", 1), {}, [], None, {}, {}, [])
     built = {"started_at_utc": "2026-11-25T12:00:00+00:00", "command": {"typed": f"corpusmill run {name}"}}
     report = json.loads(msgspec.json.encode(build_report(profile, ledgers, licences, attribution)))
-    return render_report(report | more, Manifest("stage_a/report", name, identity, [], built))
+    return render_report(report | parts, Manifest("stage_a/report", name, identity, [], built))
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return page_of("My corpus <v1>", PROFILE, [LEDGER], "fineweb: Open Data Commons & co")
+    return render_page("My corpus <v1>", PROFILE, [LEDGER], "fineweb: Open Data Commons & co")
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes, and what is left open."""
+    """Parser of every tag and its attributes, and of the tags that are open."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
+        self.start_tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open_tags: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
+        self.start_tags.append((tag, dict(attrs)))
         if tag != "meta":
-            self.open.append(tag)
+            self.open_tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+        assert self.open_tags.pop() == tag
 
 
 def words(page: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
 
 
-def test_every_number_is_said_by_source_domain_and_licence(page: str) -> None:
-    said = words(page)
+def test_the_page_has_every_number_by_source_domain_and_licence(page: str) -> None:
+    text = words(page)
 
-    assert "step documents tokens in the sources 1,203 1,000,000 " in said
-    assert "fineweb 1,200 4,500,000 900,000 90.0 %" in said
-    assert "web 1,203 5,000,000 1,000,000 100.0 %" in said
-    assert "unknown 3 500,000 100,000 10.0 %" in said
-    assert "in out merged dropped rejected fineweb filtered 1,500 1,200 0 ascii_ratio 290 no_text 10" in said
+    assert "step documents tokens in the sources 1,203 1,000,000 " in text
+    assert "fineweb 1,200 4,500,000 900,000 90.0 %" in text
+    assert "web 1,203 5,000,000 1,000,000 100.0 %" in text
+    assert "unknown 3 500,000 100,000 10.0 %" in text
+    assert "in out merged dropped rejected fineweb filtered 1,500 1,200 0 ascii_ratio 290 no_text 10" in text
 
 
-def test_the_page_says_how_it_was_made(page: str) -> None:
+def test_the_page_has_its_provenance(page: str) -> None:
     facts = dict(re.findall(r"<dt>(\w+)</dt><dd>(.*?)</dd>", page))
 
     assert re.fullmatch("<code>sha256:[0-9a-f]{64}</code>", facts.pop("digest"))
@@ -466,41 +466,41 @@ def test_the_title_names_the_recipe(page: str) -> None:
     assert "<h1>My corpus &lt;v1&gt;: report on 2 sources</h1>" in page
 
 
-def test_columns_that_no_example_fills_are_left_out() -> None:
+def test_columns_without_an_example_are_omitted() -> None:
     reject = {"no_text": [Example("", "null", "", "a.jsonl row 7")]}
     ledger = ledger_entry("fineweb", "normalized", Ledger(10, 9, {}, {"no_text": 1}), reject)
 
-    assert " no_text source row measured a.jsonl row 7 null " in words(page_of("web", PROFILE, [ledger], ""))
+    assert " no_text source row measured a.jsonl row 7 null " in words(render_page("web", PROFILE, [ledger], ""))
 
 
-def test_a_group_of_duplicates_and_its_search_are_sentences() -> None:
+def test_duplicate_groups_and_their_search_are_described() -> None:
     first = {"doc_id": "a", "source": "fineweb", "beginning": "One."}
-    groups = [{"gone": gone, "kept": first, "samples": [first | {"doc_id": "b"}]} for gone in (1, 1234)]
+    groups = [{"gone": count, "kept": first, "samples": [first | {"doc_id": "b"}]} for count in (1, 1234)]
     duplicates = {"by_source": {}, "comparisons": {"edges": 3, "buckets": 1500}, "groups": groups, "near": []}
 
-    said = words(page_of("web", PROFILE, [], "", duplicates=duplicates))
+    text = words(render_page("web", PROFILE, [], "", duplicates=duplicates))
 
     assert (
         " How duplicates were searched: counted number buckets: groups of documents that may be near duplicates 1,500 "
-        "pairs of near duplicates 3 " in said
+        "pairs of near duplicates 3 " in text
     )
-    assert " 1 duplicate of the first document was dropped: document source text a fineweb One. " in said
-    assert " 1,234 duplicates of the first document were dropped: " in said
+    assert " 1 duplicate of the first document was dropped: document source text a fineweb One. " in text
+    assert " 1,234 duplicates of the first document were dropped: " in text
 
 
-def test_the_packed_set_says_that_its_tokens_include_ends_of_documents() -> None:
+def test_the_page_explains_that_packed_tokens_include_ends_of_documents() -> None:
     sizes = {"documents": 9, "tokens": 90, "by_source": {}, "lost_text": {}, "rejected": {}, "license_tokens": {}}
     ends = "Tokens of the packed set include the token that ends each document; those of the other steps do not."
 
-    assert ends in page_of("web", PROFILE, [], "", packed=sizes)
-    assert ends not in page_of("web", PROFILE, [], "")
+    assert ends in render_page("web", PROFILE, [], "", packed=sizes)
+    assert ends not in render_page("web", PROFILE, [], "")
 
 
 def test_control_characters_are_visible() -> None:
-    assert "<dd>red␛[31m</dd>" in page_of("red\x1b[31m", {}, [], "")
+    assert "<dd>red␛[31m</dd>" in render_page("red\x1b[31m", {}, [], "")
 
 
-def test_a_bar_for_each_length_between_the_shortest_and_the_longest(page: str) -> None:
+def test_each_length_between_the_shortest_and_the_longest_has_a_bar(page: str) -> None:
     heights = [float(height) for height in re.findall(r"<rect class='bar'[^>]*height='([\d.]+)'", page)]
 
     assert heights[:4] == [120.0, 0.0, 0.0, 24.0]
@@ -508,40 +508,40 @@ def test_a_bar_for_each_length_between_the_shortest_and_the_longest(page: str) -
     assert "<title>200 documents of 4,096 to 8,191 tokens</title>" in page
 
 
-def test_what_comes_from_the_corpus_is_shown_and_not_run(page: str) -> None:
+def test_hostile_content_of_the_corpus_is_escaped(page: str) -> None:
     tags = Tags()
     tags.feed(page)
 
-    assert tags.open == []
-    assert "script" not in [tag for tag, _ in tags.seen]
+    assert tags.open_tags == []
+    assert "script" not in [tag for tag, _ in tags.start_tags]
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; more" in page
     assert "id&lt;1&gt;" in page
     assert "My corpus &lt;v1&gt;" in page
 
 
-def test_whatever_texts_say_the_page_has_the_same_tags() -> None:
-    def tags_of(text: str) -> list[tuple[str, dict[str, str | None]]]:
+def test_no_text_changes_the_tags_of_the_page() -> None:
+    def read_tags(text: str) -> list[tuple[str, dict[str, str | None]]]:
         ledger = ledger_entry(text, text, Ledger(2, 1, {text: 1}, {text: 1}), {text: [Example(text, text, text, text)]})
         tags = Tags()
-        tags.feed(page_of(text, {DocumentGroup(text, text, text): counts(1, 9, bin3=1)}, [ledger], text))
-        return tags.seen
+        tags.feed(render_page(text, {DocumentGroup(text, text, text): profile_counts(1, 9, bin3=1)}, [ledger], text))
+        return tags.start_tags
 
     for text in ("</pre><img src=x>", "'><a href='http://evil.example'>", "<!--", "]]>", "&lt;b&gt;", "\0<\0b>"):
-        assert tags_of(text) == tags_of("text")
+        assert read_tags(text) == read_tags("text")
 
 
 def test_the_page_loads_nothing(page: str) -> None:
     tags = Tags()
     tags.feed(page)
 
-    links = [attributes["href"] for _, attributes in tags.seen if "href" in attributes]
+    links = [attributes["href"] for _, attributes in tags.start_tags if "href" in attributes]
     assert links == [f"#s{number}" for number in range(1, page.count("<h2>") + 1)]
-    assert not [attributes for _, attributes in tags.seen if "src" in attributes]
+    assert not [attributes for _, attributes in tags.start_tags if "src" in attributes]
     assert "url(" not in page
     assert "@import" not in page
 
 
-def test_long_ids_and_words_are_broken_where_the_table_of_examples_ends(page: str) -> None:
+def test_long_ids_and_words_wrap_within_the_table_of_examples(page: str) -> None:
     style = page.partition("<style>")[2].partition("</style>")[0]
 
     assert "<table class='examples'>" in page
@@ -549,5 +549,5 @@ def test_long_ids_and_words_are_broken_where_the_table_of_examples_ends(page: st
     assert "td, pre { overflow-wrap: anywhere }" in style
 
 
-def test_an_empty_corpus_has_a_page_too() -> None:
-    assert "documents tokens in the sources 0 0 " in words(page_of("nothing", {}, [], ""))
+def test_an_empty_corpus_has_a_page() -> None:
+    assert "documents tokens in the sources 0 0 " in words(render_page("nothing", {}, [], ""))

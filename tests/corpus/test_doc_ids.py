@@ -1,4 +1,4 @@
-"""Repeated ids of a corpus: found by a merge of sorted runs, as a dictionary of everything would find them."""
+"""Repeated ids of a corpus, found by a merge of sorted runs."""
 
 import tracemalloc
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from pipeline_assets.corpus.first_repeat import find_first_repeat
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.staging import OutputFile, StagingView
 
-pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
+pytestmark = pytest.mark.usefixtures("without_fsync")
 
 
 def write_ids(path: Path, ids: Iterable[str]) -> OutputFile:
@@ -22,27 +22,27 @@ def write_ids(path: Path, ids: Iterable[str]) -> OutputFile:
     return writer.output(path.name)
 
 
-def written(folder: Path, shards: list[list[str]]) -> list[Path]:
+def write_shards(folder: Path, shards: list[list[str]]) -> list[Path]:
     paths = [folder / f"{number:05d}" for number in range(len(shards))]
     for path, ids in zip(paths, shards, strict=True):
         write_ids(path, ids)
     return paths
 
 
-def repeats_of(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
-    """Shard → row → which document of its id it is, of those whose id came before."""
-    files = doc_ids.write_repeats(written(folder, shards), StagingView(folder))
+def find_repeats_in(folder: Path, shards: list[list[str]]) -> dict[int, dict[int, int]]:
+    """Map shard and row to the occurrence number of its id, for repeats only."""
+    files = doc_ids.write_repeats(write_shards(folder, shards), StagingView(folder))
     times = [list(doc_ids.read_occurrences(path, len(ids))) for path, ids in zip(files, shards, strict=True)]
-    assert [path is not None for path in files] == [any(of_shard) for of_shard in times]
+    assert [path is not None for path in files] == [any(shard_times) for shard_times in times]
     return {
-        shard: {row: nth for row, nth in enumerate(of_shard) if nth}
-        for shard, of_shard in enumerate(times)
-        if any(of_shard)
+        shard: {row: nth for row, nth in enumerate(shard_times) if nth}
+        for shard, shard_times in enumerate(times)
+        if any(shard_times)
     }
 
 
 def slow_repeats(shards: list[list[str]]) -> dict[int, dict[int, int]]:
-    """The obvious version: every id in one dictionary."""
+    """Find repeats with one dictionary of all ids."""
     times: dict[str, int] = {}
     repeats: dict[int, dict[int, int]] = {}
     for shard, ids in enumerate(shards):
@@ -53,33 +53,33 @@ def slow_repeats(shards: list[list[str]]) -> dict[int, dict[int, int]]:
     return repeats
 
 
-def test_the_first_of_an_id_in_shard_and_row_order_is_no_repeat(tmp_path: Path) -> None:
-    repeats = repeats_of(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
+def test_the_first_row_of_an_id_is_no_repeat(tmp_path: Path) -> None:
+    repeats = find_repeats_in(tmp_path, [["a", "b", "a"], ["c"], ["b", "a", "d"]])
 
     assert repeats == {0: {2: 2}, 2: {0: 2, 1: 3}}
 
 
-def test_rows_looked_up_one_by_one_find_what_all_at_once_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_in_small_windows_find_all_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doc_ids, "_WINDOW_ROWS", 3)
     shards = [list("abacbada"), list("aaaaaaa"), list("xyz"), list("xaz")]
 
-    assert repeats_of(tmp_path, shards) == slow_repeats(shards)
+    assert find_repeats_in(tmp_path, shards) == slow_repeats(shards)
 
 
-def test_the_first_repeat_is_that_of_the_first_shard_and_row(tmp_path: Path) -> None:
-    paths = written(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
+def test_the_first_repeat_is_in_the_first_shard_and_row(tmp_path: Path) -> None:
+    paths = write_shards(tmp_path, [["a", "b"], ["c", "b", "a"], ["b", "a", "d"]])
 
     assert find_first_repeat(paths) == (1, 1, 4)
     assert find_first_repeat(paths[:1]) is None
 
 
 def test_shards_without_documents_and_a_corpus_without_shards_have_no_repeats(tmp_path: Path) -> None:
-    assert repeats_of(tmp_path, [[], ["a"], []]) == {}
-    assert repeats_of(tmp_path, [[]]) == {}
+    assert find_repeats_in(tmp_path, [[], ["a"], []]) == {}
+    assert find_repeats_in(tmp_path, [[]]) == {}
     assert list(doc_ids.find_repeats([])) == []
 
 
-def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path: Path) -> None:
+def test_an_id_has_24_bytes_and_the_file_the_recorded_sha256(tmp_path: Path) -> None:
     file = write_ids(tmp_path / "ids", ["a", "b"])
 
     # sha256("a") is ca978112…, sha256("b") is 3e23e816…: b comes first, each half little-endian, then its row.
@@ -90,14 +90,14 @@ def test_an_id_takes_24_bytes_and_the_file_has_the_sha256_that_is_told(tmp_path:
     assert file.sha256 == "39063c12ca1e765cf832cf9389348ab87b7e0b913166e6fe691ce82604f96e2c"
 
 
-def test_ids_that_differ_only_in_unicode_form_are_two(tmp_path: Path) -> None:
-    assert repeats_of(tmp_path, [["é", "e\u0301"]]) == {}
+def test_ids_that_differ_only_in_unicode_form_are_distinct(tmp_path: Path) -> None:
+    assert find_repeats_in(tmp_path, [["é", "e\u0301"]]) == {}
 
 
-def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_truncated_during_the_merge_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doc_ids, "_BLOCK_IDS", 1)
     monkeypatch.setattr(doc_ids, "_MIN_READ_IDS", 1)
-    paths = written(tmp_path, [["a", "b", "c", "d"]])
+    paths = write_shards(tmp_path, [["a", "b", "c", "d"]])
     blocks = doc_ids._merge_runs(paths)
     next(blocks)
 
@@ -113,23 +113,23 @@ def test_a_file_that_was_cut_while_it_is_merged_is_named(tmp_path: Path, monkeyp
     block_ids=st.integers(1, 40),
 )
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_repeats_are_those_that_a_dictionary_finds_however_long_runs_and_blocks_are(
+def test_repeats_equal_those_of_a_dictionary_for_any_run_and_block_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: list[list[str]], run_ids: int, block_ids: int
 ) -> None:
     for name, size in (("IDS_PER_RUN", run_ids), ("_BLOCK_IDS", block_ids), ("_MIN_READ_IDS", 1)):
         monkeypatch.setattr(doc_ids, name, size)
 
-    repeats = repeats_of(tmp_path, shards)
+    repeats = find_repeats_in(tmp_path, shards)
 
     assert repeats == slow_repeats(shards)
-    found = find_first_repeat(written(tmp_path, shards))
+    repeat = find_first_repeat(write_shards(tmp_path, shards))
     first = min(((shard, min(rows)) for shard, rows in repeats.items()), default=None)
-    assert found == (None if first is None else (*first, sum(map(len, repeats.values()))))
+    assert repeat == (None if first is None else (*first, sum(map(len, repeats.values()))))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("distinct", [1, 1000, 10**9])
-def test_merging_more_ids_takes_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int) -> None:
+def test_merging_more_ids_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distinct: int) -> None:
     for name, size in (("IDS_PER_RUN", 1 << 9), ("_BLOCK_IDS", 1 << 9), ("_MIN_READ_IDS", 1 << 3)):
         monkeypatch.setattr(doc_ids, name, size)
 
@@ -139,15 +139,15 @@ def test_merging_more_ids_takes_no_more_memory(tmp_path: Path, monkeypatch: pyte
         half = ids // 2
         shards = (f"{number * 7919 % distinct}" for number in range(half)), (f"{number}" for number in range(half))
         paths = [folder / f"{number}" for number in range(2)]
-        for path, of_shard in zip(paths, shards, strict=True):
-            write_ids(path, of_shard)
+        for path, shard_times in zip(paths, shards, strict=True):
+            write_ids(path, shard_times)
         doc_ids.write_repeats(paths, StagingView(folder))
-        most = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        return most
+        return peak_bytes
 
     # 8 and 64 runs; the least of several, since other threads of the process are counted too
     few = min(peak(1 << 12, tmp_path / f"few{number}") for number in range(3))
     many = (peak(1 << 15, tmp_path / f"many{number}") for number in range(3))
 
-    assert any(most < 1.5 * few for most in many)
+    assert any(peak_bytes < 1.5 * few for peak_bytes in many)

@@ -1,4 +1,4 @@
-"""A Document's bytes, what is kept of a row's columns and of its date, and the id of a text whose source has none."""
+"""Documents: their bytes, metadata, dates and derived ids."""
 
 import datetime
 import io
@@ -31,7 +31,7 @@ def test_a_document_is_written_in_the_order_of_its_fields() -> None:
     )
 
 
-def test_a_document_of_a_source_that_says_nothing_has_every_field() -> None:
+def test_a_document_without_metadata_has_every_field() -> None:
     line = msgspec.json.encode(Document("Text.", "notes", "books", "1", "unknown", "", Meta("a.txt", 0)))
 
     assert line.decode() == (
@@ -41,7 +41,7 @@ def test_a_document_of_a_source_that_says_nothing_has_every_field() -> None:
     )
 
 
-def test_a_line_reads_back_as_the_document_that_it_was() -> None:
+def test_a_written_document_is_read_back() -> None:
     line = msgspec.json.encode(document())
 
     assert msgspec.json.decode(line, type=Document) == document()
@@ -53,17 +53,17 @@ names = st.sampled_from(["title", "url", "language", "extra", "text"]) | st.text
 
 
 @given(st.dictionaries(names, values | st.text() | st.lists(st.text(), max_size=2), max_size=6))
-def test_columns_come_back_by_name_as_they_came(columns: dict[str, object]) -> None:
-    place = {"source_file": "a.jsonl", "source_row": 7, "license_evidence": "row: license"}
+def test_columns_are_read_back_by_name(columns: dict[str, object]) -> None:
+    origin = {"source_file": "a.jsonl", "source_row": 7, "license_evidence": "row: license"}
 
     meta = Meta.from_mapping("a.jsonl", 7, dict(columns), "row: license")
 
-    assert meta.columns() == columns | place
-    assert decode_columns(msgspec.json.encode(meta), "a") == columns | place
+    assert meta.columns() == columns | origin
+    assert decode_columns(msgspec.json.encode(meta), "a") == columns | origin
 
 
 @pytest.mark.parametrize(
-    ("meta", "complaint"),
+    ("meta", "message"),
     [
         (b'{"source_row":7}', "Object missing required field `source_file`"),
         (b'{"source_file":"a","source_row":7,"extra":"[1]"}', "Expected `object`, got `array`"),
@@ -72,11 +72,11 @@ def test_columns_come_back_by_name_as_they_came(columns: dict[str, object]) -> N
         (b'{"source_file":"\xff","source_row":7}', "'utf-8' codec can't decode byte 0xff in position 0"),
     ],
 )
-def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes, complaint: str) -> None:
+def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes, message: str) -> None:
     with pytest.raises(InputError) as error:
         decode_columns(meta, "00000.jsonl.zst")
 
-    assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` is invalid ({complaint}")
+    assert str(error.value).startswith(f"00000.jsonl.zst: a document's `meta` is invalid ({message}")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_meta_that_cannot_be_read_is_an_error_that_names_its_file(meta: bytes,
             datetime.datetime(2013, 5, 18, 5, tzinfo=datetime.timezone(datetime.timedelta(hours=9))),
             "2013-05-17T20:00:00.000",
         ),
-        ("0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00.000+01:00"),  # in UTC there is no such day
+        ("0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00.000+01:00"),  # UTC has no such day
         ("9999-12-31T23:00:00-01:00", "9999-12-31T23:00:00.000-01:00"),
     ],
 )
@@ -111,22 +111,22 @@ def test_a_date_is_written_in_utc_to_the_millisecond(value: str | datetime.date,
     ["", "2013", "2013-05", "20130518", "1512041251000", "2013-W20-6", "2013-02-30", "2013-05-18T24:00",
      "2013-05-18x05", "18 May 2013", " 2013-05-18", "٢٠١٣-٠٥-١٨"],
 )  # fmt: skip
-def test_what_is_written_otherwise_is_kept_as_text(value: str) -> None:
+def test_other_date_formats_are_kept_as_text(value: str) -> None:
     assert to_iso_time(value) == value
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, ""), (1512041251000, "1512041251000"), (1.5e9, "1500000000.0")])
-def test_numbers_are_kept_as_text_and_nothing_is_no_text(value: float | None, text: str) -> None:
+def test_numbers_are_kept_as_text_and_null_is_empty(value: float | None, text: str) -> None:
     assert to_iso_time(value) == text
 
 
 dates = st.datetimes(timezones=st.none() | st.timezones()).map(str) | st.dates().map(str)
-# Without the year 0, which Arrow has, and Python hasn't.
+# Without the year 0, which Arrow has and Python lacks.
 near_dates = st.from_regex(r"\A[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}[T ][0-9:.+Z-]{0,14}\Z")
 
 
 @given(dates | near_dates)
-def test_no_reader_that_tells_types_by_arrow_takes_a_date_or_a_title_for_a_time(value: str) -> None:
+def test_arrow_infers_no_timestamp_from_a_date_or_a_title(value: str) -> None:
     meta = Meta.from_mapping("a.jsonl", 0, {"title": value})
     line = json.dumps({"created_at": to_iso_time(value), "title": meta.title}).encode()
 

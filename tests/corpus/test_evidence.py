@@ -1,4 +1,4 @@
-"""The evidence of a report: drawn samples, near duplicates side by side, and the funnel; it is escaped and bounded."""
+"""The evidence of a report: samples, near duplicates and the funnel."""
 
 import json
 import random
@@ -25,8 +25,8 @@ SCRIPT = "<script>alert('x')</script>"
 HOSTILE = f"{numbered(300, 40)} {SCRIPT} <!-- & </td></mark>"
 
 
-def built(root: Path, engine: RunSettings = INLINE) -> Artifact:
-    """Build a report on notes and pages: two near duplicates, a copy, a short note and a bad line."""
+def build_report(root: Path, engine: RunSettings = INLINE) -> Artifact:
+    """Build a report on near duplicates, a copy, a short note and a bad line."""
     long = " ".join(numbered(5000 + 50 * number, 40) for number in range(30))
     notes = [{"text": numbered(100 * number, 40), "key": f"note-{number}"} for number in range(3)]
     notes += [{"text": HOSTILE, "key": f"hostile {SCRIPT}"}, {"text": long, "key": "long"}]
@@ -45,20 +45,20 @@ def built(root: Path, engine: RunSettings = INLINE) -> Artifact:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return built(tmp_path_factory.mktemp("evidence"))
+    return build_report(tmp_path_factory.mktemp("evidence"))
 
 
-def content(report: Artifact) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return found
+def read_content(report: Artifact) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return values
 
 
-def page(report: Artifact) -> str:
+def read_page(report: Artifact) -> str:
     return report.path("report.html").read_text(encoding="utf-8")
 
 
-def test_near_duplicates_stand_side_by_side_with_the_words_that_differ(report: Artifact) -> None:
-    pairs = {pair["dropped"]["doc_id"]: pair for pair in content(report)["duplicates"]["near"]}
+def test_near_duplicates_are_shown_side_by_side_with_differing_words(report: Artifact) -> None:
+    pairs = {pair["dropped"]["doc_id"]: pair for pair in read_content(report)["duplicates"]["near"]}
 
     long = pairs["near-long"]
     assert (long["kept"], long["dropped"]["source"]) == ({"doc_id": "long", "source": "notes"}, "pages")
@@ -68,7 +68,7 @@ def test_near_duplicates_stand_side_by_side_with_the_words_that_differ(report: A
     assert long["passages"][0] == {"kept": "…", "dropped": "…", "is_equal": True}, "it begins before the difference"
     assert long["passages"][-1]["is_equal"], "texts that end at different words do not differ there"
     assert pairs.keys() == {"near-long", "near-hostile"}, "an exact copy is no near duplicate"
-    assert "<mark>inserted words</mark>" in page(report)
+    assert "<mark>inserted words</mark>" in read_page(report)
 
 
 def test_a_difference_within_a_long_line_of_dashes_has_no_passages(tmp_path: Path) -> None:
@@ -85,21 +85,21 @@ def test_a_difference_within_a_long_line_of_dashes_has_no_passages(tmp_path: Pat
 
 
 def test_the_funnel_leads_from_rows_to_the_packed_set(report: Artifact) -> None:
-    found = content(report)["funnel"]
+    steps = read_content(report)["funnel"]
 
-    assert [(step["stage"], step["rows"], step["lost"]) for step in found[:4]] == [
+    assert [(step["stage"], step["rows"], step["lost"]) for step in steps[:4]] == [
         ("rows of the sources", 10, {}),
         ("normalized", 9, {"no_text": 1}),
         ("filtered", 8, {"few_words": 1}),
         ("deduplicated", 5, {"exact_duplicate": 1, "near_duplicate": 2}),
     ]
-    assert found[4]["stage"] == "packed" and found[4]["rows"] + sum(found[4]["lost"].values()) == 5
-    shown = re.sub(r"<[^>]+>", " ", page(report).partition("From source rows to the packed set</h2>")[2])
+    assert steps[4]["stage"] == "packed" and steps[4]["rows"] + sum(steps[4]["lost"].values()) == 5
+    shown = re.sub(r"<[^>]+>", " ", read_page(report).partition("From source rows to the packed set</h2>")[2])
     assert re.search(r"deduplicated\s+exact_duplicate\s+1\s*, near_duplicate\s+2\s+5\s+50\.0 %", shown)
 
 
-def test_hostile_texts_and_ids_are_shown_and_not_run(report: Artifact) -> None:
-    shown = page(report)
+def test_hostile_texts_and_ids_are_escaped(report: Artifact) -> None:
+    shown = read_page(report)
 
     assert "<script" not in shown and "<img" not in shown and "<!--" not in shown
     assert shown.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;") >= 4
@@ -107,52 +107,52 @@ def test_hostile_texts_and_ids_are_shown_and_not_run(report: Artifact) -> None:
 
 
 def test_every_part_of_the_evidence_is_in_the_table_of_contents(report: Artifact) -> None:
-    links = re.findall(r"<a href='#s(\d+)'>([^<]*)</a>", page(report).partition("</nav>")[0])
+    links = re.findall(r"<a href='#s(\d+)'>([^<]*)</a>", read_page(report).partition("</nav>")[0])
 
     named = {name for _, name in links}
     assert {"From source rows to the packed set", "Near duplicates side by side", "notes: filtered"} <= named
-    assert all(f"<div id='s{number}'></div>" in page(report) for number, _ in links)
+    assert all(f"<div id='s{number}'></div>" in read_page(report) for number, _ in links)
 
 
 @pytest.mark.slow
-def test_workers_do_not_change_what_is_drawn(report: Artifact, tmp_path: Path) -> None:
-    again = built(tmp_path, RunSettings(workers=2))
+def test_workers_do_not_change_the_draw(report: Artifact, tmp_path: Path) -> None:
+    parallel = build_report(tmp_path, RunSettings(workers=2))
 
-    assert content(again)["duplicates"] == content(report)["duplicates"]
-    assert content(again)["ledgers"] == content(report)["ledgers"]
+    assert read_content(parallel)["duplicates"] == read_content(report)["duplicates"]
+    assert read_content(parallel)["ledgers"] == read_content(report)["ledgers"]
 
 
 PLACES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), unique=True, max_size=40)
 
 
 @given(PLACES, st.integers(1, 4), st.randoms(use_true_random=False))
-def test_a_draw_is_the_same_in_any_order(places: list[tuple[str, int]], count: int, mixed: random.Random) -> None:
+def test_a_draw_is_the_same_in_any_order(places: list[tuple[str, int]], count: int, generator: random.Random) -> None:
     rows = [(f"reason-{row % 3}", file, row, (file, row)) for file, row in places]
-    shuffled = mixed.sample(rows, len(rows))
+    shuffled = generator.sample(rows, len(rows))
 
-    drawn = draw_by_reason(rows, count)
+    selection = draw_by_reason(rows, count)
 
-    assert drawn == draw_by_reason(shuffled, count)
+    assert selection == draw_by_reason(shuffled, count)
     for reason in {reason for reason, *_ in rows}:
         candidates = [item for name, _, _, item in rows if name == reason]
-        assert len(drawn[reason]) == min(count, len(candidates)) and {*drawn[reason]} <= {*candidates}
+        assert len(selection[reason]) == min(count, len(candidates)) and {*selection[reason]} <= {*candidates}
 
 
-def test_all_reasons_are_drawn_from_one_shard_if_it_has_them() -> None:
+def test_all_reasons_are_drawn_from_a_shard_that_has_them() -> None:
     rows = [(f"reason-{row % 9}", f"shards/{shard}", row, shard) for shard in range(50) for row in range(90)]
     rows.append(("rare", "shards/49", 3, 49))
 
-    drawn = draw_by_reason(rows, 3)
+    selection = draw_by_reason(rows, 3)
 
-    assert len({shard for reason, shards in drawn.items() if reason != "rare" for shard in shards}) == 1
-    assert drawn["rare"] == [49]
+    assert len({shard for reason, shards in selection.items() if reason != "rare" for shard in shards}) == 1
+    assert selection["rare"] == [49]
 
 
 WORDS = st.lists(st.sampled_from(["river", "River", "Fluss", "川", "x.", "<b>", "…"]), max_size=12).map(" ".join)
 
 
 @given(WORDS, WORDS)
-def test_passages_hold_both_texts_and_mark_what_differs(old: str, new: str) -> None:
+def test_passages_contain_both_texts_and_mark_differences(old: str, new: str) -> None:
     assume(re.findall(r"\w+", old.lower()) != re.findall(r"\w+", new.lower()))  # else only their number is shown
 
     passages = list(compare_words(old, new, context_words=100))

@@ -1,4 +1,4 @@
-"""The healing set of the demo corpus, made a second time by a slow program that shares no code with the first."""
+"""The healing set of the demo corpus against a slow independent program."""
 
 import hashlib
 import json
@@ -25,21 +25,21 @@ def sha256(*parts: object) -> bytes:
 
 
 def reference_rows(dataset: Path) -> list[dict[str, object]]:
-    """The first source rows of the draw: the best row group of each file, the second best of each file, and so on."""
-    places = []
+    """Draw the first source rows: the best row group of each file, then the second."""
+    row_groups = []
     for path in sorted(dataset.rglob("*.parquet")):
         name = path.relative_to(dataset).as_posix()
         numbers = range(pq.ParquetFile(path).num_row_groups)
         for turn, number in enumerate(sorted(numbers, key=lambda number, name=name: sha256(SEED, name, number))):
-            places.append((turn, sha256(SEED, name), path, number))
+            row_groups.append((turn, sha256(SEED, name), path, number))
     rows = []
-    for _, _, path, number in sorted(places, key=lambda place: place[:2]):
+    for _, _, path, number in sorted(row_groups, key=lambda row_group: row_group[:2]):
         rows += pq.ParquetFile(path).read_row_group(number).to_pylist()
     return rows[:SOURCE_ROWS]
 
 
 def reference_documents(rows: list[dict[str, object]]) -> dict[str, str]:
-    """Texts by id: those that pass the filter and hold something, the first of each id, without NUL."""
+    """Map ids to texts that pass the filter, without NUL, the first text of each id."""
     documents: dict[str, str] = {}
     for row in rows:
         if row["int_score"] >= 3 and row["language"] == "en":
@@ -50,9 +50,9 @@ def reference_documents(rows: list[dict[str, object]]) -> dict[str, str]:
 
 
 def reference_split(
-    documents: dict[str, str], split: str, ids_of: Callable[[str], list[int]]
+    documents: dict[str, str], split: str, encode: Callable[[str], list[int]]
 ) -> tuple[list[str], list[int]]:
-    """Ids of the documents of a split that fit its budget, and their tokens."""
+    """Return the ids of documents that fit the budget of a split, and their tokens."""
     valid_budget = int(Fraction(VALID_FRACTION) * TOKEN_BUDGET)
     budget = valid_budget if split == "valid" else TOKEN_BUDGET - valid_budget
     threshold = int(Fraction(VALID_FRACTION) * 2**64)
@@ -60,7 +60,7 @@ def reference_split(
     for doc_id, text in documents.items():
         is_valid = int.from_bytes(sha256(doc_id)[:8], "big") < threshold
         if is_valid == (split == "valid"):
-            ids = [*ids_of(text), 199_999]
+            ids = [*encode(text), 199_999]
             if len(tokens) + len(ids) > budget:
                 break
             doc_ids.append(doc_id)
@@ -69,17 +69,16 @@ def reference_split(
 
 
 @pytest.mark.slow
-def test_both_programs_write_the_same_documents_and_the_same_tokens(
+def test_both_programs_write_the_same_documents_and_tokens(
     hub: LoopbackHub,
     hub_files: HubFiles,
     build_snapshot: Callable[..., Artifact],
     build_megatron: Callable[..., Artifact],
-    documents_of: Callable[[Artifact], list[dict[str, object]]],
+    read_docs: Callable[[Artifact], list[dict[str, object]]],
     tiktoken_ids: Callable[[str], list[int]],
     tmp_path: Path,
 ) -> None:
-    # The recipe that ships, but for what must be smaller here: several shards, a limit inside a row group, a budget
-    # that train exceeds.
+    # The shipped recipe, made smaller: several shards, a limit inside a row group, a budget that train exceeds.
     write_inputs(hub.folder.parent, "healing")
     dataset = hub.folder / "datasets" / DATASET
     shipped = HealingRecipe.read(Path(__file__).parents[2] / "manifests" / "recipes" / "healing_text_v1.yaml")
@@ -95,7 +94,7 @@ def test_both_programs_write_the_same_documents_and_the_same_tokens(
     rows = reference_rows(dataset)
     documents = reference_documents(rows)
     assert len(rows) == SOURCE_ROWS
-    assert [(document["doc_id"], document["text"]) for document in documents_of(corpus)] == list(documents.items())
+    assert [(document["doc_id"], document["text"]) for document in read_docs(corpus)] == list(documents.items())
     for split, artifact in built.items():
         doc_ids, tokens = reference_split(documents, split, tiktoken_ids)
         assert pq.read_table(artifact.path("documents.parquet"))["doc_id"].to_pylist() == doc_ids

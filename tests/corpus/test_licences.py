@@ -1,6 +1,6 @@
-"""Licences: a value as somebody wrote it is a tag or unknown, never a guess; nobody's attribution is forgotten.
+"""Licences: spellings and texts become tags, or unknown, and attribution is kept.
 
-A text has the tag of its licence where its words are exactly those; with a clause more, or beside others, none.
+A text has the tag of a licence only if its words are exactly those of the licence.
 """
 
 import json
@@ -42,7 +42,7 @@ def table() -> LicenceTable:
 
 
 @pytest.mark.parametrize(
-    ("written", "tag"),
+    ("spelling", "tag"),
     [
         ("CC BY-SA 4.0", "cc-by-sa-4.0"),  # Posts.xml, ContentLicense
         ("cc-by-sa-3.0", "cc-by-sa-3.0"),
@@ -54,17 +54,17 @@ def table() -> LicenceTable:
         ("public_domain", "public-domain"),
     ],
 )
-def test_the_usual_spellings_of_a_licence_are_one_tag(table: LicenceTable, written: str, tag: str) -> None:
-    assert table.match_tag(written) == tag
+def test_the_usual_spellings_of_a_licence_have_one_tag(table: LicenceTable, spelling: str, tag: str) -> None:
+    assert table.match_tag(spelling) == tag
 
 
-@pytest.mark.parametrize("written", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
-def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, written: str) -> None:
-    assert table.match_tag(written) is None
-    assert table.find_licence_tag(written, "row: license") == LicenceTag("unknown", f"row: license is {written!r}")
+@pytest.mark.parametrize("spelling", ["cc-by-sa", "gpl", "free", "CC BY-SA 5.0"])
+def test_a_licence_without_its_version_is_not_guessed(table: LicenceTable, spelling: str) -> None:
+    assert table.match_tag(spelling) is None
+    assert table.find_licence_tag(spelling, "row: license") == LicenceTag("unknown", f"row: license is {spelling!r}")
 
 
-def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
+def test_the_fingerprint_depends_only_on_spellings(table: LicenceTable) -> None:
     renamed = [{**licence, "name": licence["name"].upper()} for licence in json.loads(TABLE.read_bytes())]
     respelled = [{**licence, "aliases": [*licence["aliases"], f"my {licence['tag']}"]} for licence in renamed]
 
@@ -75,13 +75,13 @@ def test_the_fingerprint_is_of_spellings_alone(table: LicenceTable) -> None:
     assert fingerprint(respelled) != table.fingerprint
 
 
-def test_a_recipe_that_names_no_known_licence_hears_the_nearest(table: LicenceTable) -> None:
+def test_an_unknown_licence_is_reported_with_the_nearest(table: LicenceTable) -> None:
     assert table.require_tag("CC BY-SA 4.0", "recipe") == "cc-by-sa-4.0"
     with pytest.raises(UsageError, match=r"unknown licence 'cc-by-sa-4'; did you mean cc-by-sa-4\.0\?"):
         table.require_tag("cc-by-sa-4", "recipe")
 
 
-def test_attribution_names_each_source_with_its_licence_and_what_is_not_known(table: LicenceTable) -> None:
+def test_attribution_names_each_source_with_its_licence_or_as_unknown(table: LicenceTable) -> None:
     text = attribution_text(
         table, {"coffee": ["cc-by-sa-4.0", "cc-by-sa-3.0"], "laws": ["public-domain"], "scraps": ["unknown"]}
     )
@@ -107,29 +107,29 @@ def test_every_licence_of_the_table_is_found_by_its_tag_and_spdx_id(table: Licen
         assert entry["spdx"] is None or table.match_tag(entry["spdx"]) == entry["tag"]
 
 
-def entry(tag: str, *aliases: str) -> dict[str, object]:
-    unsaid = dict.fromkeys(("spdx", "url", "redistributable", "attribution", "share_alike"))
-    return {"tag": tag, "name": tag, "aliases": list(aliases), **unsaid}
+def licence_entry(tag: str, *aliases: str) -> dict[str, object]:
+    unset = dict.fromkeys(("spdx", "url", "redistributable", "attribution", "share_alike"))
+    return {"tag": tag, "name": tag, "aliases": list(aliases), **unset}
 
 
 @pytest.mark.parametrize(
-    ("content", "what"),
+    ("content", "message"),
     [
-        ([entry("unknown"), entry("a", "x"), entry("b", "X ")], "'x' is both a and b"),
-        ([entry("a")], "licence `unknown` is missing"),
-        ([entry("unknown") | {"attributon": True}], "not a valid licence table"),
+        ([licence_entry("unknown"), licence_entry("a", "x"), licence_entry("b", "X ")], "'x' is both a and b"),
+        ([licence_entry("a")], "licence `unknown` is missing"),
+        ([licence_entry("unknown") | {"attributon": True}], "not a valid licence table"),
         ({"unknown": {}}, "not a valid licence table"),
     ],
 )
-def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: object, what: str) -> None:
+def test_a_table_that_contradicts_itself_is_refused(tmp_path: Path, content: object, message: str) -> None:
     path = tmp_path / "licences.json"
     path.write_text(json.dumps(content))
 
-    with pytest.raises(InputError, match=what):
+    with pytest.raises(InputError, match=message):
         read_licences(path)
 
 
-def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_table_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the licence table"):
         read_licences(tmp_path / "licences.json")
 
@@ -180,7 +180,7 @@ derived from this software without specific prior written permission.
 COMMON_LICENCES = Path("/usr/share/common-licenses")
 
 
-def tag_of(text: str) -> str:
+def find_tag(text: str) -> str:
     return identify_licence(text, "file: LICENSE").tag
 
 
@@ -198,7 +198,7 @@ def tag_of(text: str) -> str:
         (f"Copyright 2020 A. Author\nAll rights reserved.\n\n{BSD.format(NO_NAMES)}", "bsd-3-clause"),
     ],
 )
-def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: str, tag: str) -> None:
+def test_a_licence_is_identified_for_any_holder_and_layout(text: str, tag: str) -> None:
     assert identify_licence(text, "file: a/LICENSE") == LicenceTag(tag, "file: a/LICENSE")
 
 
@@ -229,7 +229,7 @@ def test_a_licence_is_known_whoever_holds_it_and_however_it_is_laid_out(text: st
         f"© 2020 Acme, for internal purposes\n\n{MIT}",
     ],
 )
-def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
+def test_texts_other_than_licences_of_the_table_are_unknown(text: str) -> None:
     assert identify_licence(text, "file: LICENSE").tag == "unknown"
 
 
@@ -249,7 +249,7 @@ def test_what_is_no_licence_of_the_table_is_unknown(text: str) -> None:
         (f"SPDX-License-Identifier: MIT\n\n{BSD.format('').replace('binary', 'object')}", "unknown", "file: LICENSE"),
     ],
 )
-def test_an_identifier_says_the_licence_unless_the_text_says_more(line: str, tag: str, evidence: str) -> None:
+def test_an_spdx_identifier_decides_unless_the_text_contradicts_it(line: str, tag: str, evidence: str) -> None:
     assert identify_licence(line, "file: LICENSE") == LicenceTag(tag, evidence)
 
 
@@ -260,20 +260,20 @@ def test_an_identifier_says_the_licence_unless_the_text_says_more(line: str, tag
         *((name, "unknown") for name in ("Artistic", "GFDL-1.3", "GPL-1", "LGPL-2.1", "LGPL-3", "MPL-2.0")),
     ],
 )
-def test_texts_of_debian_are_what_they_are_called(name: str, tag: str) -> None:
+def test_debian_licence_texts_have_the_tag_of_their_name(name: str, tag: str) -> None:
     if not (COMMON_LICENCES / name).is_file():
         pytest.skip("needs Debian's common-licenses")
-    assert tag_of((COMMON_LICENCES / name).read_text(encoding="utf-8")) == tag
+    assert find_tag((COMMON_LICENCES / name).read_text(encoding="utf-8")) == tag
 
 
-def test_pythons_own_licence_is_that_of_its_foundation() -> None:
+def test_pythons_own_licence_is_psf_2_0() -> None:
     path = Path(sysconfig.get_path("stdlib")) / "LICENSE.txt"
     if not path.is_file():
         pytest.skip("this Python ships no LICENSE.txt")
-    assert tag_of(path.read_text(encoding="utf-8")) == "psf-2.0"
+    assert find_tag(path.read_text(encoding="utf-8")) == "psf-2.0"
 
 
-_OF_CLASSIFIERS = {
+_TAGS_BY_CLASSIFIER = {
     "MIT License": {"mit"},
     "Apache Software License": {"apache-2.0"},
     "BSD License": {"bsd-2-clause", "bsd-3-clause"},
@@ -281,35 +281,35 @@ _OF_CLASSIFIERS = {
 }
 
 
-def installed() -> Iterator[tuple[str, Path, set[str]]]:
-    """Name, licence file and stated tags of packages that state one licence and ship one file of it."""
+def list_packages() -> Iterator[tuple[str, Path, set[str]]]:
+    """Yield name, licence file and stated tags of packages with one licence and file."""
     for package in distributions():
         files = [file for file in package.files or () if re.match(r"(?i)licen[cs]e|copying", file.name)]
         files = [file for file in files if ".dist-info" in file.parts[0] and len(file.parts) <= 3]
         expression = package.metadata.get("License-Expression")
-        classifiers = [one.split(" :: ")[-1] for one in package.metadata.get_all("Classifier") or ()]
-        licences = [one for one in classifiers if one in _OF_CLASSIFIERS or "(MPL" in one or "GPL" in one]
+        classifiers = [name.split(" :: ")[-1] for name in package.metadata.get_all("Classifier") or ()]
+        licences = [name for name in classifiers if name in _TAGS_BY_CLASSIFIER or "(MPL" in name or "GPL" in name]
         if expression is not None:
             stated = set() if " " in expression else {licence_table().match_tag(expression) or "unknown"}
         else:
-            stated = _OF_CLASSIFIERS.get(licences[0], {"unknown"}) if len(licences) == 1 else set()
+            stated = _TAGS_BY_CLASSIFIER.get(licences[0], {"unknown"}) if len(licences) == 1 else set()
         if len(files) == 1 and stated:
             yield package.metadata["Name"], Path(str(package.locate_file(files[0]))), stated
 
 
-def test_installed_packages_are_under_the_licence_that_they_state() -> None:
-    found = {name: (tag_of(path.read_text("utf-8", "replace")), stated) for name, path, stated in installed()}
-    if len(found) < 50:
-        pytest.skip(f"{len(found)} packages here state one licence and ship its text")
+def test_installed_packages_have_the_licence_that_they_state() -> None:
+    tags = {name: (find_tag(path.read_text("utf-8", "replace")), stated) for name, path, stated in list_packages()}
+    if len(tags) < 50:
+        pytest.skip(f"{len(tags)} packages here state one licence and ship its text")
 
-    known = {name: (tag, stated) for name, (tag, stated) in found.items() if tag != "unknown"}
-    assert {name: both for name, both in known.items() if both[0] not in both[1]} == {}
-    assert len(known) > 0.7 * sum(stated != {"unknown"} for _, stated in found.values())
+    known = {name: (tag, stated) for name, (tag, stated) in tags.items() if tag != "unknown"}
+    assert {name: pair for name, pair in known.items() if pair[0] not in pair[1]} == {}
+    assert len(known) > 0.7 * sum(stated != {"unknown"} for _, stated in tags.values())
 
 
 @pytest.mark.parametrize("piece", ["\n", ".\n", "© \n", ". ", "SPDX-License-Identifier: ", "copyright x\n"])
-def test_a_text_made_to_take_long_is_read_in_linear_time(piece: str) -> None:
-    """A quarter of a megabyte, the longest text that is read: in quadratic time, some of these take an hour."""
+def test_an_adversarial_text_is_read_in_linear_time(piece: str) -> None:
+    """Quadratic time would be an hour for a quarter of a megabyte, the longest text."""
     text = (piece * MAX_LICENCE_TEXT_BYTES)[:MAX_LICENCE_TEXT_BYTES]
 
     assert identify_licence(text, "file: LICENSE").tag == "unknown"

@@ -13,7 +13,7 @@ import zstandard
 from document_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
-from stage_a_build import INLINE, local_source, recipe_of
+from stage_a_build import INLINE, local_source, parse_recipe
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
@@ -30,11 +30,11 @@ WITHOUT_RULES: dict[str, Any] = {}
 WITHOUT_LIMITS = {"length": {"min_words": 0}}  # a rule that drops nothing, so every document is read
 
 
-def notes(folder: Path, filters: Mapping[str, Any]) -> StageARecipe:
+def write_notes(folder: Path, filters: Mapping[str, Any]) -> StageARecipe:
     """Write notes in three shards: the first has an address, the last no long text."""
     rows = [{"text": text, "key": f"note-{number}"} for number, text in enumerate(TEXTS)]
     source = local_source(folder, "notes", [*rows, {"text": None}], filters=filters, max_reject_fraction="0.5")
-    return recipe_of(source, shard_text_bytes=330, refuse_licences=[])
+    return parse_recipe(source, shard_text_bytes=330, refuse_licences=[])
 
 
 def build_step(recipe: StageARecipe, root: Path, step: str, settings: RunSettings = INLINE) -> Artifact:
@@ -42,9 +42,9 @@ def build_step(recipe: StageARecipe, root: Path, step: str, settings: RunSetting
     return target.kind.build(target, Run(root, settings))
 
 
-def filtered(folder: Path, root: Path, filters: Mapping[str, Any], settings: RunSettings = INLINE) -> list[Artifact]:
+def build_both(folder: Path, root: Path, filters: Mapping[str, Any], settings: RunSettings = INLINE) -> list[Artifact]:
     """Build the normalised and the filtered notes."""
-    recipe = notes(folder, filters)
+    recipe = write_notes(folder, filters)
     return [build_step(recipe, root, step, settings) for step in ("raw", "normalized", "filtered")][1:]
 
 
@@ -67,7 +67,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("filters", [WITHOUT_RULES, WITHOUT_LIMITS])
 def test_a_filter_that_keeps_all_links_all_shards(filters: dict[str, Any], tmp_path: Path) -> None:
-    normalized, kept = filtered(tmp_path, tmp_path / "data", filters)
+    normalized, kept = build_both(tmp_path, tmp_path / "data", filters)
 
     assert links(kept, normalized) == [True] * 3
 
@@ -76,25 +76,25 @@ def test_a_filter_that_keeps_all_links_all_shards(filters: dict[str, Any], tmp_p
     "settings", [INLINE, RunSettings(2), RunSettings(zstd_level=9)], ids=["inline", "workers", "level"]
 )
 def test_without_rules_files_and_counts_are_those_of_documents_read(settings: RunSettings, tmp_path: Path) -> None:
-    [_, linked], [_, read] = (
-        filtered(tmp_path, tmp_path / name, filters, settings)
+    [_, linked], [_, unlinked] = (
+        build_both(tmp_path, tmp_path / name, filters, settings)
         for name, filters in (("linked", WITHOUT_RULES), ("read", WITHOUT_LIMITS))
     )
 
-    assert linked.manifest.identity.files == read.manifest.identity.files
-    assert linked.manifest.identity.counts == read.manifest.identity.counts
+    assert linked.manifest.identity.files == unlinked.manifest.identity.files
+    assert linked.manifest.identity.counts == unlinked.manifest.identity.counts
     assert linked.manifest.identity.counts["text_bytes"] == sum(len(text.encode()) for text in TEXTS)
 
 
-def test_a_filter_links_only_the_shards_of_which_it_drops_and_changes_nothing(tmp_path: Path) -> None:
-    drops = filtered(tmp_path, tmp_path / "drops", {"length": {"max_characters": 26}})
-    changes = filtered(tmp_path, tmp_path / "changes", {"masking": {"emails": True, "public_ips": False}})
+def test_a_filter_links_only_shards_that_it_does_not_change(tmp_path: Path) -> None:
+    dropping = build_both(tmp_path, tmp_path / "drops", {"length": {"max_characters": 26}})
+    changing = build_both(tmp_path, tmp_path / "changes", {"masking": {"emails": True, "public_ips": False}})
 
-    assert links(drops[1], drops[0]) == [False, False, True]
-    assert links(changes[1], changes[0]) == [False, True, True]
+    assert links(dropping[1], dropping[0]) == [False, False, True]
+    assert links(changing[1], changing[0]) == [False, True, True]
 
 
-def test_deduplication_links_the_shards_without_duplicates_whether_or_not_the_report_shows_them(tmp_path: Path) -> None:
+def test_deduplication_links_the_shards_without_duplicates(tmp_path: Path) -> None:
     texts = [numbered(100 * number, 40) for number in range(12)]
     copies = [*texts[:11], "A text of its own."]  # one group of copies more than the report shows
     plain = [PlainDocument(f"d{number}", text) for number, text in enumerate([*texts, *copies])]
@@ -108,7 +108,7 @@ def test_deduplication_links_the_shards_without_duplicates_whether_or_not_the_re
     assert b'"d0"' in shown and b'"d10"' not in shown
 
 
-def test_decontamination_links_the_shards_without_a_contaminated_document(tmp_path: Path) -> None:
+def test_decontamination_links_the_shards_without_contamination(tmp_path: Path) -> None:
     texts = {f"d{number}": numbered(100 * number, 40) for number in range(6)}
     corpus = decontamination_build.write_corpus(tmp_path, texts, 2)
     quiz = decontamination_build.items_set(tmp_path / "quiz", "quiz", {"q": texts["d2"]})
@@ -119,16 +119,16 @@ def test_decontamination_links_the_shards_without_a_contaminated_document(tmp_pa
 
 
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EMLINK, errno.EPERM], ids=errno.errorcode.get)
-def test_where_a_link_is_refused_the_copy_has_the_digest_of_the_link(
+def test_a_copy_in_place_of_a_refused_link_has_the_same_digest(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [_, linked] = filtered(tmp_path, tmp_path / "linked", WITHOUT_RULES)
+    [_, linked] = build_both(tmp_path, tmp_path / "linked", WITHOUT_RULES)
 
     def refuse(source: Path, target: Path) -> None:
         raise OSError(number, os.strerror(number), str(source), None, str(target))
 
     monkeypatch.setattr(os, "link", refuse)
-    normalized, copied = filtered(tmp_path, tmp_path / "copied", WITHOUT_RULES)
+    normalized, copied = build_both(tmp_path, tmp_path / "copied", WITHOUT_RULES)
 
     assert links(copied, normalized) == [False] * 3
     assert [path.read_bytes() for path in shards(copied)] == [path.read_bytes() for path in shards(normalized)]
@@ -137,13 +137,13 @@ def test_where_a_link_is_refused_the_copy_has_the_digest_of_the_link(
 
 @pytest.mark.parametrize("settings", [INLINE, RunSettings(2)], ids=["inline", "workers"])
 def test_a_shard_with_other_valid_text_is_read_and_not_sealed(settings: RunSettings, tmp_path: Path) -> None:
-    recipe, root = notes(tmp_path, WITHOUT_LIMITS), tmp_path / "data"
+    recipe, root = write_notes(tmp_path, WITHOUT_LIMITS), tmp_path / "data"
     _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
     changed = shards(normalized)[1]
     with open(changed, "rb") as sealed, JsonlZstWriter(changed.with_name("other"), zstd_level=3) as other:
         text = zstandard.ZstdDecompressor().stream_reader(sealed).read()
         other.write_lines(text.replace(b"six", b"vix"), 1)
-    assert other.path.stat().st_size == changed.stat().st_size  # else the size alone would tell
+    assert other.path.stat().st_size == changed.stat().st_size  # so only the hash can differ
     other.path.rename(changed)
 
     message = refusal(lambda: build_step(recipe, root, "filtered", settings), InputError)
@@ -157,10 +157,10 @@ def test_a_shard_with_other_valid_text_is_read_and_not_sealed(settings: RunSetti
 def test_a_flipped_bit_of_a_linked_shard_is_not_sealed(
     has_links: bool, settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe, root = notes(tmp_path, WITHOUT_RULES), tmp_path / "data"
+    recipe, root = write_notes(tmp_path, WITHOUT_RULES), tmp_path / "data"
     _, normalized = (build_step(recipe, root, step) for step in ("raw", "normalized"))
     if not has_links:
-        monkeypatch.setattr(os, "link", refused)
+        monkeypatch.setattr(os, "link", refuse_link)
     flip(shards(normalized)[1])
 
     message = refusal(lambda: build_step(recipe, root, "filtered", settings), InputError)
@@ -170,7 +170,7 @@ def test_a_flipped_bit_of_a_linked_shard_is_not_sealed(
     assert read_manifest(root / recipe.target("stage_a/filtered", "notes").folder) is None
 
 
-def refused(source: Path, target: Path) -> None:
+def refuse_link(source: Path, target: Path) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 

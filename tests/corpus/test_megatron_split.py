@@ -1,6 +1,4 @@
-"""Token files of a split: every document accounted for, the budget a prefix in manifest order, each row traceable; a
-split that misses more than 1 % of its budget fails, and says what ended it.
-"""
+"""Token files of a Megatron split: ledger, budget, traceability and checks."""
 
 import json
 import pickle
@@ -24,7 +22,7 @@ from pipeline_assets.systems.healing import HealingRecipe
 
 
 def pages(lengths: list[int]) -> pa.Table:
-    """Documents of so many tokens each, the end of the document among them."""
+    """Build documents with these numbers of tokens, including the end of document."""
     texts = ["a" + " a" * (tokens - 2) for tokens in lengths]
     return pa.table({"text": texts, "id": [f"page-{number}" for number in range(len(lengths))]})
 
@@ -44,12 +42,12 @@ print(*sys.modules)
 
 @pytest.fixture
 def split(
-    take: Callable[..., Artifact],
+    ingest: Callable[..., Artifact],
     build_megatron: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     tmp_path: Path,
 ) -> Callable[..., Artifact]:
-    """A split of a table whose every 10 rows are a shard."""
+    """Return a function that builds a split of a table, 10 rows per shard."""
 
     def build(
         table: pa.Table,
@@ -60,7 +58,7 @@ def split(
         shards: tuple[str, ...] = ("shards/*",),
         **settings: object,
     ) -> Artifact:
-        corpus = take({"a.parquet": table}, rows_per_group=10, root=root, shard_text_bytes=1)
+        corpus = ingest({"a.parquet": table}, rows_per_group=10, root=root, shard_text_bytes=1)
         megatron = {"token_budget": token_budget, "valid_fraction": valid_fraction}
         recipe = healing_recipe(corpus.manifest.identity.recipe["revision"], {"shard_text_bytes": 1}, megatron, shards)
         return build_megatron(recipe, tmp_path / root, split, **settings)
@@ -68,7 +66,7 @@ def split(
     return build
 
 
-def test_documents_read_are_those_written_and_those_of_the_other_split(split: Callable[..., Artifact]) -> None:
+def test_the_ledger_counts_written_documents_and_those_of_the_other_split(split: Callable[..., Artifact]) -> None:
     train = split(pages([10] * 30), valid_fraction="0.1", split="train")
     valid = split(pages([10] * 30), valid_fraction="0.1", split="valid")
 
@@ -100,7 +98,7 @@ def test_documents_read_are_those_written_and_those_of_the_other_split(split: Ca
         (10**12, 30, 30, [], False),
     ],
 )
-def test_the_budget_cuts_inside_a_shard_and_shards_behind_the_cut_are_named_and_not_counted(
+def test_the_budget_may_end_inside_a_shard_and_later_shards_are_unread(
     split: Callable[..., Artifact], budget: int, documents: int, read: int, unread: list[str], is_met: bool
 ) -> None:
     train = split(pages([10] * 30), token_budget=budget)
@@ -125,7 +123,7 @@ def test_the_budget_cuts_inside_a_shard_and_shards_behind_the_cut_are_named_and_
     assert len(read_indexed_dataset(train.folder / "tokens").lengths) == documents
 
 
-def test_the_first_document_that_does_not_fit_ends_it_before_shorter_ones(split: Callable[..., Artifact]) -> None:
+def test_the_first_document_over_budget_ends_the_split_before_shorter_ones(split: Callable[..., Artifact]) -> None:
     table = pa.table({"text": ["a a a", "a a a a a a", "a"], "id": ["page-0", "page-3", "page-4"]})
 
     train = split(table, token_budget=10)
@@ -134,7 +132,7 @@ def test_the_first_document_that_does_not_fit_ends_it_before_shorter_ones(split:
     assert train.manifest.identity.counts["ledger"]["dropped"] == {"other_split": 0, "over_budget": 2}
 
 
-def test_valid_without_a_fraction_is_an_empty_split_and_legal(split: Callable[..., Artifact]) -> None:
+def test_the_valid_split_may_be_empty(split: Callable[..., Artifact]) -> None:
     valid = split(pages([10] * 30), valid_fraction="0", split="valid")
 
     assert valid.path("tokens.bin").stat().st_size == 0
@@ -145,7 +143,7 @@ def test_valid_without_a_fraction_is_an_empty_split_and_legal(split: Callable[..
     assert len(read_indexed_dataset(valid.folder / "tokens").lengths) == 0
 
 
-def test_each_row_of_documents_leads_to_a_line_of_a_shard_and_its_tokens_are_that_text(
+def test_each_row_of_documents_names_the_shard_row_with_its_text(
     split: Callable[..., Artifact], jsonl: Callable[[Path], list[dict[str, object]]], tmp_path: Path
 ) -> None:
     texts = [f"Page {number} says “{'ho ' * number}”" for number in range(25)]
@@ -168,8 +166,8 @@ def test_each_row_of_documents_leads_to_a_line_of_a_shard_and_its_tokens_are_tha
         assert end == 199_999
 
 
-def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
-    split: Callable[..., Artifact], rejects_of: Callable[[Artifact], list[dict[str, object]]]
+def test_rejects_are_in_the_ledger_and_in_the_reject_file(
+    split: Callable[..., Artifact], read_rejects: Callable[[Artifact], list[dict[str, object]]]
 ) -> None:
     table = pa.table({"text": ["a", " " * 999_999, "a"], "id": ["page-0", "page-3", "page-4"]})
 
@@ -181,28 +179,28 @@ def test_rejects_of_the_shards_read_are_in_the_ledger_and_in_their_file(
         "dropped": {"other_split": 0, "over_budget": 0},
         "rejected": {"blanks": 1},
     }
-    assert [(reject["file"], reject["row"]) for reject in rejects_of(train)] == [("shards/00000.jsonl.zst", 1)]
+    assert [(reject["file"], reject["row"]) for reject in read_rejects(train)] == [("shards/00000.jsonl.zst", 1)]
 
 
-def test_workers_and_driver_have_no_part_in_the_digest(split: Callable[..., Artifact]) -> None:
-    table, asked = pages([10] * 40), {"valid_fraction": "0.1", "token_budget": 300}
+def test_workers_and_driver_do_not_change_the_digest(split: Callable[..., Artifact]) -> None:
+    table, settings = pages([10] * 40), {"valid_fraction": "0.1", "token_budget": 300}
 
-    here = split(table, **asked)
-    forked = split(table, root="fork", engine=RunSettings(2), **asked)
-    slow = split(table, root="slow", driver="tiktoken", **asked)
+    inline = split(table, **settings)
+    forked = split(table, root="fork", engine=RunSettings(2), **settings)
+    slow = split(table, root="slow", driver="tiktoken", **settings)
 
-    assert here.manifest.digest == forked.manifest.digest == slow.manifest.digest
+    assert inline.manifest.digest == forked.manifest.digest == slow.manifest.digest
     assert slow.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
 
 
-def test_a_selection_of_shards_is_what_is_read(split: Callable[..., Artifact]) -> None:
+def test_only_selected_shards_are_read(split: Callable[..., Artifact]) -> None:
     train = split(pages([10] * 30), shards=("shards/00002.*", "shards/00000.*"))
 
     rows = pq.read_table(train.path("documents.parquet")).to_pylist()
     assert [row["doc_id"] for row in rows] == [f"page-{number}" for number in [*range(10), *range(20, 30)]]
 
 
-def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
+def test_a_dataset_of_both_splits_records_documents_tokens_and_budget(
     split: Callable[..., Artifact], healing_recipe: Callable[..., HealingRecipe]
 ) -> None:
     recipe = healing_recipe("0" * 40, megatron={"token_budget": 250, "valid_fraction": "0.1"})
@@ -217,7 +215,7 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
 
 
 @pytest.mark.parametrize(
-    ("megatron", "complaint"),
+    ("megatron", "message"),
     [
         ({"token_budget": 0}, "Input should be greater than 0"),
         ({"valid_fraction": "1.01"}, "must be in \\[0, 1\\]"),
@@ -225,15 +223,15 @@ def test_a_dataset_of_both_splits_tells_documents_tokens_and_what_was_asked(
         ({"valid_fraction": None}, "must be a decimal number"),
     ],
 )
-def test_a_budget_or_a_share_out_of_range_is_refused(
-    healing_recipe: Callable[..., HealingRecipe], megatron: dict[str, object], complaint: str
+def test_a_budget_or_fraction_out_of_range_is_refused(
+    healing_recipe: Callable[..., HealingRecipe], megatron: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(pydantic.ValidationError, match=complaint):
+    with pytest.raises(pydantic.ValidationError, match=message):
         healing_recipe("0" * 40, megatron=megatron)
 
 
 @pytest.mark.parametrize(
-    ("lengths", "budget", "words", "is_slight"),
+    ("lengths", "budget", "description", "is_slight"),
     [
         ([10] * 13 + [900] + [10] * 100, 1000, "130 of 1,000 tokens, 87.0% missing: {}, page-13 of 900", False),
         ([10] * 30, 109, "100 of 109 tokens, 8.3% missing: {}, page-10 of 10", True),
@@ -241,40 +239,40 @@ def test_a_budget_or_a_share_out_of_range_is_refused(
     ids=["one long document", "a budget small for its documents"],
 )
 def test_the_document_that_ends_a_split_early_is_named(
-    split: Callable[..., Artifact], lengths: list[int], budget: int, words: str, is_slight: bool
+    split: Callable[..., Artifact], lengths: list[int], budget: int, description: str, is_slight: bool
 ) -> None:
     verdict = token_budget_met(split(pages(lengths), token_budget=budget))
 
     assert (verdict.passed, verdict.is_minor) == (False, is_slight)
-    where = words.format("the next document exceeds the budget")
+    where = description.format("the next document exceeds the budget")
     assert verdict.because.startswith(f"{where} tokens (shards/00001.jsonl.zst row ")
     assert verdict.because.endswith("; drop such documents by a rule, or change `token_budget`")
 
 
-@pytest.mark.parametrize(("budget", "holds"), [(300, True), (303, True), (304, False)])
-def test_one_per_cent_may_be_missing_and_a_corpus_that_ends_before_is_told_as_that(
-    split: Callable[..., Artifact], budget: int, holds: bool
+@pytest.mark.parametrize(("budget", "passes"), [(300, True), (303, True), (304, False)])
+def test_a_corpus_may_lack_one_per_cent_of_the_budget(
+    split: Callable[..., Artifact], budget: int, passes: bool
 ) -> None:
     verdict = token_budget_met(split(pages([10] * 30), token_budget=budget))
 
-    assert (verdict.passed, verdict.is_minor) == (holds, False)
+    assert (verdict.passed, verdict.is_minor) == (passes, False)
     assert (
         "the corpus ends before the budget; increase `snapshot.amount`, or select more shards" in verdict.because
-    ) == (not holds)
+    ) == (not passes)
     assert "page-" not in verdict.because
 
 
-def test_a_build_imports_no_large_library_that_it_does_not_need(
-    take: Callable[..., Artifact], healing_recipe: Callable[..., HealingRecipe], tmp_path: Path
+def test_a_build_imports_no_unneeded_large_library(
+    ingest: Callable[..., Artifact], healing_recipe: Callable[..., HealingRecipe], tmp_path: Path
 ) -> None:
-    corpus = take({"a.parquet": pages([10] * 3)})
+    corpus = ingest({"a.parquet": pages([10] * 3)})
     recipe = healing_recipe(corpus.manifest.identity.recipe["revision"])
     shards = [file for file in corpus.manifest.identity.files if file.path.startswith("shards/")]
     arguments = pickle.dumps((corpus, shards, recipe.megatron))
 
-    ran = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", BUILD, str(tmp_path / "split")], input=arguments, capture_output=True, check=True
     )
 
-    assert {"gigatoken", "pyarrow"} <= {*ran.stdout.decode().split()}
-    assert not {"awkward", "pandas", "tiktoken"} & {*ran.stdout.decode().split()}
+    assert {"gigatoken", "pyarrow"} <= {*completed.stdout.decode().split()}
+    assert not {"awkward", "pandas", "tiktoken"} & {*completed.stdout.decode().split()}

@@ -1,4 +1,4 @@
-"""A profile counts what is there, and the profiles of parts add up to that of the whole."""
+"""Profiles: counts of documents by group, which add up over parts."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ EVERY_DOCUMENT = SamplingRule(WEIGHT_ONE, 1)
 WEB, WIKI = DocumentGroup("fineweb", "web", "odc-by"), DocumentGroup("simplewiki", "encyclopedia", "cc-by-sa-4.0")
 
 
-def shard_of(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling: SamplingRule) -> ProfileShard:
+def write_shard(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling: SamplingRule) -> ProfileShard:
     path = folder / "00000.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         for number, (group, text) in enumerate(documents):
@@ -43,14 +43,14 @@ def shard_of(folder: Path, documents: list[tuple[DocumentGroup, str]], sampling:
     return ProfileShard("00000", "shards/00000", path, len(documents), sampling)
 
 
-def profiled(
+def measure(
     folder: Path,
     documents: list[tuple[DocumentGroup, str]],
     window: Window = WHOLE_SHARD,
     sampling: SamplingRule = EVERY_DOCUMENT,
 ) -> dict[DocumentGroup, ProfileCounts]:
     receipt = profile_shard(
-        shard_of(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True
+        write_shard(folder, documents, sampling), window, StagingView(folder), TOKENIZER, writes_ids=True
     )
     assert [file.path for file in receipt.files] == [".work/ids/00000"]
     assert receipt.counts["rows"] == len(documents[window.start : window.stop])
@@ -58,7 +58,7 @@ def profiled(
 
 
 def test_documents_characters_bytes_tokens_and_lengths_are_counted_by_group(tmp_path: Path) -> None:
-    profile = estimate_tokens(profiled(tmp_path, [(WEB, "one two three"), (WIKI, "日本語"), (WEB, "x"), (WEB, "")]))
+    profile = estimate_tokens(measure(tmp_path, [(WEB, "one two three"), (WIKI, "日本語"), (WEB, "x"), (WEB, "")]))
 
     oracle = load_encoder(VOCABULARY_SHA256).oracle
     tokens = [len(oracle.encode_ordinary(text)) for text in ("one two three", "x", "")]
@@ -76,28 +76,28 @@ texts = st.lists(st.tuples(st.sampled_from([WEB, WIKI]), st.text(st.characters(e
 
 @settings(max_examples=30)
 @given(texts, st.integers(0, 8))
-def test_parts_add_up_to_the_whole(
+def test_profiles_of_parts_add_up_to_that_of_the_whole(
     tmp_path_factory: pytest.TempPathFactory, documents: list[tuple[DocumentGroup, str]], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("parts")
 
-    parts = [profiled(folder, part) for part in (documents[:cut], documents[cut:])]
+    parts = [measure(folder, part) for part in (documents[:cut], documents[cut:])]
 
-    assert merge_profiles(parts) == merge_profiles([profiled(folder, documents)])
+    assert merge_profiles(parts) == merge_profiles([measure(folder, documents)])
     assert list(merge_profiles(parts)) == list(merge_profiles(reversed(parts)))
 
 
-def test_a_window_counts_its_rows_and_leaves_out_none_that_kills(tmp_path: Path) -> None:
+def test_a_window_counts_its_rows_and_a_poison_row_is_an_error(tmp_path: Path) -> None:
     documents = [(WEB, text) for text in ("a", "b", "c", "d")]
 
-    assert profiled(tmp_path, documents, Window(1, 4))[WEB].documents == 3
+    assert measure(tmp_path, documents, Window(1, 4))[WEB].documents == 3
     with pytest.raises(InputError, match="row 2 kills the worker while counting it"):
-        profiled(tmp_path, documents, Window(poison_rows=frozenset({2})))
+        measure(tmp_path, documents, Window(poison_rows=frozenset({2})))
 
 
 def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> None:
     other = DocumentGroup("fineweb", "web", "unknown")
-    profile = estimate_tokens(profiled(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")]))
+    profile = estimate_tokens(measure(tmp_path, [(WEB, "one"), (other, "one two three"), (WIKI, "one two")]))
 
     tokens = {name: counts.tokens for name, counts in sum_profile_by(profile, "source").items()}
     assert tokens == {"fineweb": 4, "simplewiki": 2}
@@ -105,8 +105,8 @@ def test_groups_add_up_by_any_of_their_fields_largest_first(tmp_path: Path) -> N
     assert list(sum_profile_by(profile, "domain")) == ["web", "encyclopedia"]
 
 
-def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> None:
-    profile = profiled(tmp_path, [(WEB, "one"), (WIKI, "two")])
+def test_json_keeps_every_count_and_the_order_of_groups(tmp_path: Path) -> None:
+    profile = measure(tmp_path, [(WEB, "one"), (WIKI, "two")])
 
     read_back = profile_from_json(
         json.loads(json.dumps(profile_to_json(profile), sort_keys=True))
@@ -116,8 +116,8 @@ def test_json_keeps_every_count_and_its_own_order_of_keys(tmp_path: Path) -> Non
     assert json.dumps(profile_to_json(read_back)) == json.dumps(profile_to_json(profile))
 
 
-def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_written(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, [(WEB, "one two"), (WIKI, "three")], EVERY_DOCUMENT)
+def test_without_a_tokenizer_and_ids_nothing_is_sampled_or_written(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path, [(WEB, "one two"), (WIKI, "three")], EVERY_DOCUMENT)
 
     receipt = profile_shard(shard, WHOLE_SHARD, StagingView(tmp_path), None, writes_ids=False)
 
@@ -131,7 +131,7 @@ def test_without_a_tokenizer_nothing_is_sampled_and_without_ids_no_file_is_writt
 
 def test_a_group_without_a_sample_has_the_tokens_per_byte_of_its_source(tmp_path: Path) -> None:
     other = DocumentGroup("fineweb", "web", "unknown")
-    whole = profiled(tmp_path, [(WEB, "one two three four five six"), (WIKI, "日本語")])
+    whole = measure(tmp_path, [(WEB, "one two three four five six"), (WIKI, "日本語")])
     unsampled = {group: replace(counts, sample=ProfileCounts().sample) for group, counts in {other: whole[WEB]}.items()}
 
     profile = estimate_tokens({**whole, **unsampled})

@@ -28,7 +28,7 @@ class Ratio(RecipeSection):
     ratio: Decimal
 
 
-def ratio_of(written: str) -> str:
+def parse_ratio(written: str) -> str:
     values: Any = parse_yaml(f"ratio: {written}")
     return Ratio.from_mapping(values, "recipe.yaml").ratio
 
@@ -51,8 +51,8 @@ def ratio_of(written: str) -> str:
         ("010", "010"),  # not 8
     ],
 )
-def test_a_fraction_is_its_exact_decimal_text_with_quotes_and_without(written: str, read: str) -> None:
-    assert ratio_of(written) == read
+def test_a_fraction_is_its_exact_decimal_text_with_or_without_quotes(written: str, read: str) -> None:
+    assert parse_ratio(written) == read
 
 
 @pytest.mark.parametrize("written", ["010", "-07", "0_1", "1:30", "-1:30", "12:30:45", "1:30.5"])
@@ -66,14 +66,14 @@ def test_other_integers_are_read_as_numbers(written: str, read: int) -> None:
 
 
 @pytest.mark.parametrize("written", ["-0.3", "1.0e+400", ".inf", ".nan", "1.0e-999999999", "true", "30 %", "''", "1e3"])
-def test_what_is_no_decimal_is_refused(written: str) -> None:
+def test_a_value_other_than_a_decimal_is_refused(written: str) -> None:
     with pytest.raises(UsageError, match=r"must be a decimal number, such as 0\.3, got .*; correct the value"):
-        ratio_of(written)
+        parse_ratio(written)
 
 
 @given(st.decimals(0, 1000, allow_nan=False, allow_infinity=False, places=12))
 def test_a_number_and_its_text_are_one_value(number: Any) -> None:
-    assert Fraction(ratio_of(f"{number:f}")) == Fraction(ratio_of(f'"{number:f}"'))
+    assert Fraction(parse_ratio(f"{number:f}")) == Fraction(parse_ratio(f'"{number:f}"'))
 
 
 def packed_weights(tmp_path: Path, weights: str, names: tuple[str, ...] = ("web", "wiki", "notes")) -> Any:
@@ -106,7 +106,7 @@ def test_weights_are_shares_or_ratios_and_one_missing_share_is_the_rest(
 
 
 @pytest.mark.parametrize(
-    ("weights", "error"),
+    ("weights", "message"),
     [
         ("{web: 7, wiki: 3}", "source notes has no weight"),
         ("{web: 0.5}", "weights must sum to 1, got 0.5"),
@@ -116,15 +116,15 @@ def test_weights_are_shares_or_ratios_and_one_missing_share_is_the_rest(
         (f"{{web: '{'9' * 5000}', wiki: 1}}", "weight of web must be a number above 0"),
     ],
 )
-def test_weights_that_leave_a_choice_are_refused(weights: str, error: str, tmp_path: Path) -> None:
+def test_ambiguous_weights_are_refused(weights: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         packed_weights(tmp_path, weights)
 
-    assert any(error in found.what for found in (refused.value, *refused.value.others))
+    assert any(message in error.what for error in (refused.value, *refused.value.others))
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(1, 10**6), min_size=1))
-def test_shares_of_ratios_are_exact_sum_to_one_and_are_shares_again(ratios: dict[str, int]) -> None:
+def test_shares_of_ratios_are_exact_and_stable(ratios: dict[str, int]) -> None:
     shares = to_shares({name: str(ratio) for name, ratio in ratios.items()})
 
     total = sum(ratios.values())
@@ -134,7 +134,7 @@ def test_shares_of_ratios_are_exact_sum_to_one_and_are_shares_again(ratios: dict
     assert to_shares(shares) == shares
 
 
-def test_patterns_may_be_written_one_a_line() -> None:
+def test_patterns_may_be_written_one_per_line() -> None:
     values: Any = parse_yaml("kind: local\nsource: notes\npath: notes\nfiles: |\n  **/*.md\n\n  letters/*.txt  \n")
 
     source = LocalSource.from_mapping(values, "recipe.yaml")
@@ -144,11 +144,11 @@ def test_patterns_may_be_written_one_a_line() -> None:
         LocalSource.from_mapping(values | {"files": "\n"}, "recipe.yaml")
 
 
-@pytest.mark.parametrize(("keys", "words"), [({}, 8), ({"ngram_words": 5}, 5), ({"min_item_words": 2}, 2)])
-def test_evaluation_sets_alone_are_a_section_of_decontamination(keys: dict[str, int], words: int) -> None:
+@pytest.mark.parametrize(("keys", "min_words"), [({}, 8), ({"ngram_words": 5}, 5), ({"min_item_words": 2}, 2)])
+def test_a_decontamination_section_needs_only_evaluation_sets(keys: dict[str, int], min_words: int) -> None:
     quiz = {"name": "quiz", "path": "quiz", "files": ["*.jsonl"], "columns": {"text": ["question"]}}
 
     section = DecontaminationSection.from_mapping({"evaluation": [quiz], **keys}, "recipe.yaml")
 
-    assert section.min_item_words == words
-    assert section.output_content()["decontamination"]["min_item_words"] == words
+    assert section.min_item_words == min_words
+    assert section.output_content()["decontamination"]["min_item_words"] == min_words

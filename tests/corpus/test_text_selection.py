@@ -1,4 +1,4 @@
-"""A text manifest: shards of a snapshot by pattern, in manifest order, their stored bytes hashed again."""
+"""Text manifests: shards of a snapshot, selected by pattern and hashed again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,31 +14,31 @@ from pipeline_assets.spine.verified_reads import verify_reads
 
 
 @pytest.fixture
-def corpus(take: Callable[..., Artifact]) -> Artifact:
-    """A snapshot of three shards of 10, 10 and 5 documents, one NUL removed."""
+def corpus(ingest: Callable[..., Artifact]) -> Artifact:
+    """Build a snapshot of three shards of 50, 50 and 25 documents; one NUL is removed."""
     texts = [f"Page {number}" for number in range(124)] + ["Page\0"]
     pages = pa.table({"text": texts, "id": [f"page-{number}" for number in range(125)]})
-    return take({"a.parquet": pages}, rows_per_group=50, shard_text_bytes=1)
+    return ingest({"a.parquet": pages}, rows_per_group=50, shard_text_bytes=1)
 
 
-def text(*patterns: str) -> TextRecipe:
+def text_recipe(*patterns: str) -> TextRecipe:
     return TextRecipe(shards=patterns, valid_fraction="0.1")
 
 
-def paths(patterns: tuple[str, ...], corpus: Artifact) -> list[str]:
-    return [shard["path"] for shard in select_shards(corpus, text(*patterns)).decisions["shards"]]
+def select_paths(patterns: tuple[str, ...], corpus: Artifact) -> list[str]:
+    return [shard["path"] for shard in select_shards(corpus, text_recipe(*patterns)).decisions["shards"]]
 
 
-def test_patterns_choose_shards_and_their_order_is_the_manifest_s(corpus: Artifact) -> None:
-    assert paths(("shards/*",), corpus) == [f"shards/0000{number}.jsonl.zst" for number in range(3)]
-    assert paths(("shards/00002*", "shards/00000*", "shards/*0.jsonl.zst"), corpus) == [
+def test_patterns_choose_shards_in_manifest_order(corpus: Artifact) -> None:
+    assert select_paths(("shards/*",), corpus) == [f"shards/0000{number}.jsonl.zst" for number in range(3)]
+    assert select_paths(("shards/00002*", "shards/00000*", "shards/*0.jsonl.zst"), corpus) == [
         "shards/00000.jsonl.zst",
         "shards/00002.jsonl.zst",
     ]
 
 
-def test_a_selection_says_how_many_documents_it_has_and_what_holds_for_them(corpus: Artifact) -> None:
-    content = select_shards(corpus, text("shards/00000*", "shards/00002*"))
+def test_a_selection_records_its_documents_and_their_invariants(corpus: Artifact) -> None:
+    content = select_shards(corpus, text_recipe("shards/00000*", "shards/00002*"))
 
     assert content.counts == {"documents": 75, "shards": 2}
     assert content.files == []
@@ -60,14 +60,14 @@ def test_a_selection_says_how_many_documents_it_has_and_what_holds_for_them(corp
     }
 
 
-def test_a_pattern_that_matches_no_shard_says_which_there_are(corpus: Artifact) -> None:
-    assert refusal(lambda: select_shards(corpus, text("shards/*", "rejects*")), UsageError) == (
+def test_a_pattern_without_a_match_is_reported_with_the_existing_shards(corpus: Artifact) -> None:
+    assert refusal(lambda: select_shards(corpus, text_recipe("shards/*", "rejects*")), UsageError) == (
         f"{corpus.folder}: no shard matches 'rejects*'; correct `selection.shards`; "
         "existing shards: shards/00000.jsonl.zst to shards/00002.jsonl.zst"
     )
 
 
-def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(corpus: Artifact) -> None:
+def test_a_shard_edited_after_its_seal_is_refused_despite_equal_size(corpus: Artifact) -> None:
     shard = corpus.path("shards/00001.jsonl.zst")
     content = bytearray(shard.read_bytes())
     content[-1] ^= 1
@@ -75,7 +75,7 @@ def test_a_shard_edited_after_its_seal_is_refused_though_its_size_is_the_same(co
     Path(shard).write_bytes(content)
 
     with pytest.raises(InputError) as error, verify_reads():
-        select_shards(corpus, text("shards/*"))
+        select_shards(corpus, text_recipe("shards/*"))
 
     sealed = corpus.manifest.storage[1].sha256
     assert error.value.what.startswith("sha256 is ") and error.value.what.endswith(f", sealed with {sealed}")

@@ -1,4 +1,4 @@
-"""Tokens of a large source are estimated from a sample, within an error that the sample states."""
+"""Estimated tokens of a large source are within the error that the sample states."""
 
 import itertools
 import random
@@ -25,7 +25,7 @@ Samples = list[tuple[SampleSums, list[int]]]
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    """Documents of five languages, of which few have most of the text, as on the web."""
+    """Draw documents of five languages; as on the web, few have most of the text."""
     draw, texts = random.Random(43), []
     for _ in range(2000):
         words = WORDS[draw.choice([*WORDS])].split()
@@ -34,35 +34,35 @@ def corpus() -> Corpus:
     return [(text, len(text.encode()), count) for text, count in zip(texts, tokens, strict=True)]
 
 
-def sample_of(corpus: Corpus, sampling: SamplingRule, prefix: str = "") -> tuple[SampleSums, list[int]]:
+def draw_sample(corpus: Corpus, sampling: SamplingRule, prefix: str = "") -> tuple[SampleSums, list[int]]:
     weights = [sampling.weigh(f"{prefix}{number}", size) for number, (_, size, _) in enumerate(corpus)]
     sampled = [(text, weight) for (text, _, _), weight in zip(corpus, weights, strict=True) if weight]
     return count_tokens([text for text, _ in sampled], [weight for _, weight in sampled], sampling.rate, ENCODER)
 
 
-def estimated(sample: SampleSums, corpus: Corpus) -> int:
+def estimate(sample: SampleSums, corpus: Corpus) -> int:
     return scale(sample.weighted_tokens, sample.weighted_bytes, sum(size for _, size, _ in corpus))
 
 
 @pytest.fixture(scope="module")
 def samples(corpus: Corpus) -> Samples:
-    """A hundred samples, each of a twentieth of the short documents."""
+    """Draw a hundred samples, each with a twentieth of the short documents."""
     sampling = SamplingRule(WEIGHT_ONE // 20, sum(size for _, size, _ in corpus) // len(corpus))
-    return [sample_of(corpus, sampling, f"{seed}-") for seed in range(100)]
+    return [draw_sample(corpus, sampling, f"{seed}-") for seed in range(100)]
 
 
 def test_in_95_of_100_samples_the_exact_number_is_within_the_stated_error(corpus: Corpus, samples: Samples) -> None:
     exact = sum(tokens for _, _, tokens in corpus)
 
-    errors = [(abs(estimated(sample, corpus) / exact - 1), sample.relative_error()) for sample, _ in samples]
+    errors = [(abs(estimate(sample, corpus) / exact - 1), sample.relative_error()) for sample, _ in samples]
 
-    assert 90 <= sum(error <= stated for error, stated in errors) <= 99
+    assert 90 <= sum(error <= stated_error for error, stated_error in errors) <= 99
     assert max(error for error, _ in errors) < 0.2
-    assert 0.02 < sum(stated for _, stated in errors) / len(errors) < 0.08
+    assert 0.02 < sum(stated_error for _, stated_error in errors) / len(errors) < 0.08
 
 
-def test_estimates_are_right_on_average_and_so_are_lengths(corpus: Corpus, samples: Samples) -> None:
-    mean = sum(estimated(sample, corpus) for sample, _ in samples) / len(samples)
+def test_estimates_of_tokens_and_lengths_are_unbiased(corpus: Corpus, samples: Samples) -> None:
+    mean = sum(estimate(sample, corpus) for sample, _ in samples) / len(samples)
     shares = [
         sum(scale(lengths[power], sample.weights, len(corpus)) for sample, lengths in samples) / len(samples)
         for power in range(LENGTH_BINS)
@@ -75,7 +75,7 @@ def test_estimates_are_right_on_average_and_so_are_lengths(corpus: Corpus, sampl
 
 @settings(max_examples=30)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), max_size=10))
-def test_a_source_that_is_sampled_whole_has_exact_tokens(texts: list[str]) -> None:
+def test_a_completely_sampled_source_has_exact_tokens(texts: list[str]) -> None:
     tokens = [len(ENCODER.oracle.encode_ordinary(text)) for text in texts]
 
     sample, lengths = count_tokens(texts, [WEIGHT_ONE] * len(texts), WEIGHT_ONE, ENCODER)

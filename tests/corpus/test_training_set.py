@@ -1,4 +1,4 @@
-"""Train or valid by a hash of the document id: known ids, edges of the fraction, how a budget is shared and spent."""
+"""The split into train and valid by a hash of the document id, and its budgets."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from pipeline_assets.corpus.training_set import count_fitting, split_budget, spl
         ("<urn:uuid:日本>", 0xAC4B26747CCE4DC1),
     ],
 )
-def test_an_id_is_valid_from_the_fraction_on_that_its_hash_stands_for(doc_id: str, first_64_bits: int) -> None:
+def test_an_id_is_valid_above_the_fraction_equal_to_its_hash(doc_id: str, first_64_bits: int) -> None:
     # 64 bits over 2**64 have a finite decimal: at this fraction the threshold is the hash itself.
     at_hash = exact_decimal(first_64_bits)
     above_hash = exact_decimal(first_64_bits + 1)
@@ -25,7 +25,7 @@ def test_an_id_is_valid_from_the_fraction_on_that_its_hash_stands_for(doc_id: st
 
 
 def exact_decimal(bits: int) -> str:
-    """bits / 2**64 as a decimal string: 2**-64 is 5**64 / 10**64."""
+    """Format bits / 2**64 as a decimal string: 2**-64 is 5**64 / 10**64."""
     return f"{bits // 2**64}.{bits % 2**64 * 5**64:064d}"
 
 
@@ -38,7 +38,7 @@ def exact_decimal(bits: int) -> str:
         ("1", "valid valid valid valid valid valid"),
     ],
 )
-def test_known_ids_land_where_the_rule_puts_them(valid_fraction: str, expected: str) -> None:
+def test_known_ids_are_in_their_expected_splits(valid_fraction: str, expected: str) -> None:
     ids = ["page-0", "page-1", "page-2", "page-3", "page-4", "page-11"]
 
     assert " ".join(map(split_rule(valid_fraction), ids)) == expected
@@ -55,7 +55,7 @@ def test_known_ids_land_where_the_rule_puts_them(valid_fraction: str, expected: 
         (10**18 + 3, "0.1", 900_000_000_000_000_003, 100_000_000_000_000_000),
     ],
 )
-def test_valid_gets_its_fraction_rounded_down_and_train_the_rest(
+def test_the_valid_budget_is_rounded_down_and_train_has_the_remainder(
     token_budget: int, valid_fraction: str, train: int, valid: int
 ) -> None:
     assert split_budget(token_budget, valid_fraction, "train") == train
@@ -77,5 +77,5 @@ def test_valid_gets_its_fraction_rounded_down_and_train_the_rest(
         ([2**31 - 1] * 3, 2 * (2**31 - 1), 2),  # a sum beyond 32 bits
     ],
 )
-def test_the_first_document_that_does_not_fit_ends_it(lengths: list[int], budget: int, documents: int) -> None:
+def test_the_first_document_over_budget_ends_the_split(lengths: list[int], budget: int, documents: int) -> None:
     assert count_fitting(np.array(lengths, np.int32), budget) == documents

@@ -1,4 +1,4 @@
-"""What crash cases start from, and where they work."""
+"""Fixtures for tests of crashes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ def opened() -> Iterator[Sources]:
 
 @pytest.fixture(scope="module")
 def sources(opened: Sources) -> Iterator[Sources]:
-    """Share the sources, and what is built of them, among modules that only read them."""
+    """Share the sources and their builds among modules, which only read them."""
     with without_git():
         yield opened
 

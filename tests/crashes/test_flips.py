@@ -1,6 +1,6 @@
-"""A flipped bit of what a build reads, or of what a killed build left: see `flip_proof`.
+"""Flipped bits in inputs of a build and in leftovers of a killed one.
 
-Three seeded flips of each case run always; benchmarks/flips.py makes a thousand, and prints a table.
+See `flip_proof`. Three seeded flips of each case run always; benchmarks/flips.py makes a thousand, and prints a table.
 """
 
 import random
@@ -20,7 +20,7 @@ def sources() -> Iterator[Sources]:
 
 
 @pytest.mark.parametrize("case", FLIP_CASES, ids=str)
-def test_after_a_flipped_bit_the_digest_is_the_honest_one_or_a_line_names_the_file(
+def test_a_flipped_bit_changes_no_digest_or_is_reported_with_its_file(
     case: Case, sources: Sources, scratch: Path
 ) -> None:
     proof, dice = FlipProof(case, sources, scratch / "case"), random.Random(str(case))

@@ -1,7 +1,7 @@
-"""The power fails before any step: whatever of what was not synced is lost, the next run ends as an undisturbed one.
+"""Power losses before any step: the next run ends as an undisturbed one.
 
-`power_loss` says what a disk may hold then. Seeded states of most cases run always, more of each
-under `slow`, all of them under `proof`.
+`power_loss` describes the possible states of a disk. Seeded states of most cases run always, more of each under `slow`,
+all of them under `proof`.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash_cases import CASES, INLINE, Case, Sources
-from crash_points import steps_of
+from crash_points import list_steps
 from crash_proof import Proof
 from power_loss import Disk, Tree, followed, write_tree
 from word_artifact import build_words, refuse_five
@@ -27,48 +27,48 @@ SMALL = [case for case in ALONE if case.name not in LARGE]
 SNAPSHOT = next(case for case in ALONE if case.name == "snapshot without links")
 
 
-# What a disk may hold
+# Possible states of a disk
 
 
-def states_of(folder: Path, work: Callable[[], object]) -> dict[str, Tree]:
-    """After the work, by what is bad about them."""
+def list_states(folder: Path, work: Callable[[], object]) -> dict[str, Tree]:
+    """List the states after a power loss at the end of the work, by their badness."""
     with followed(folder, lambda disk: None) as disk:
         work()
     return disk.after_power_loss("seed")
 
 
-def test_what_is_there_at_first_and_what_is_synced_is_left(tmp_path: Path) -> None:
+def test_initial_and_synced_files_survive(tmp_path: Path) -> None:
     (tmp_path / "before").write_text("before")
 
-    states = states_of(tmp_path, lambda: durable.write_durably(tmp_path / "file", b"synced"))
+    states = list_states(tmp_path, lambda: durable.write_durably(tmp_path / "file", b"synced"))
 
     assert all(state == {"before": b"before", "file": b"synced"} for state in states.values())
 
 
-def test_of_a_file_that_is_not_synced_the_name_or_the_bytes_or_both_are_lost(tmp_path: Path) -> None:
-    states = states_of(tmp_path, lambda: (tmp_path / "file").write_bytes(b"lost"))
+def test_an_unsynced_file_may_lose_its_name_or_bytes(tmp_path: Path) -> None:
+    states = list_states(tmp_path, lambda: (tmp_path / "file").write_bytes(b"lost"))
 
     assert states["nothing unsynced is left"] == {}
     assert states["names are left, their bytes are zero"] == {"file": b"\0\0\0\0"}
     assert states["the last change came first"] == {"file": b"lo"}
 
 
-def test_a_rename_whose_folder_is_not_synced_is_done_or_undone(tmp_path: Path) -> None:
+def test_a_rename_in_an_unsynced_folder_is_done_or_undone(tmp_path: Path) -> None:
     durable.write_durably(tmp_path / "new", b"new")
     durable.write_durably(tmp_path / "old", b"old")
 
-    states = states_of(tmp_path, lambda: (tmp_path / "new").rename(tmp_path / "old"))
+    states = list_states(tmp_path, lambda: (tmp_path / "new").rename(tmp_path / "old"))
 
     assert states["nothing unsynced is left"] == {"new": b"new", "old": b"old"}
     assert states["the last change came first"] == {"old": b"new"}
 
 
-def test_a_folder_whose_parent_is_not_synced_takes_all_with_it(tmp_path: Path) -> None:
+def test_a_folder_in_an_unsynced_parent_may_be_lost_with_its_files(tmp_path: Path) -> None:
     def work() -> None:
         (tmp_path / "folder").mkdir()
         durable.write_durably(tmp_path / "folder" / "file", b"synced")
 
-    states = states_of(tmp_path, work)
+    states = list_states(tmp_path, work)
 
     assert states["nothing unsynced is left"] == {}
     assert states["names are left, their bytes are zero"] == {"folder": {"file": b"synced"}}
@@ -81,28 +81,28 @@ def test_a_state_is_written_as_files(tmp_path: Path) -> None:
     assert list((tmp_path / "disk/empty").iterdir()) == []
 
 
-# What is made of it
+# Resumed runs
 
 
 @pytest.mark.parametrize("case", SMALL, ids=str)
-def test_after_seeded_power_losses_it_goes_on_to_the_same_files(case: Case, sources: Sources, scratch: Path) -> None:
+def test_runs_resume_to_the_same_files_after_seeded_power_losses(case: Case, sources: Sources, scratch: Path) -> None:
     proof, dice = Proof(case, sources, scratch / "case"), random.Random(case.name)
     losses = proof.power_losses(proof.some_start(dice))
 
     assert [proof.after(loss) for loss in dice.sample(losses, 2)] == [[], []]
 
 
-def test_after_any_power_loss_during_a_download_it_goes_on_to_the_same_files(sources: Sources, scratch: Path) -> None:
+def test_downloads_resume_to_the_same_files_after_any_power_loss(sources: Sources, scratch: Path) -> None:
     [case] = [case for case in ALONE if case.name == "fetch"]
     proof = Proof(case, sources, scratch / "case")
     [start] = proof.starts()
 
-    assert [wrong for loss in proof.power_losses(start) if (wrong := proof.after(loss))] == []
+    assert [differences for loss in proof.power_losses(start) if (differences := proof.after(loss))] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ALONE, ids=str)
-def test_after_more_seeded_power_losses_it_does_too(case: Case, sources: Sources, scratch: Path) -> None:
+def test_runs_resume_equally_after_more_seeded_power_losses(case: Case, sources: Sources, scratch: Path) -> None:
     proof, dice = Proof(case, sources, scratch / "case"), random.Random(f"more of {case.name}")
     losses = proof.power_losses(proof.some_start(dice))
 
@@ -111,14 +111,14 @@ def test_after_more_seeded_power_losses_it_does_too(case: Case, sources: Sources
 
 @pytest.mark.proof
 @pytest.mark.parametrize("case", ALONE, ids=str)
-def test_after_any_power_loss_it_goes_on_to_the_same_files(case: Case, sources: Sources, scratch: Path) -> None:
+def test_runs_resume_to_the_same_files_after_any_power_loss(case: Case, sources: Sources, scratch: Path) -> None:
     proof = Proof(case, sources, scratch / "case")
 
     wrong = {
-        loss.badness: found
+        loss.badness: differences
         for start in proof.starts()
         for loss in proof.power_losses(start)
-        if (found := proof.after(loss))
+        if (differences := proof.after(loss))
     }
 
     assert wrong == {}
@@ -129,7 +129,7 @@ def sync_only_folders(disk: Disk, descriptor: int, sync: Callable[[Disk, int], N
         sync(disk, descriptor)
 
 
-LEFT_OUT = {
+OMITTED_SYNCS = {
     "of files": (Disk, "sync", sync_only_folders),
     "of folders": (durable, "fsync_folder", lambda folder: None),
     "of new folders": (durable, "make_folder", lambda folder: folder.mkdir(parents=True, exist_ok=True)),
@@ -138,24 +138,24 @@ LEFT_OUT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left_out", LEFT_OUT)
-def test_syncs_left_out_are_found(
-    left_out: str, sources: Sources, scratch: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("omitted", OMITTED_SYNCS)
+def test_omitted_syncs_are_detected(
+    omitted: str, sources: Sources, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(*LEFT_OUT[left_out])
+    monkeypatch.setattr(*OMITTED_SYNCS[omitted])
     proof = Proof(SNAPSHOT, sources, scratch / "case")
 
     assert any(proof.after(loss) for loss in proof.power_losses(scratch / "case" / "start"))
 
 
-def test_a_finished_shard_outlives_the_power(tmp_path: Path) -> None:
+def test_a_finished_shard_survives_a_power_loss(tmp_path: Path) -> None:
     root = tmp_path / "data"
     root.mkdir()
     with followed(root, lambda disk: None) as disk, pytest.raises(InputError, match="five is not a word"):
         build_words(root, "english", refuse_five)
     write_tree(disk.after_power_loss("seed")["nothing unsynced is left"], tmp_path / "after")
 
-    steps = steps_of(lambda: build_words(tmp_path / "after", "english"))
+    steps = list_steps(lambda: build_words(tmp_path / "after", "english"))
 
     written = {path.name.split(".")[1] for kind, path in steps if kind == "write" and is_temporary(path.name)}
     assert written >= {"b", "c"}

@@ -1,4 +1,4 @@
-"""Process that has imported corpusmill, and forks each command that a test types.
+"""Process that has imported corpusmill and forks for each command of a test.
 
 A command is a process of its own, with its own environment, folder and output; it only saves the second of importing.
 The server has no threads except an allocator's.
@@ -21,12 +21,12 @@ from pathlib import Path
 from huge_pages import use_huge_pages
 
 POLL_S = 0.002
-# What a command reads of its environment while it is imported has to be there from the start.
+# Variables that are read at import must be set when the server starts.
 READ_AT_IMPORT = ("NUMBA_", "PYTHON", "OPENBLAS_")
 
 
 class CommandServer:
-    """Types commands: `server.run(["status"], env, cwd, timeout_s)`.
+    """Server of commands: `server.run(["status"], env, cwd, timeout_s)`.
 
     `preload` are more modules to import; the hub's client among them reads its address from `environment`.
     """
@@ -49,13 +49,13 @@ class CommandServer:
         timeout_s: float,
         arm: Mapping[str, object] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Type a command; `arm` are the arguments of `disk_faults.arm`, which strikes it."""
+        """Run a command; `arm` are the arguments of `disk_faults.arm`."""
         with tempfile.TemporaryDirectory() as folder:
             out, err = Path(folder, "out"), Path(folder, "err")
-            asked = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "out": str(out), "err": str(err)}
-            asked |= {"arm": arm}
+            call = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "out": str(out), "err": str(err)}
+            call |= {"arm": arm}
             assert self._process.stdin is not None and self._process.stdout is not None
-            self._process.stdin.write(json.dumps(asked | {"timeout_s": timeout_s}) + "\n")
+            self._process.stdin.write(json.dumps(call | {"timeout_s": timeout_s}) + "\n")
             self._process.stdin.flush()
             status = json.loads(self._process.stdout.readline())
             if status is None:
@@ -73,18 +73,18 @@ def _serve() -> None:
     threads = {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
     assert threads <= {"python", "jemalloc_bg_thd"}, f"a process with threads can't be forked safely: {threads}"
     gc.collect()
-    gc.freeze()  # the collector would touch, and so copy, what commands share
+    gc.freeze()  # the collector would touch, and so copy, the memory that commands share
     use_huge_pages()
     for line in sys.stdin:
-        asked = json.loads(line)
+        call = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            _become(asked, pipeline_assets.cli.main)
-        print(json.dumps(_status(pid, asked["timeout_s"])), flush=True)
+            _become(call, pipeline_assets.cli.main)
+        print(json.dumps(_status(pid, call["timeout_s"])), flush=True)
 
 
 def _import_all(more: Sequence[str]) -> None:
-    """Import what commands need; the hub's client, which then reads its address, only by `more`."""
+    """Import modules of commands; the hub's client only if `more` names it."""
     from pipeline_assets.commands.catalog import COMMANDS
 
     for name in (
@@ -103,7 +103,7 @@ def _import_all(more: Sequence[str]) -> None:
 
 
 def load_tokenizer_tables() -> None:
-    """Load what encoding needs into this process, so that its forks need no second for it."""
+    """Load the encoder's tables into this process, so that forks have them."""
     from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
     from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 
@@ -113,21 +113,21 @@ def load_tokenizer_tables() -> None:
     encoder.oracle_ids("text")
 
 
-def _become(asked: Mapping[str, object], main: object) -> None:
-    """The command: never comes back."""
+def _become(call: Mapping[str, object], main: object) -> None:
+    """Run the command in this process, and exit."""
     status = 1
     try:
         os.setsid()
         os.environ.clear()
-        os.environ.update(asked["env"])
-        os.chdir(str(asked["cwd"]))
+        os.environ.update(call["env"])
+        os.chdir(str(call["cwd"]))
         for number, name in ((1, "out"), (2, "err")):
-            descriptor = os.open(str(asked[name]), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+            descriptor = os.open(str(call[name]), os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
             os.dup2(descriptor, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.argv = ["corpusmill", *asked["arguments"]]
-        if asked["arm"] is not None:
-            importlib.import_module("disk_faults").arm(**asked["arm"])
+        sys.argv = ["corpusmill", *call["arguments"]]
+        if call["arm"] is not None:
+            importlib.import_module("disk_faults").arm(**call["arm"])
         main()
         status = 0
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""Cases of crash tests: every way in which the spine and the systems write, on tiny shards, with each engine.
+"""Crash cases of the spine and of all systems, on tiny shards with each engine.
 
 The tests and benchmarks/crashes.py run the same cases through `crash_proof`.
 """
@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from crash_points import Victim, armed
 from forked_workers import forked_here
-from healing_build import INLINE, build_megatron, recipe_of, write_pages
+from healing_build import INLINE, build_megatron, parse_recipe, write_pages
 from nemotron_build import write_nemotron
 from parallel_build import write_pairs
 from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
-from word_artifact import build_words, target_of, write_words
+from word_artifact import build_words, target_in, write_words
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.run import Run
@@ -51,7 +51,7 @@ LEAVES = "maker/leaves"
 
 @dataclass(frozen=True)
 class Sources:
-    """What builds read: a hub on loopback, and the cache that it filled.
+    """Inputs of builds: a loopback hub and the cache filled from it.
 
     `starts` are the folders that works leave; see `crash_proof.Proof`.
     """
@@ -67,7 +67,7 @@ class Sources:
 
     @property
     def model(self) -> Path:
-        """Where the one lies that scores rows, once it is written."""
+        """Folder of the model that scores rows."""
         return self.cache.parent / "model"
 
     @property
@@ -80,15 +80,15 @@ Work = Callable[[Sources, Path, RunSettings], object]
 
 @dataclass(frozen=True)
 class Case:
-    """Something that is killed and goes on.
+    """Work that is killed and resumed.
 
     Attributes:
-        start: makes what lies there before.
-        work: is killed, run by `engine`.
-        interrupted: if given, there is a start for each step of it: what lies there when it is killed before that step.
-        resume: goes on, in one process; `work` itself if None.
-        lacks: a call that the system doesn't have: to exchange two folders in one step, or to link a file.
-        stride: of all points, one in so many is tried: workers that are not forked from here take a second to start.
+        start: Prepares the folder.
+        work: Is killed; run by `engine`.
+        interrupted: If set, each of its steps gives a start: the folder after a kill before that step.
+        resume: Resumes in one process; None for `work` itself.
+        lacks: Operation that the system lacks: to exchange two folders in one step, or to link a file.
+        stride: One in so many points is tested: workers that are not forked from here take a second to start.
     """
 
     name: str
@@ -117,14 +117,14 @@ def _nothing(sources: Sources, root: Path, engine: RunSettings) -> None:
 
 
 def _words(sources: Sources, root: Path, engine: RunSettings, language: str) -> None:
-    """The words in a language; spawned workers are given the failpoint of this process."""
+    """Build the words; spawned workers get the failpoint of this process."""
     failpoint = durable.failpoint
     work = functools.partial(armed, work=write_words, failpoint=failpoint) if failpoint else write_words
     build_words(root, language, work, engine.workers, engine.start_method)
 
 
 class _Recovered(Exception):
-    """The building folder is open: what a crash left is put right, and nothing new is made."""
+    """Signal that leftovers of a crash are recovered and nothing new is built."""
 
 
 def _recover(sources: Sources, root: Path, engine: RunSettings) -> None:
@@ -132,7 +132,7 @@ def _recover(sources: Sources, root: Path, engine: RunSettings) -> None:
         raise _Recovered
 
     try:
-        build_target(target_of("french"), root, stop, replace=True, run_settings={})
+        build_target(target_in("french"), root, stop, replace=True, run_settings={})
     except _Recovered:
         return
 
@@ -145,7 +145,7 @@ _FRENCH = functools.partial(_words, language="french")
 
 
 def _fetch(sources: Sources, root: Path, engine: RunSettings) -> None:
-    recipe = recipe_of(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
+    recipe = parse_recipe(sources.hub.commits()["maker/pages"], {"amount": {"documents": 100}}).snapshot
     hub = HubFiles(root / "cache", sources.hub.endpoint, tries=2, wait_s=0.01)
     fetch_pieces(hub, recipe, plan_snapshot(hub, recipe, threads=1, log_every_s=60), threads=1, log_every_s=60)
 
@@ -183,7 +183,7 @@ _REPLACEMENTS: list[tuple[str, Literal["exchange"] | None]] = [
 
 
 def _built(system: str, *steps: str) -> Work:
-    """Builds these steps of the recipe of a system, such as `raw`, of all its sources."""
+    """Return a work that builds some steps of a system's recipe, such as `raw`."""
 
     def run(sources: Sources, root: Path, engine: RunSettings) -> None:
         for target in getattr(sources, system).targets():
@@ -221,7 +221,7 @@ def _model(sources: Sources, root: Path, engine: RunSettings) -> None:
 
 
 def _scores(sources: Sources, root: Path, engine: RunSettings) -> None:
-    """Workers make scores in any case: here they are forks of this process, which has torch already."""
+    """Build scores with workers forked from this process, which has torch."""
     with forked_here():
         nemotron("nll_scores")(sources, root, engine)
 
@@ -297,13 +297,13 @@ CASES = [
 
 
 def without_git() -> AbstractContextManager[object]:
-    """Run the block without programs, so that no git is asked for a commit."""
+    """Run the block without programs, so that git is not called."""
     return mock.patch.dict(os.environ, {"PATH": ""})
 
 
 @contextmanager
 def open_sources() -> Iterator[Sources]:
-    """Serve a hub with the pages and the leaves, with a full cache."""
+    """Serve a hub with pages and leaves; fill its cache."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         write_pages(folder / "hub")
@@ -311,7 +311,7 @@ def open_sources() -> Iterator[Sources]:
         with LoopbackHub(folder / "hub") as hub:
             snapshot = {"dataset": LEAVES, "shard_text_bytes": 1, "max_reject_fraction": "0.1"}
             megatron = {"token_budget": 400, "valid_fraction": "0.3"}
-            recipe = recipe_of(hub.commits()[LEAVES], snapshot, megatron)
+            recipe = parse_recipe(hub.commits()[LEAVES], snapshot, megatron)
             files = HubFiles(folder / "cache", hub.endpoint)
             fetch_pieces(
                 files,
@@ -326,12 +326,12 @@ def open_sources() -> Iterator[Sources]:
                 b'{"text": "A note that is whole."}\n{"text": "A no'
             )
             nemotron_recipe = write_nemotron(folder, folder / "model")
-            made = (stage_a_recipe, nemotron_recipe, write_local_mixture(folder), write_pairs(folder))
-            yield Sources(hub, folder / "cache", recipe, *made)
+            other_recipes = (stage_a_recipe, nemotron_recipe, write_local_mixture(folder), write_pairs(folder))
+            yield Sources(hub, folder / "cache", recipe, *other_recipes)
 
 
 def _write_leaves(folder: Path) -> None:
-    """Three row groups; one row without text, one id twice."""
+    """Write three row groups; one row has no text, one id is repeated."""
     texts = [f"Leaf {number} of the tree, and the wind that takes it." for number in range(30)]
     ids = [f"leaf-{number}" for number in range(30)]
     table = pa.table({"text": [*texts[:12], None, *texts[13:]], "id": [*ids[:25], "leaf-3", *ids[26:]]})

@@ -1,4 +1,4 @@
-"""Kill of a process before its n-th disk step, and the list of its steps.
+"""Kill of a process before its n-th disk step.
 
 A step is a call of `durable.failpoint`. A log file that each process appends to counts the steps of all processes, so
 forked and spawned workers count alike.
@@ -26,7 +26,7 @@ _RECORD_BYTES = 8
 
 
 class Victim(StrEnum):
-    """Whose steps are counted, and who dies at the last of them."""
+    """Processes whose steps are counted, and that die at the last one."""
 
     ALL = "all processes"
     PARENT = "the parent"
@@ -35,7 +35,7 @@ class Victim(StrEnum):
 
 @dataclass(frozen=True)
 class Death:
-    """A failpoint that kills before the `at`-th step, counted from 1; it can be sent to a spawned worker."""
+    """Picklable failpoint that kills before the `at`-th step, counted from 1."""
 
     at: int
     victim: Victim
@@ -50,10 +50,10 @@ class Death:
         if self.victim is Victim.ALL:
             os.killpg(0, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
-        signal.pause()  # the signal is on its way
+        signal.pause()  # until the signal arrives
 
     def _count(self, kind: durable.Operation) -> int:
-        """The step's number: where its record ends in the log."""
+        """Append a record to the log; return the step's number, from the log's size."""
         descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(descriptor, kind.ljust(_RECORD_BYTES).encode())
@@ -62,21 +62,23 @@ class Death:
             os.close(descriptor)
 
     def kind_of_step(self) -> str | None:
-        """Of the step that it killed before; None if there were fewer."""
+        """Return the kind of the step before the kill; None if fewer steps ran."""
         records = self.log.read_bytes() if self.log.exists() else b""
         record = records[(self.at - 1) * _RECORD_BYTES : self.at * _RECORD_BYTES]
         return record.decode().strip() or None
 
 
-def killed_at(at: int, action: Action, victim: Victim = Victim.ALL) -> str | None:
-    """The kind of the step before which `action`, run in a forked session of its own, was killed; None if it ended.
+def kill_at(at: int, action: Action, victim: Victim = Victim.ALL) -> str | None:
+    """Run an action in a forked session and kill it before a step.
+
+    Return the kind of that step; None if the action ended first.
 
     Raises:
-        AssertionError: it ended with an error, or by another death.
+        AssertionError: The action failed, or died otherwise.
     """
     with tempfile.TemporaryDirectory() as folder:
         death = Death(at, victim, Path(folder, "steps"))
-        status = _in_a_session_of_its_own(death, action)
+        status = _run_in_session(death, action)
         kind = death.kind_of_step()
         expected = -signal.SIGKILL if kind and victim is not Victim.WORKER else 0
         assert status == expected, f"killed before step {at}, {kind}: exit status {status}; a traceback may be above"
@@ -84,15 +86,15 @@ def killed_at(at: int, action: Action, victim: Victim = Victim.ALL) -> str | Non
 
 
 def count_steps(action: Action, victim: Victim = Victim.ALL) -> int:
-    """How many steps the victim takes when nobody kills it."""
+    """Count the steps of the victim without a kill."""
     with tempfile.TemporaryDirectory() as folder:
         life = Death(0, victim, Path(folder, "steps"))
-        assert _in_a_session_of_its_own(life, action) == 0, "a traceback may be above"
+        assert _run_in_session(life, action) == 0, "a traceback may be above"
         return life.log.stat().st_size // _RECORD_BYTES if life.log.exists() else 0
 
 
-def _in_a_session_of_its_own(death: Death, action: Action) -> int:
-    """Exit status, or minus the signal that killed it."""
+def _run_in_session(death: Death, action: Action) -> int:
+    """Return the exit status, or minus the signal that killed the process."""
     pid = os.fork()
     if pid == 0:
         os.setsid()
@@ -107,8 +109,8 @@ def _in_a_session_of_its_own(death: Death, action: Action) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def steps_of(action: Action) -> list[tuple[durable.Operation, Path]]:
-    """The steps of an action, run here, by this process alone: kind, and the file or folder."""
+def list_steps(action: Action) -> list[tuple[durable.Operation, Path]]:
+    """List the steps of an action run in this process: kind and path."""
     steps: list[tuple[durable.Operation, Path]] = []
     with mock.patch.object(durable, "failpoint", lambda kind, path: steps.append((kind, path))):
         action()
@@ -122,6 +124,6 @@ def armed(
     work: Work[Shard],
     failpoint: Callable[[durable.Operation, Path], None],
 ) -> Receipt:
-    """`work` in a worker that inherits no failpoint: it gets this one."""
+    """Run `work` with this failpoint in a worker that inherits none."""
     durable.failpoint = failpoint
     return work(shard, window, folder)

@@ -18,7 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 from crash_cases import Case, Sources, Work
-from crash_points import Victim, count_steps, killed_at
+from crash_points import Victim, count_steps, kill_at
 from healing_build import INLINE
 from power_loss import Disk, Tree, followed, write_tree
 
@@ -33,7 +33,7 @@ from pipeline_assets.systems.registry import SYSTEMS
 
 @dataclass(frozen=True)
 class Point:
-    """Before the `at`-th step, counted from 1, from what lies in `start`."""
+    """Kill before the `at`-th step, counted from 1, of a run that begins at `start`."""
 
     start: Path
     at: int
@@ -41,7 +41,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Before which kind of step it was killed (None: it ended before that step), and what was wrong then."""
+    """Kind of the step before the kill (None: the case ended first), and errors."""
 
     killed_before: str | None
     wrong: list[str]
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class PowerLoss:
-    """What is left on the disk, what is bad about it, and whether the work was over, so that nothing may be lost."""
+    """Disk after a power loss; `is_over` if the work had ended: nothing may be lost."""
 
     badness: str
     disk: Tree
@@ -57,7 +57,7 @@ class PowerLoss:
 
 
 class Proof:
-    """A case ready to be killed: its points, and what an undisturbed run of it leaves. All lies below `folder`."""
+    """Case to kill below `folder`: its points and the result of a normal run."""
 
     def __init__(self, case: Case, sources: Sources, folder: Path) -> None:
         self._case, self._sources, self._folder = case, sources, folder
@@ -67,25 +67,25 @@ class Proof:
         self._interruptions = 1 if case.interrupted is None else self._steps(start, case.interrupted)
 
     def starts(self) -> list[Path]:
-        """What may lie there at first: one folder, or those that differ of all that an interruption may leave."""
+        """Return the start folder, or the different results of all interruptions."""
         starts = [self._start(number) for number in range(self._interruptions)]
         return list({json.dumps(contents(start)): start for start in starts}.values())
 
     def some_start(self, dice: random.Random) -> Path:
-        """One of them."""
+        """Choose a start at random."""
         return self._start(dice.randrange(self._interruptions))
 
     def points(self) -> list[Point]:
-        """Every step of every start."""
+        """List every step of every start."""
         return [Point(start, at) for start in self.starts() for at in range(1, self._steps(start, self._case.work) + 1)]
 
     def some_point(self, dice: random.Random) -> Point:
-        """A step of a start."""
+        """Choose a step at random."""
         start = self.some_start(dice)
         return Point(start, dice.randint(1, self._steps(start, self._case.work)))
 
     def run(self, point: Point) -> Outcome:
-        """Kills the case there and goes on."""
+        """Kill the case at a point, resume it, and return the errors."""
         case, root = self._case, self._folder / "root"
         copy_tree(point.start, root)
         kind = self._killed(case.work, root, point.at, case.engine, case.victim)
@@ -94,7 +94,7 @@ class Proof:
         return Outcome(kind, wrong)
 
     def power_losses(self, start: Path) -> list["PowerLoss"]:
-        """What the disk may hold before each step from a start, and after the last one; each state once."""
+        """List the possible disks before each step and after the last, without repeats."""
         losses: dict[object, PowerLoss] = {}
 
         def note(disk: Disk, is_over: bool = False) -> None:
@@ -110,7 +110,7 @@ class Proof:
         return list(losses.values())
 
     def after(self, loss: "PowerLoss") -> list[str]:
-        """What is wrong on the disk, and after going on from there."""
+        """List the errors on the disk, and after resuming from it."""
         root = self._folder / "root"
         write_tree(loss.disk, root)
         wrong = unsound(root)
@@ -143,7 +143,7 @@ class Proof:
         return starts[key]
 
     def _start(self, number: int) -> Path:
-        """What lies there at first, or when what is interrupted was killed before that step, counted from 0."""
+        """Return the start, or the folder after an interruption before that step."""
         if self._case.interrupted is None:
             return self._folder / "start"
         folder = self._folder / f"start{number}"
@@ -162,7 +162,7 @@ class Proof:
 
     def _killed(self, work: Work, root: Path, at: int, engine: RunSettings, victim: Victim) -> str | None:
         with self._system():
-            return killed_at(at, self._action(work, root, engine), victim)
+            return kill_at(at, self._action(work, root, engine), victim)
 
     def _run(self, work: Work, root: Path) -> None:
         with self._system():
@@ -172,7 +172,7 @@ class Proof:
         return lambda: work(self._sources, root, engine)
 
     def _system(self) -> AbstractContextManager[object]:
-        """A system that lacks what that of the case lacks."""
+        """Patch out the operation that the case's system lacks."""
         match self._case.lacks:
             case "exchange":
                 return mock.patch.object(folder_exchange, "exchange", lambda first, second: False)
@@ -182,12 +182,12 @@ class Proof:
 
 
 def _frozen(tree: Tree) -> object:
-    """Return a tree as a key that shares its bytes, each of which is hashed once."""
+    """Return a tree as a hashable key that shares its bytes."""
     return tuple((name, node if isinstance(node, bytes) else _frozen(node)) for name, node in tree.items())
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A folder again; sealed files, which nobody may change, under a second name."""
+    """Copy a folder; sealed files, which are read-only, become hard links."""
 
     def copied(file: str, to: str) -> None:
         if os.stat(file).st_mode & 0o222:
@@ -199,7 +199,7 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def unsound(root: Path) -> list[str]:
-    """What a reader would find damaged in the sealed artifacts below a root."""
+    """List damage that a reader finds in the sealed artifacts of a root."""
     sealed = [path.parent for path in root.rglob(MANIFEST_FILE) if not _is_aside(path.relative_to(root))]
     try:
         damaged = [
@@ -214,14 +214,12 @@ def unsound(root: Path) -> list[str]:
 
 
 def _is_aside(path: Path) -> bool:
-    """Whether it lies in a folder that no reader opens."""
+    """Check whether a path is in a folder that no reader opens."""
     return any(f".{role}." in part for part in path.parts for role in ("building", "old"))
 
 
 def contents(root: Path) -> dict[str, str]:
-    """Every file and folder but locks, and what it holds: of a manifest its digest and stored files; of a label, which
-    has a time in it, that it is one.
-    """
+    """Return the content hash of each path but locks, ignoring recorded times."""
     paths = [path for path in sorted(root.rglob("*")) if path.suffix != ".lock"]
     manifests = {path: Manifest.from_bytes(path.read_bytes(), path) for path in paths if path.name == MANIFEST_FILE}
     labels = {path.parent / name for path, manifest in manifests.items() for name in _labels(manifest)}
@@ -242,12 +240,12 @@ def _labels(manifest: Manifest) -> set[str]:
 
 
 def lost(found: dict[str, str], expected: dict[str, str]) -> list[str]:
-    """What should be there and isn't, or is otherwise."""
+    """List expected files that are missing or differ."""
     missing = [f"{path}: missing" for path in expected.keys() - found.keys()]
     other = [f"{path}: differs" for path in expected.keys() & found.keys() if found[path] != expected[path]]
     return sorted(missing + other)
 
 
 def left_over(found: dict[str, str], expected: dict[str, str]) -> list[str]:
-    """What should not be there."""
+    """List unexpected files."""
     return sorted(f"{path}: left over" for path in found.keys() - expected.keys())

@@ -25,10 +25,10 @@ _POLL_S = 0.1
 
 
 @contextlib.contextmanager
-def daemon_of(
+def daemon_workspace(
     root: Path, instance: dg.DagsterInstance, variables: Mapping[str, str]
 ) -> Iterator[WorkspaceProcessContext]:
-    """Load the definitions of a data root as `dagster dev` does, in a code server with these variables."""
+    """Load definitions like `dagster dev`, in a code server with these variables."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"CORPUSMILL_DATA": str(root), "PYTHONPATH": str(PROJECT), **variables}.items():
             patch.setenv(name, value)
@@ -43,7 +43,7 @@ def daemon_of(
 
 
 def run_between(workspace: WorkspaceProcessContext, name: str, start: datetime, end: datetime) -> list[dg.DagsterRun]:
-    """Switch a schedule on at `start`, have the daemon evaluate it at `end`, and wait for the runs."""
+    """Start a schedule, evaluate it at `end` with the daemon, and await its runs."""
     [entry] = workspace.create_request_context().get_code_location_entries().values()
     assert entry.code_location is not None, entry.load_error
     [repository] = entry.code_location.get_repositories().values()

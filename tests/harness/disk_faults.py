@@ -113,7 +113,7 @@ class _Faulty:
             flip(files[self.at % len(files)])
 
     def _lose_unsynced_bytes(self) -> None:
-        """Zero unsynced files of this process; `power_loss` plays the loss of names."""
+        """Zero unsynced files of this process; `power_loss` simulates lost names."""
         for path in Path(self.folder).rglob("*"):
             status = path.lstat()
             if status.st_ino in self._unsynced and path.is_file():
@@ -151,14 +151,14 @@ class _Faulty:
         torn = min(len(view) // 2, _SECTOR) if self.fault is DiskFault.TORN_WRITE else 0
         self._fire(f"{torn} of {len(view)} bytes of {path} were written")
         if self.fault is DiskFault.MISDIRECTED_WRITE:
-            self._write_elsewhere(Path(path), view)
+            self._overwrite_sibling(Path(path), view)
         written = write(descriptor, view[:torn]) if torn else 0
         end = os.lseek(descriptor, len(view) - written, os.SEEK_CUR)
         if os.fstat(descriptor).st_size < end:
             os.ftruncate(descriptor, end)
         return len(view)
 
-    def _write_elsewhere(self, path: Path, data: memoryview) -> None:
+    def _overwrite_sibling(self, path: Path, data: memoryview) -> None:
         """Overwrite the start of the largest sibling in a staging directory."""
         siblings = [
             other

@@ -72,7 +72,7 @@ def _by_futures(pool: ProcessPool, work: Work[Any], warm_up: WarmUp = no_warm_up
 
 @contextlib.contextmanager
 def futures_in_place_of_ray() -> Iterator[None]:
-    """Run the stages in the block that ask for Ray in a process pool by futures."""
+    """Run stages that request Ray in a process pool."""
     # A fork of this process would lack the threads of polars, and wait for them for ever.
     with contextlib.closing(ProcessPool(2, "forkserver")) as pool:
         engine = FutureEngine(pool.submit, lambda future: future.cancel(), (BrokenProcessPool,))

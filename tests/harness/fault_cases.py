@@ -1,4 +1,4 @@
-"""Cases of hub faults: each kind of fault at each place where a snapshot or a pin reads, once or always.
+"""Hub faults: each kind at each place where a snapshot or a pin reads.
 
 The tests and benchmarks/faults.py run the same cases.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
-from healing_build import DATASET, build_snapshot, recipe_of, write_pages
+from healing_build import DATASET, build_snapshot, parse_recipe, write_pages
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -18,16 +18,16 @@ from pipeline_assets.demo.loopback_http import HubRequest, Origin, Response
 from pipeline_assets.spine.errors import InputError
 
 TRIES = 4
-EVERYTHING = {"files": 1}  # the whole file, held against its hash
+EVERYTHING = {"files": 1}  # the whole file, compared with its hash
 TWO_ROW_GROUPS = {"documents": 100}  # of six, by ranges
 PIN: dict[str, int] = {}  # no file at all: the commit of a branch
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a fault strikes: the requests on `pattern` after the first `after`, while `amount` is read.
+    """Requests that a fault can strike: those on `pattern` after the first `after`.
 
-    `more_requests` is what it costs to try again: a GET of bytes asks first where they are.
+    They are sent while `amount` is read. A retry costs `more_requests`: a GET of bytes first requests their address.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Place:
 
     @property
     def is_storage(self) -> bool:
-        """Whether the bytes come from here, which the hub only names."""
+        """True if the storage sends the bytes, which the hub only names."""
         return self.name.endswith("GET")
 
     @property
-    def is_of_a_file(self) -> bool:
+    def is_file_request(self) -> bool:
         return self.is_storage or not self.has_body
 
 
@@ -65,7 +65,7 @@ PLACES = [
     Place("whole file GET", GET, 1, EVERYTHING, more_requests=2),
 ]
 PASSING = (FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.RATE_LIMIT, FaultKind.CUT, FaultKind.CUT_BODY)
-OF_OTHER_TESTS = (  # hub_faults/test_hostile_hub.py, corpus/publishing/test_publish_faults.py
+KINDS_IN_OTHER_TESTS = (  # hub_faults/test_hostile_hub.py, corpus/publishing/test_publish_faults.py
     FaultKind.DRIP,
     FaultKind.LINK_LOOP,
     FaultKind.LINK_AWAY,
@@ -81,18 +81,18 @@ OF_OTHER_TESTS = (  # hub_faults/test_hostile_hub.py, corpus/publishing/test_pub
 
 
 def can_strike(kind: FaultKind, place: Place) -> bool:
-    """Faults of the body need one, and only a file can be another."""
+    """Check whether a fault applies: some need a body, one needs a file."""
     match kind:
         case FaultKind.CUT_BODY | FaultKind.WRONG_BYTES | FaultKind.ENDLESS:
             return place.has_body
         case FaultKind.CHANGED:
-            return place.is_of_a_file
+            return place.is_file_request
     return True
 
 
 @dataclass(frozen=True)
 class FaultCase:
-    """One kind of fault at one place; it strikes once, or ALWAYS."""
+    """Kind of fault at a place; it strikes once, or ALWAYS."""
 
     kind: FaultKind
     place: Place
@@ -105,7 +105,7 @@ class FaultCase:
 CASES = [
     FaultCase(kind, place, count)
     for kind in FaultKind
-    if kind not in OF_OTHER_TESTS
+    if kind not in KINDS_IN_OTHER_TESTS
     for count in (1, ALWAYS)
     for place in PLACES
     if can_strike(kind, place)
@@ -114,7 +114,7 @@ CASES = [
 
 @dataclass(frozen=True)
 class Reading:
-    """What came of one run of the command: a digest or commit, or an error; and what went over the wire."""
+    """Digest, commit or error of a run, with its traffic."""
 
     result: str | None
     error: InputError | None
@@ -123,17 +123,17 @@ class Reading:
 
 
 class ProxiedHub(FaultyHub):
-    """A hub behind something that answers first."""
+    """Hub behind a proxy that answers first."""
 
     first: list[Response]
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Response:
-        return self.first.pop(0) if self.first else super().answer(origin, ask)
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
+        return self.first.pop(0) if self.first else super().answer(origin, request)
 
 
 @contextmanager
 def open_hub(folder: Path) -> Iterator[FaultyHub]:
-    """A hub with one file; the real client asks it without a token."""
+    """Serve a hub with one file; the real client sends no token."""
     write_pages(folder)
     with (
         mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),
@@ -144,7 +144,7 @@ def open_hub(folder: Path) -> Iterator[FaultyHub]:
 
 
 def read(hub: FaultyHub, amount: dict[str, int], cache: Path, root: Path) -> Reading:
-    """The snapshot of an amount of the hub's documents below `root`, or the hub's head."""
+    """Build the snapshot of an amount in `root`, or resolve the hub's head."""
     hub.requests.clear()
     files = HubFiles(cache, hub.endpoint, tries=TRIES, wait_s=0.01)
     result, error = None, None
@@ -152,7 +152,7 @@ def read(hub: FaultyHub, amount: dict[str, int], cache: Path, root: Path) -> Rea
         if amount is PIN:
             result = files.resolve(DATASET)
         else:
-            recipe = recipe_of(hub.commits()[DATASET], {"amount": amount})
+            recipe = parse_recipe(hub.commits()[DATASET], {"amount": amount})
             result = build_snapshot(recipe, root, files).manifest.digest
     except InputError as raised:
         error = raised
@@ -161,13 +161,13 @@ def read(hub: FaultyHub, amount: dict[str, int], cache: Path, root: Path) -> Rea
 
 
 def undisturbed(hub: FaultyHub, folder: Path) -> dict[str, Reading]:
-    """What comes by place where nothing goes wrong."""
+    """Read every place without faults."""
     hub.inject()
     return {place.name: read(hub, place.amount, folder / place.name, folder / place.name) for place in PLACES}
 
 
 def strike(case: FaultCase, hub: FaultyHub, folder: Path) -> tuple[Reading, Reading]:
-    """The run that the fault strikes, and the same command when it is over."""
+    """Run under the fault, and again after it."""
     hub.inject(Fault(case.kind, case.place.pattern, case.count, case.place.after))
     struck = read(hub, case.place.amount, folder / "cache", folder / "data")
     hub.inject()

@@ -20,8 +20,8 @@ from pipeline_assets.demo.loopback_files import CHUNK_BYTES
 from pipeline_assets.demo.loopback_http import Handler, HubRequest, Origin, OriginServer, Response, json_response
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
-NO_REPLY = 0  # status of an answer in whose place the connection is closed
-SILENCE = -1  # status of an answer in whose place nothing comes, on an open connection
+NO_REPLY = 0  # status if the connection is closed without an answer
+SILENCE = -1  # status if the connection stays open without an answer
 ALWAYS = None
 _DRIP_S = 0.05
 _ENDLESS_BYTES = 1 << 62
@@ -64,7 +64,7 @@ _VALUES = {
     FaultKind.CHUNK_SIZE: "0",
     FaultKind.COMMIT_ID: "main",
 }
-# Answers in whose place the hub sends an error: status, message, headers.
+# Errors that replace an answer: status, message, headers.
 _ERRORS: dict[FaultKind, tuple[int, str, Mapping[str, str]]] = {
     FaultKind.BUSY: (503, "Service Unavailable", {}),
     FaultKind.RETRY_AFTER: (429, "Too Many Requests", {"Retry-After": "1"}),
@@ -147,12 +147,12 @@ class Faults:
         return answer
 
 
-def _cut(chunks: Iterator[bytes], left: int) -> Iterator[bytes]:
+def _cut(chunks: Iterator[bytes], remaining: int) -> Iterator[bytes]:
     """Yield the first bytes of a body."""
     for chunk in chunks:
-        yield chunk[:left]
-        left -= len(chunk[:left])
-        if not left:
+        yield chunk[:remaining]
+        remaining -= len(chunk[:remaining])
+        if not remaining:
             return
 
 
@@ -207,7 +207,7 @@ def _disturbed(fault: Fault, path: str, answer: Response) -> Response:
     middle = answer.length // 2
     match kind:
         case FaultKind.CUT_BODY:
-            return _altered(answer, altered=partial(_cut, left=middle))
+            return _altered(answer, altered=partial(_cut, remaining=middle))
         case FaultKind.WRONG_BYTES:
             return _altered(answer, altered=partial(_flipped, at=middle))
         case FaultKind.CHANGED:
@@ -273,7 +273,7 @@ def _headers_of_another_file(answer: Response) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Request:
-    """One answered request, for tests that count bytes on the wire.
+    """Answered request, for tests that count bytes on the wire.
 
     `path` is percent-decoded and without the query; `bytes_sent` is the part of the body that was handed to the socket;
     `status` is NO_REPLY where the connection was closed instead, or silent.
@@ -288,7 +288,7 @@ class Request:
 
 
 class _FaultyHandler(Handler):
-    """Puts in faults, and notes requests.
+    """Handler that injects faults and records requests.
 
     A request is noted before the last piece of its answer goes out, so that a client which has its answer finds it.
     """
@@ -373,10 +373,10 @@ class FaultyHub(LoopbackHub):
         self.titles: list[str] = []
         self.closed = threading.Event()
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Response:
-        answer = super().answer(origin, ask)
-        if ask.path_segments[-2:] == ["commit", "main"] and answer.status == 200:
-            self.titles.append(json.loads(ask.body.splitlines()[0])["value"]["summary"])
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
+        answer = super().answer(origin, request)
+        if request.path_segments[-2:] == ["commit", "main"] and answer.status == 200:
+            self.titles.append(json.loads(request.body.splitlines()[0])["value"]["summary"])
         return answer
 
     def stop(self) -> None:
@@ -389,5 +389,5 @@ class FaultyHub(LoopbackHub):
         return self.faults.fired
 
     def inject(self, *faults: Fault) -> None:
-        """Put these faults in place of those before; none at all heals the hub."""
+        """Replace the faults; without any, the hub is healthy."""
         self.faults = Faults(faults)

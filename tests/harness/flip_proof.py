@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from crash_cases import CASES, Case, Sources
-from crash_points import Victim, count_steps, killed_at
+from crash_points import Victim, count_steps, kill_at
 from healing_build import INLINE
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -48,7 +48,7 @@ FLIP_CASES = [case for case in CASES if case.name in NAMES and case.engine is IN
 
 @dataclass(frozen=True)
 class Flip:
-    """One flipped bit: of a file, and of what kind this is."""
+    """Flipped bit of a file, with the role of the file."""
 
     path: Path
     role: str
@@ -57,16 +57,16 @@ class Flip:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it: the line that was said, None where the build ended; what was wrong, None where nothing was."""
+    """Outcome of a flip: the error line, or None; the fault, or None."""
 
     flip: Flip
-    said: str | None
+    line: str | None
     wrong: str | None
 
 
 @dataclass(frozen=True)
 class Online(Sources):
-    """Sources whose cache is filled again by the hub where it is damaged."""
+    """Sources whose hub refills a damaged cache."""
 
     @property
     def offline(self) -> HubFiles:
@@ -74,33 +74,33 @@ class Online(Sources):
 
 
 class FlipProof:
-    """A case whose inputs are flipped, below `folder`. A source is flipped for the run, and put right again."""
+    """Case whose inputs are flipped; a flipped source is restored after the run."""
 
     def __init__(self, case: Case, sources: Sources, folder: Path) -> None:
         self._case, self._sources = case, Online(**vars(sources))
-        self._outside = sources.cache.parent
-        self._start, self._goal, self._root = (folder / name for name in ("start", "goal", "root"))
+        self._source_folder = sources.cache.parent
+        self._start, self._expected, self._root = (folder / name for name in ("start", "goal", "root"))
         self._start.mkdir(parents=True)
         case.start(sources, self._start, INLINE)
-        shutil.copytree(self._start, self._goal)
-        case.work(sources, self._goal, INLINE)
-        self._built = dict(_digests(self._goal).items() - _digests(self._start).items())
+        shutil.copytree(self._start, self._expected)
+        case.work(sources, self._expected, INLINE)
+        self._built = dict(_digests(self._expected).items() - _digests(self._start).items())
         shutil.copytree(self._start, self._root)
         self._steps = count_steps(lambda: case.work(self._sources, self._root, INLINE), Victim.ALL)
         shutil.rmtree(self._root)
 
     def run(self, dice: random.Random) -> Outcome:
-        """Kills the case at some step, or not at all; flips a bit; goes on."""
+        """Kill the case at some step, or never; flip a bit; resume."""
         shutil.copytree(self._start, self._root)
         try:
             if dice.random() < 0.7:
-                killed_at(dice.randint(1, self._steps), lambda: self._case.work(self._sources, self._root, INLINE))
+                kill_at(dice.randint(1, self._steps), lambda: self._case.work(self._sources, self._root, INLINE))
             return self._flipped(dice)
         finally:
             shutil.rmtree(self._root)
 
     def _flipped(self, dice: random.Random) -> Outcome:
-        path = dice.choice([path for folder in (self._root, self._outside) for path in _files(folder)])
+        path = dice.choice([path for folder in (self._root, self._source_folder) for path in _files(folder)])
         data, status = bytearray(path.read_bytes()), path.stat()
         flip = Flip(path, self._role(path), dice.randrange(8 * len(data)))
         data[flip.bit // 8] ^= 1 << flip.bit % 8
@@ -109,11 +109,11 @@ class FlipProof:
         try:
             return self._outcome(flip)
         finally:
-            if path.is_relative_to(self._outside):
+            if path.is_relative_to(self._source_folder):
                 _overwrite(path, untouched, status)
 
     def _role(self, path: Path) -> str:
-        if path.is_relative_to(self._outside):
+        if path.is_relative_to(self._source_folder):
             return "cached part of a hub's file" if "cache" in path.parts else "source"
         names = path.relative_to(self._root).parts
         if any("building." in name or ".old." in name for name in names):
@@ -124,19 +124,19 @@ class FlipProof:
         ours, theirs = multiprocessing.Pipe(duplex=False)
         pid = os.fork()
         if pid == 0:
-            _go_on(self._case, self._sources, self._root, theirs)
+            _resume(self._case, self._sources, self._root, theirs)
         theirs.close()
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         try:
-            said = ours.recv()
-        except EOFError:  # nothing was said
-            said = None
+            line = ours.recv()
+        except EOFError:  # no error
+            line = None
         if status < 0:
-            return Outcome(flip, said, f"it died of {signal.Signals(-status).name}")
+            return Outcome(flip, line, f"it died of {signal.Signals(-status).name}")
         if status == 2:
-            return Outcome(flip, said, f"a traceback: {said}")
-        if said is not None:
-            return Outcome(flip, said, None if _names(said, flip.path) else f"the line doesn't name it: {said}")
+            return Outcome(flip, line, f"a traceback: {line}")
+        if line is not None:
+            return Outcome(flip, line, None if _names(line, flip.path) else f"the line doesn't name it: {line}")
         return Outcome(flip, None, self._unlike(flip))
 
     def _unlike(self, flip: Flip) -> str | None:
@@ -154,7 +154,7 @@ class FlipProof:
         return None
 
 
-def _go_on(case: Case, sources: Sources, root: Path, answers: Connection) -> None:
+def _resume(case: Case, sources: Sources, root: Path, answers: Connection) -> None:
     try:
         case.work(sources, root, INLINE)
         os._exit(0)
@@ -171,20 +171,20 @@ def _digests(root: Path) -> dict[str, str]:
     return {folder.relative_to(root).as_posix(): found.digest for folder, found in manifests.items() if found}
 
 
-def _names(said: str, path: Path) -> bool:
-    """Whether a line names the file; of a building folder, which takes another number, the file in it."""
+def _names(line: str, path: Path) -> bool:
+    """Check whether a line names the file; staging directories change numbers."""
     waiting = [number for number, name in enumerate(path.parts) if "building." in name]
-    return "/".join(path.parts[waiting[-1] + 1 :]) in said if waiting else str(path) in said
+    return "/".join(path.parts[waiting[-1] + 1 :]) in line if waiting else str(path) in line
 
 
 def _files(folder: Path) -> list[Path]:
-    """Files with a bit to flip; not those of the hub, and no locks."""
+    """List files with a bit to flip, except those of the hub and locks."""
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
     return [path for path in found if path.stat().st_size and path.relative_to(folder).parts[0] != "hub"]
 
 
 def _overwrite(path: Path, data: bytes, status: os.stat_result) -> None:
-    """Other bytes, in a file of its own: other names of what was there keep it."""
+    """Write other bytes to a new inode, so that hard links keep the old ones."""
     path.unlink(missing_ok=True)
     path.write_bytes(data)
     path.chmod(status.st_mode & 0o7777)

@@ -1,4 +1,4 @@
-"""Forged artifacts: damaged files, and manifests that agree with the damage."""
+"""Forged artifacts: damaged files and manifests that agree with them."""
 
 import dataclasses
 import hashlib
@@ -13,20 +13,20 @@ from pipeline_assets.trust.verify import content_sha256
 
 
 def overwrite(path: Path, data: bytes) -> None:
-    """Other bytes in a sealed file, as a failing disk or a careless hand leaves them."""
+    """Overwrite a sealed file like a failing disk does."""
     path.chmod(0o644)
     path.write_bytes(data)
 
 
 def flip(path: Path) -> None:
-    """One bit in the middle is another."""
+    """Flip a bit in the middle of a file."""
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     overwrite(path, bytes(data))
 
 
 def forge(folder: Path, name: str, data: bytes, rows: int | None = None) -> None:
-    """Another content of a sealed file, and a manifest that says so: what another program would have sealed."""
+    """Forge the content of a sealed file, with a manifest that agrees."""
     path = folder / name
     overwrite(path, data)
     sha256 = hashlib.sha256(data).hexdigest()
@@ -50,6 +50,6 @@ def forge(folder: Path, name: str, data: bytes, rows: int | None = None) -> None
 
 
 def reseal(folder: Path, manifest: Manifest, **identity: object) -> None:
-    """A manifest in the place of a folder's own, with other parts of the identity."""
+    """Replace a folder's manifest, with other parts of the identity."""
     resealed = dataclasses.replace(manifest, identity=dataclasses.replace(manifest.identity, **identity))
     overwrite(folder / "manifest.json", resealed.to_bytes())

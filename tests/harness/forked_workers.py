@@ -1,4 +1,4 @@
-"""Workers forked from the test's own process, which have its patches and its loaded torch."""
+"""Workers forked from the test's process, with its patches and loaded torch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from pipeline_assets.spine import fork_server
 
 @contextmanager
 def forked_here() -> Iterator[None]:
-    """Fork a server of workers from this process, whatever threads it has; the one that serves it meanwhile waits."""
+    """Fork workers from this process in the block, whatever threads it has."""
     kept, fork_server._server = fork_server._server, None
     try:
         with mock.patch.object(fork_server, "_can_fork_safely", lambda: True):

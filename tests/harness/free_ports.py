@@ -9,7 +9,7 @@ _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
-    """Return a port that no program has, and that the kernel gives to no other one meanwhile."""
+    """Return a port that is free and outside the kernel's ephemeral range."""
     first, last = map(int, _HANDED_OUT.read_text().split())
     ports = [port for port in range(10_000, 2**16) if not first <= port <= last] or range(first, last + 1)
     while True:

@@ -1,4 +1,4 @@
-"""Random damage to the small files of a data root, and the commands that must survive it."""
+"""Fuzzing of commands by damage to the small files of a data root."""
 
 import contextlib
 import io
@@ -36,8 +36,8 @@ _ODD_TEXTS = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of a command: its status and what it printed; the traceback where it failed on one."""
+class CommandOutcome:
+    """Status, output and traceback of a command."""
 
     status: int | None
     stdout: str
@@ -46,21 +46,21 @@ class Told:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it did what it does or said what is wrong in a line of its own."""
+        """True if the command succeeded, or reported its error in one line."""
         lines = [line for line in self.stderr.splitlines() if line.startswith("corpusmill: ")]
-        is_said = self.status in (0, 1) or len(lines) == 1
-        return self.failure is None and self.status in (0, 1, 2) and is_said and len(lines) <= 1
+        is_reported = self.status in (0, 1) or len(lines) == 1
+        return self.failure is None and self.status in (0, 1, 2) and is_reported and len(lines) <= 1
 
 
 def small_files(root: Path) -> list[Path]:
-    """What the project reads back of a data root, but for what it makes of documents; the instance is Dagster's."""
+    """List the small files that the project reads back, except documents."""
     found = {path for pattern in _FILES for path in root.rglob(pattern) if path.is_file()}
     kept = (path for path in found if path.relative_to(root).parts[0] not in ("dagster", "hub", "sources"))
     return sorted(path for path in kept if path.stat().st_size < _LARGEST)
 
 
 def leave_unfinished_work(root: Path) -> None:
-    """A build and a rebuild that were stopped, beside an artifact."""
+    """Leave the folders of an interrupted build and rebuild."""
     artifact = next(path.parent for path in sorted((root / "megatron").rglob("manifest.json")))
     building = artifact.with_name(f"{artifact.name}.building.7")
     (building / ".receipts" / "encode").mkdir(parents=True)
@@ -73,7 +73,7 @@ def leave_unfinished_work(root: Path) -> None:
 
 @contextlib.contextmanager
 def damaged(path: Path, draw: random.Random) -> Iterator[str]:
-    """The file, damaged while the block runs; says how."""
+    """Damage the file during the block; yield the kind of damage."""
     data, mode = path.read_bytes(), path.stat().st_mode
     path.unlink()
     try:
@@ -109,7 +109,7 @@ def _write_another(path: Path, data: bytes, draw: random.Random) -> None:
 
 
 def _exchange_a_value(path: Path, data: bytes, draw: random.Random) -> None:
-    """A value of other type, or none, somewhere; mostly the digests are made to fit again."""
+    """Replace or remove a JSON value; mostly repair the digests."""
     try:
         value = json.loads(data)
     except ValueError:
@@ -141,7 +141,7 @@ def _link(path: Path, data: bytes, draw: random.Random) -> None:
 
 
 def _leave_out(path: Path, data: bytes, draw: random.Random) -> None:
-    """Nothing lies there."""
+    """Leave the file missing."""
 
 
 _Damage = Callable[[Path, bytes, random.Random], None]
@@ -152,7 +152,7 @@ _DAMAGES: Sequence[_Damage] = (
 
 
 def _places(value: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Every container and key of a JSON value, with the names on the way: places in one list have one."""
+    """Yield each value's names, container and key; items of a list share names."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
         names = (*above, key if isinstance(key, str) else "")
@@ -165,28 +165,28 @@ def _encoded(text: str) -> bytes:
 
 
 def commands(root: Path, near: Path, draw: random.Random) -> Iterator[list[str]]:
-    """Commands that read much of what lies below the root, most about the artifact that `near` is a file of."""
+    """Draw commands that read much of the root, mostly the artifact of `near`."""
     artifacts = sorted(path.parent for path in root.rglob("manifest.json") if "building" not in str(path))
     around = [folder for folder in artifacts if folder in near.parents] or artifacts
-    one, other = str(draw.choice(around)), str(draw.choice(artifacts))
+    artifact, other = str(draw.choice(around)), str(draw.choice(artifacts))
     recipe = draw.choice(sorted(path.stem for path in (root / "recipes").iterdir()) or ["healing_text_v1"])
     data = ["--data", str(root)]
     yield ["status", *draw.choice(([], ["--json"], [recipe])), *data]
     yield draw.choice(
         (
-            ["verify", one],
-            ["verify", one, "--upstream", *data],
+            ["verify", artifact],
+            ["verify", artifact, "--upstream", *data],
             ["verify", other, "--upstream", *data, "--sample", "20%"],
-            ["verify", one, "--json"],
+            ["verify", artifact, "--json"],
         )
     )
     yield draw.choice(
         (
-            ["peek", one, "--row", str(draw.randrange(3))],
-            ["trace", one, "--row", str(draw.randrange(3))],
-            ["trace", one, "--token", str(draw.randrange(99)), "--json"],
-            ["diff", one, other],
-            ["diff", one, one],
+            ["peek", artifact, "--row", str(draw.randrange(3))],
+            ["trace", artifact, "--row", str(draw.randrange(3))],
+            ["trace", artifact, "--token", str(draw.randrange(99)), "--json"],
+            ["diff", artifact, other],
+            ["diff", artifact, artifact],
             ["plan", recipe, "--workers", "0", *data],
             ["plan", recipe, "--json", *data],
             ["manifests", "export", "--to", str(root / "exported"), *data],
@@ -197,11 +197,11 @@ def commands(root: Path, near: Path, draw: random.Random) -> Iterator[list[str]]
 
 
 class Hang(BaseException):
-    """A command took longer than any should."""
+    """Timeout of a command."""
 
 
-def typed(words: Sequence[str], cache: Path) -> Told:
-    """A command, run in this process as if it had been typed."""
+def run_command(words: Sequence[str], cache: Path) -> CommandOutcome:
+    """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
     environment = {"XDG_CACHE_HOME": str(cache), "HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_HUB_TRIES": "1"}
     with (
@@ -214,10 +214,10 @@ def typed(words: Sequence[str], cache: Path) -> Told:
         try:
             main()
         except SystemExit as end:
-            return Told(int(end.code or 0), out.getvalue(), err.getvalue(), None)
+            return CommandOutcome(int(end.code or 0), out.getvalue(), err.getvalue(), None)
         except BaseException:
-            return Told(None, out.getvalue(), err.getvalue(), traceback.format_exc())
-    return Told(0, out.getvalue(), err.getvalue(), None)
+            return CommandOutcome(None, out.getvalue(), err.getvalue(), traceback.format_exc())
+    return CommandOutcome(0, out.getvalue(), err.getvalue(), None)
 
 
 @contextlib.contextmanager

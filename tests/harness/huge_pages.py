@@ -1,4 +1,4 @@
-"""Huge pages below the memory of a process, so that its forks copy few page tables."""
+"""Huge pages for a process, so that its forks copy few page tables."""
 
 import ctypes
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Interruption of code at a chosen line, so that a race happens in every run of a test."""
+"""Interruption of code at a chosen line, to force a race."""
 
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -11,10 +11,10 @@ T = TypeVar("T")
 def interrupted(
     work: Callable[[], T], modules: Collection[ModuleType], before: Mapping[int, Callable[[], object]]
 ) -> tuple[T, int]:
-    """What the work comes to, and how many lines of the modules it ran.
+    """Run work, interrupt it at some lines, and return its result and line count.
 
     Args:
-        before: what happens before a line, by its number in the order in which they run, from 1.
+        before: Functions by the number of the line that they precede, counted from 1 as lines run.
     """
     files, lines = {module.__file__ for module in modules}, 0
 
@@ -30,9 +30,9 @@ def interrupted(
                 sys.settrace(trace)
         return trace
 
-    outside = sys.gettrace()
+    previous_trace = sys.gettrace()
     sys.settrace(trace)
     try:
         return work(), lines
     finally:
-        sys.settrace(outside)
+        sys.settrace(previous_trace)

@@ -1,4 +1,4 @@
-"""Death of the process at one request to a hub, before it is sent or after its answer."""
+"""Death of the process at a request to a hub."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,23 +14,23 @@ class Killed(BaseException):
 def kill_at_request(
     monkeypatch: pytest.MonkeyPatch, answered: bool, is_counted: Callable[[httpx2.Request], bool] = lambda request: True
 ) -> list[int]:
-    """Raise `Killed` at a counted request; set the returned list's number to choose it.
+    """Raise `Killed` at a counted request; the returned list's number selects it.
 
     The number counts down with each request, so it is positive after a run that ended before its death. If `answered`,
     the hub has handled the request.
     """
-    real, left = httpx2.Client.send, [0]
+    real, countdown = httpx2.Client.send, [0]
 
     def counted(client: httpx2.Client, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if not is_counted(request):
             return real(client, request, **options)
-        left[0] -= 1
-        if left[0] == 0 and not answered:
+        countdown[0] -= 1
+        if countdown[0] == 0 and not answered:
             raise Killed
         response = real(client, request, **options)
-        if left[0] == 0:
+        if countdown[0] == 0:
             raise Killed
         return response
 
     monkeypatch.setattr(httpx2.Client, "send", counted)
-    return left
+    return countdown

@@ -13,33 +13,33 @@ from pipeline_assets.spine.stage import Window
 from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, StagingView
 
 
-def job_of(name: str, told: Path, *rows: int) -> ScoreJob:
-    """A job that does what a file of its name says, once that is there."""
-    return ScoreJob(name, "pool.parquet", told / name, rows or (0,))
+def build_job(name: str, instructions: Path, *rows: int) -> ScoreJob:
+    """Build a job that follows the instruction in a file of its name."""
+    return ScoreJob(name, "pool.parquet", instructions / name, rows or (0,))
 
 
-def tell(job: ScoreJob, what: str) -> None:
-    """`write`, `refuse`, or `die` so many times and write then, such as `die 2`."""
+def instruct(job: ScoreJob, what: str) -> None:
+    """Write a job's instruction: `write`, `refuse`, or `die N`, then write."""
     unfinished = job.pool_path.with_suffix(".unfinished")
     unfinished.write_text(what)
     unfinished.rename(job.pool_path)
 
 
-def jobs_of(told: Path, **words: str | None) -> list[ScoreJob]:
-    """Jobs by name, each with what it is to do; without a word it waits for one."""
-    jobs = [job_of(name, told) for name in words]
+def build_jobs(instructions: Path, **words: str | None) -> list[ScoreJob]:
+    """Build jobs by name with instructions; None leaves a job waiting."""
+    jobs = [build_job(name, instructions) for name in words]
     for job, word in zip(jobs, words.values(), strict=True):
         if word is not None:
-            tell(job, word)
+            instruct(job, word)
     return jobs
 
 
 def calls_written(folder: StagingView) -> list[str]:
-    """Jobs whose calls are written down."""
+    """List the jobs with a recorded call."""
     return sorted(path.stem for path in folder.folder.rglob("score.calls/*.json"))
 
 
-def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
+def follow_instruction(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
     with open(_pids(job), "a", encoding="utf-8") as pids:
         pids.write(f"{os.getpid()}\n")
     while not job.pool_path.exists():
@@ -49,7 +49,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
     word, _, times = job.pool_path.read_text().partition(" ")
     if word == "refuse":
         raise InputError("it was told to", job.name, "tell it something else")
-    if word == "die" and len(pids_of(job)) <= int(times):
+    if word == "die" and len(read_pids(job)) <= int(times):
         os.kill(os.getpid(), signal.SIGKILL)
     name = f"{WORK_FOLDER}/made/{job.name}"
     with DurableFile(folder.path(name)) as file:
@@ -59,7 +59,7 @@ def do_as_told(job: ScoreJob, window: Window, folder: StagingView) -> Receipt:
 
 
 def score_first_rows_last(job: ScoreJob, window: Window, folder: StagingView, scorer: Scorer, marker: Path) -> Receipt:
-    """As `score_shard`; the shard of row 0 waits until that of row 39 is done."""
+    """Score a shard; the one with row 0 waits for the one with row 39."""
     if 0 in job.row_numbers and job.max_batch_rows is None:
         while not marker.exists():
             time.sleep(0.002)
@@ -69,8 +69,8 @@ def score_first_rows_last(job: ScoreJob, window: Window, folder: StagingView, sc
     return receipt
 
 
-def pids_of(job: ScoreJob) -> list[int]:
-    """The processes that began the job, in order."""
+def read_pids(job: ScoreJob) -> list[int]:
+    """List the processes that started the job, in order."""
     return [int(line) for line in _pids(job).read_text().split()] if _pids(job).exists() else []
 
 

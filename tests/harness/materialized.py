@@ -14,13 +14,13 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 def resources(endpoint: str = NOWHERE, **store: object) -> dict[str, dg.ConfigurableResource]:
-    """Those of a code location, working in this process, with a hub at an address."""
+    """Return the resources of a code location that works in this process."""
     chosen = Store(**{"workers": 0, **store})
     return {"store": chosen, "hub": Hub(endpoint=endpoint), "tokenizer": Tokenizer(), "launcher": Launcher()}
 
 
 class Materialized:
-    """The definitions of a data root, as its code location has them, with a hub at an endpoint."""
+    """Definitions of a data root with a hub at an endpoint."""
 
     def __init__(self, root: Path, endpoint: str) -> None:
         self.definitions = build_definitions(root)
@@ -30,7 +30,7 @@ class Materialized:
     def __call__(
         self, recipe: str, *artifacts: str, partition: str | None = None, **store: object
     ) -> dg.ExecuteInProcessResult:
-        """A run of these artifacts of a recipe: all of them where none is named."""
+        """Materialize artifacts of a recipe; all of them if none is named."""
         assets = [asset for asset in self.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
         chosen = [
             asset
@@ -55,7 +55,7 @@ def run_job(
     due: str | None = None,
     **store: object,
 ) -> dg.ExecuteInProcessResult:
-    """Run a job, as a schedule starts it that is due then; what fails is in the result."""
+    """Run a job like a schedule that is due; failures are in the result."""
     tags = {SCHEDULED_EXECUTION_TIME_TAG: due} if due else {}
     used = resources(endpoint, **store)
     return job.execute_in_process(instance=instance, raise_on_error=False, tags=tags, resources=used, run_config=QUIET)
@@ -74,11 +74,11 @@ def has_materialized(result: dg.ExecuteInProcessResult) -> bool:
     return bool(result.get_asset_materialization_events())
 
 
-def external_look(
+def evaluate_external_sensor(
     root: Path, instance: dg.DagsterInstance, cursor: str | None = None, endpoint: str = NOWHERE
 ) -> SensorExecutionData:
-    """A tick of the sensor that looks at what nobody builds, as its daemon has it."""
-    [sensor] = [one for one in build_definitions(root).sensors or [] if one.name == "external_sources"]
+    """Evaluate a tick of the sensor of external sources."""
+    [sensor] = [sensor for sensor in build_definitions(root).sensors or [] if sensor.name == "external_sources"]
     hub = {"hub": Hub(endpoint=endpoint)}
     with dg.build_sensor_context(instance=instance, cursor=cursor, resources=hub) as context:
         return sensor.evaluate_tick(context)

@@ -1,6 +1,6 @@
-"""Modal on loopback: answers to its client, functions in processes of their own, volumes, and faults on request.
+"""Modal on loopback with real processes, volumes and faults.
 
-The server is a process beside the tests, so that it outlives its callers. Its state is in a folder: a call is
+The server is a separate process, so that it outlives its callers. Its state is in a folder: a call is
 `calls/fc-000.json`, with one line in `.starts` per start and its result in `.result`. A fault is a file in `faults`
 that contains the number of times, or the calls that it affects.
 """
@@ -34,18 +34,19 @@ _TICK_S = 0.005
 
 
 class ModalOnLoopback:
-    """The process, as tests see it.
+    """Process of the server, for tests.
 
     Attributes:
-        variables: of whoever is to call it, and of the functions.
-        mount: where the functions have the folders `files` and `scores`.
+        variables: Environment of its callers and of the functions.
+        mount: Parent of the functions' folders `files` and `scores`.
     """
 
     def __init__(self, folder: Path, functions: Mapping[str, str], variables: Mapping[str, str] | None = None) -> None:
-        """
+        """Start the server.
+
         Args:
-            functions: `module:name` by the name on Modal; text in, text out.
-            variables: of the environment that they have beside that of the test.
+            functions: `module:name` by the name on Modal; they map text to text.
+            variables: Environment of the functions, in addition to the test's.
         """
         self.folder, self.mount = folder, folder / "mount"
         for name in ("calls", "faults", "mount/files", "mount/scores"):
@@ -66,8 +67,8 @@ class ModalOnLoopback:
         }
 
     @contextlib.contextmanager
-    def called(self) -> Iterator[None]:
-        """Modal's client in this process calls it."""
+    def connected(self) -> Iterator[None]:
+        """Route Modal's client of this process to the server."""
         with pytest.MonkeyPatch.context() as patched:
             for name, value in self.variables.items():
                 patched.setenv(name, value)
@@ -83,21 +84,21 @@ class ModalOnLoopback:
         self._process.wait()
 
     def calls(self, function: str = "score") -> list[dict[str, Any]]:
-        """All calls of a function that were ever made, in order: `id`, `asked`, `starts` (process numbers)."""
+        """List all calls of a function in order: `id`, `asked`, `starts` (pids)."""
         found = [json.loads(path.read_text()) for path in sorted((self.folder / "calls").glob("*.json"))]
-        return [{**one, "starts": self._starts(one["id"])} for one in found if one["function"] == function]
+        return [{**record, "starts": self._starts(record["id"])} for record in found if record["function"] == function]
 
     def pids(self) -> list[int]:
-        """Of all processes that ever ran a function."""
+        """List all processes that ever ran a function."""
         return [pid for function in ("fetch", "score") for call in self.calls(function) for pid in call["starts"]]
 
     def fault(self, kind: str, what: object = 1) -> None:
-        """What goes wrong: so many times, or with this call.
+        """Inject a fault: a number of times, or for a call.
 
         Args:
-            kind: `silent` (polls aren't answered), `expired` (a call's result is gone), `wrong_bytes`, `no_token`,
-                `not_deployed`, `quota`, `timed_out`, `lost` (calls end so), `restarts` (a process that is killed is
-                started again on the same input, as after preemption).
+            kind: `silent` (polls get no answer), `expired` (a call's result is lost), `wrong_bytes`, `no_token`,
+                `not_deployed`, `quota`, `timed_out`, `lost` (calls end so), `restarts` (a killed process is started
+                again on the same input, as after preemption).
         """
         unfinished = self.folder / "faults" / f".{kind}"
         unfinished.write_text(str(what))
@@ -119,7 +120,7 @@ def wait_for(fact: Any) -> None:
 
 
 def serve(folder: Path, functions: Mapping[str, Any]) -> None:
-    """Answers until it is killed."""
+    """Answer requests until the process is killed."""
     from grpclib import GRPCError, Status
     from grpclib.server import Server
     from modal._utils.grpc_testing import patch_mock_servicer
@@ -133,11 +134,11 @@ def serve(folder: Path, functions: Mapping[str, Any]) -> None:
     status = api_pb2.GenericResult
 
     def hits(kind: str) -> bool:
-        """Whether a fault is in force; one time of it is used up."""
+        """Consume one hit of a fault; return False without any."""
         path = folder / "faults" / kind
         with contextlib.suppress(FileNotFoundError):
-            left = int(path.read_text())
-            path.unlink() if left == 1 else path.write_text(str(left - 1))
+            remaining = int(path.read_text())
+            path.unlink() if remaining == 1 else path.write_text(str(remaining - 1))
             return True
         return False
 
@@ -146,11 +147,11 @@ def serve(folder: Path, functions: Mapping[str, Any]) -> None:
         return path.exists() and path.read_text() == call
 
     def start(call: str) -> None:
-        said = json.loads((folder / "calls" / f"{call}.json").read_text())
+        record = json.loads((folder / "calls" / f"{call}.json").read_text())
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
-                _work(folder, call, functions[said["function"]], said["asked"])
+                _work(folder, call, functions[record["function"]], record["asked"])
             os._exit(0)
         running[call] = pid
         with open(folder / "calls" / f"{call}.starts", "a", encoding="utf-8") as starts:
@@ -203,10 +204,10 @@ def serve(folder: Path, functions: Mapping[str, Any]) -> None:
             if hits("quota"):
                 raise GRPCError(Status.RESOURCE_EXHAUSTED, "workspace limit of GPUs")
             call = f"fc-{len(list((folder / 'calls').glob('*.json'))):03d}"
-            [given] = request.pipelined_inputs
-            [[asked], _] = pickle.loads(given.input.args)
-            said = {"id": call, "function": request.function_id.removeprefix("fu-"), "asked": asked}
-            _write(folder / "calls" / f"{call}.json", json.dumps(said).encode())
+            [pipelined_input] = request.pipelined_inputs
+            [[argument], _] = pickle.loads(pipelined_input.input.args)
+            record = {"id": call, "function": request.function_id.removeprefix("fu-"), "asked": argument}
+            _write(folder / "calls" / f"{call}.json", json.dumps(record).encode())
             if hits("timed_out"):
                 end(call, status.GENERIC_STATUS_TIMEOUT)
             elif hits("lost"):
@@ -301,14 +302,14 @@ class _Blocks(BaseHTTPRequestHandler):
         pass
 
 
-def _work(folder: Path, call: str, function: Any, asked: str) -> None:
-    """A call, in a process of its own."""
+def _work(folder: Path, call: str, function: Any, argument: str) -> None:
+    """Run a call in this process."""
     from modal_proto import api_pb2
 
     status = api_pb2.GenericResult
     os.setpgid(0, 0)
     try:
-        how, data = status.GENERIC_STATUS_SUCCESS, pickle.dumps(function(asked))
+        how, data = status.GENERIC_STATUS_SUCCESS, pickle.dumps(function(argument))
     except Exception as error:
         how, data = status.GENERIC_STATUS_FAILURE, pickle.dumps(error)
     _write(folder / "calls" / f"{call}.result", pickle.dumps((how, data, "")))
@@ -321,5 +322,5 @@ def _write(path: Path, data: bytes) -> None:
 
 
 if __name__ == "__main__":
-    given = dict(word.split("=") for word in sys.argv[2:])
-    serve(Path(sys.argv[1]), {name: pkgutil.resolve_name(place) for name, place in given.items()})
+    functions = dict(word.split("=") for word in sys.argv[2:])
+    serve(Path(sys.argv[1]), {name: pkgutil.resolve_name(place) for name, place in functions.items()})

@@ -23,7 +23,7 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
 
 @contextmanager
 def failing_disk(folder: Path, source: Path) -> Iterator[Path]:
-    """Yield a copy of a folder on a disk whose file contents can't be read, although names and sizes can."""
+    """Yield a copy of a folder on a disk that lists its files but can't read them."""
     folder.mkdir()
     image = folder.with_suffix(".img")
     with open(image, "wb") as file:

@@ -206,7 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
         if self.headers.get("If-Match", stored.etag) != stored.etag:
             return self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
-        data, status, headers = stored.data, 200, _headers_of(stored)
+        data, status, headers = stored.data, 200, _object_headers(stored)
         if self.command == "GET" and self.store.take_fault("GET", self.key, ["flip"]):
             data = bytes([data[0] ^ 1]) + data[1:]
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
@@ -257,7 +257,7 @@ class _Handler(BaseHTTPRequestHandler):
             if refused and not self.store.take_fault("PUT", self.key, ["unconditional"]):
                 return self._answer(refused, b"<Error><Code>PreconditionFailed</Code></Error>")
             stored = self.store.put(self.key, body)
-        return self._answer(201 if "x-ms-version" in self.headers else 200, **_headers_of(stored))
+        return self._answer(201 if "x-ms-version" in self.headers else 200, **_object_headers(stored))
 
     def _post(self, body: bytes) -> None:
         """Begin or end a multipart upload."""
@@ -278,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200)
 
 
-def _headers_of(stored: Stored) -> dict[str, str]:
+def _object_headers(stored: Stored) -> dict[str, str]:
     return {"ETag": stored.etag, _GENERATION: str(stored.generation), "Last-Modified": "Thu, 01 Jan 1970 00:00:00 GMT"}
 
 

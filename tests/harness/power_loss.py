@@ -1,4 +1,4 @@
-"""Contents that a disk may have after a power loss: synced data, and the worst case of the rest.
+"""Contents that a disk may have after a power loss.
 
 A file's bytes are durable once the file is synced; a name that was created, changed or removed in a folder is
 durable once the folder is synced. Until then each change may have reached the disk or not, in any order: POSIX allows
@@ -25,7 +25,7 @@ _DEAD_PROCESS = 1 << 30  # above the largest process number of Linux, 2**22
 
 @dataclass(eq=False)
 class _Node:
-    """A file or a folder, whatever its names: what it holds now and what of it is synced."""
+    """File or folder under any name: its present and its synced content."""
 
     is_folder: bool
     live_names: dict[str, "_Node"] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Change:
-    """One change of names in a folder that is not synced; None is a name that is gone."""
+    """Change of names in an unsynced folder; None is a removed name."""
 
     folder: _Node
     names: dict[str, _Node | None]
@@ -47,7 +47,7 @@ class _Change:
 
 
 class Disk:
-    """Follows the work on a folder: looks at it before every step, sees every sync. What lies there first is synced."""
+    """Disk that records every step and sync of a folder; its first state is synced."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -59,13 +59,13 @@ class Disk:
             node.synced_names, node.synced_bytes = dict(node.live_names), node.live_bytes
 
     def follow(self) -> None:
-        """Looks at what was done."""
+        """Record the changes since the last call."""
         seen: dict[int, _Node] = {}
         self._look(self._root, seen)
-        self._nodes = seen  # the system may give the number of a file that is gone to the next one
+        self._nodes = seen  # the inode number of a removed file may be reused
 
     def sync(self, descriptor: int) -> None:
-        """An open file or folder reached the disk as it is now."""
+        """Mark an open file or folder as synced in its present state."""
         self.follow()
         node = self._nodes.get(os.fstat(descriptor).st_ino)
         if node is not None:
@@ -79,7 +79,7 @@ class Disk:
         seen[inode] = self._nodes[inode] = node
         if not is_folder:
             data = path.read_bytes()
-            if data != node.live_bytes:  # states of the disk share what stays
+            if data != node.live_bytes:  # states of the disk share unchanged bytes
                 node.live_bytes = data
             return node
         names = {entry.name: self._look(entry, seen) for entry in sorted(path.iterdir())}
@@ -91,7 +91,7 @@ class Disk:
         return node
 
     def after_power_loss(self, seed: str) -> dict[str, Tree]:
-        """What the disk may hold if the power fails now, by what is bad about it."""
+        """Return the possible disks after a power failure now, by their badness."""
         dice = random.Random(seed)
         chosen = [change for change in self._pending if dice.random() < 0.5]
         fates = [_as_synced, _zeros, _half, lambda node: node.live_bytes]
@@ -103,22 +103,22 @@ class Disk:
             "some of all": self._tree(chosen, lambda node: dice.choice(fates)(node)),
         }
 
-    def _tree(self, changes: list[_Change], bytes_of: Callable[[_Node], bytes]) -> Tree:
-        def held(node: _Node) -> Tree:
+    def _tree(self, changes: list[_Change], fate: Callable[[_Node], bytes]) -> Tree:
+        def build_tree(node: _Node) -> Tree:
             names: dict[str, _Node | None] = dict(node.synced_names)
             for change in changes:
                 if change.folder is node:
                     names |= change.names
             return {
-                name: held(child) if child.is_folder else _bytes_of(child, bytes_of)
+                name: build_tree(child) if child.is_folder else _surviving_bytes(child, fate)
                 for name, child in names.items()
                 if child is not None
             }
 
-        return held(self._top)
+        return build_tree(self._top)
 
 
-def _bytes_of(node: _Node, fate: Callable[[_Node], bytes]) -> bytes:
+def _surviving_bytes(node: _Node, fate: Callable[[_Node], bytes]) -> bytes:
     return node.live_bytes if node.live_bytes == node.synced_bytes else fate(node)
 
 
@@ -136,7 +136,7 @@ def _half(node: _Node) -> bytes:
 
 @contextmanager
 def followed(root: Path, at_each_step: Callable[[Disk], None]) -> Iterator[Disk]:
-    """The disk under the work of the block, which this process does alone."""
+    """Record the disk under the block, which this process must run alone."""
     disk, fsync = Disk(root), os.fsync
 
     def step(kind: durable.Operation, path: Path) -> None:
@@ -159,11 +159,11 @@ def write_tree(tree: Tree, folder: Path) -> None:
     number of a dead process.
     """
     folder.mkdir()
-    for followed_name, held in tree.items():
+    for followed_name, node in tree.items():
         name = followed_name
         if is_temporary(name):
             name = name.replace(f".{os.getpid()}.", f".{_DEAD_PROCESS}.")
-        if isinstance(held, bytes):
-            (folder / name).write_bytes(held)
+        if isinstance(node, bytes):
+            (folder / name).write_bytes(node)
         else:
-            write_tree(held, folder / name)
+            write_tree(node, folder / name)

@@ -9,7 +9,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def refusing_environment(notes: Path | None = None) -> Mapping[str, str]:
-    """Return variables with which `on_start` runs in each process, and writes to `notes`."""
+    """Return variables that load `on_start` into each process, with its notes file."""
     paths = (PROJECT, PROJECT / "tests" / "harness" / "on_start")
     return {"PYTHONPATH": os.pathsep.join(map(str, paths)), "REFUSED_IMPORTS": str(notes or _default_notes())}
 

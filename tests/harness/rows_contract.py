@@ -1,4 +1,4 @@
-"""Contract of row stores: rows are read in order and one by one, found by id, and traced to their source and back."""
+"""Contract of row stores: iterate, read, find and trace rows."""
 
 from collections.abc import Callable
 
@@ -12,31 +12,28 @@ from pipeline_assets.build.rows.trace import trace_row
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 
-_MOST_ROWS = 8
+_MAX_ROWS = 8
 
 
-def hold_contract(store: RowStore, is_text_of: Callable[[str, AnySourceRow], bool]) -> None:
-    """
-    Args:
-        is_text_of: whether a text is what a row of a source says.
-    """
+def check_contract(store: RowStore, is_source_text: Callable[[str, AnySourceRow], bool]) -> None:
+    """Check the contract; `is_source_text` compares a text with its source row."""
     contents = list(store)
     assert len(store) > 0, "the contract needs rows"
     assert len(contents) == (0 if store.mixes_documents else len(store))
-    for number in range(min(len(store), _MOST_ROWS)):
+    for number in range(min(len(store), _MAX_ROWS)):
         row = store.row_at(number)
         assert row.number == number
         for content, part in zip(contents[number : number + 1], row.parts, strict=False):
             assert content.id.rpartition("\0")[2] == part.id
             assert content.content == (part.text.encode() if row.ids is None else row.ids.tobytes())
         traced = trace_row(store, number)
-        assert [one.places[0][1] for one in traced] == list(row.parts)
-        for one, part in zip(traced, row.parts, strict=True):
+        assert [trace.places[0][1] for trace in traced] == list(row.parts)
+        for trace, part in zip(traced, row.parts, strict=True):
             assert part.id in {found.id for place in store.find(part.id) for found in store.row_at(place).parts}
-            assert one.text.part.id == part.id
-            assert part.text.removesuffix("<|endoftext|>") in one.text.part.text
-            source = one.text.source.rows[0]
-            assert is_text_of(one.text.part.text, source)
+            assert trace.text.part.id == part.id
+            assert part.text.removesuffix("<|endoftext|>") in trace.text.part.text
+            source = trace.text.source.rows[0]
+            assert is_source_text(trace.text.part.text, source)
             assert _way_back(store, source) in (
                 "document",
                 "kept",
@@ -55,7 +52,7 @@ def hold_contract(store: RowStore, is_text_of: Callable[[str, AnySourceRow], boo
 
 
 def _way_back(store: RowStore, source: AnySourceRow) -> str:
-    """What became of a row of a source in the artifact that it was traced from."""
+    """Return the fate of a source row in the artifact of a store."""
     for found in follow_source(RowStores(SYSTEMS.kinds, store.lineage), source):
         for fate in (found.fate, *(fate for _, fate in found.downstream)):
             if fate.artifact.folder == store.artifact.folder:

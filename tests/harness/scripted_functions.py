@@ -1,4 +1,4 @@
-"""Replacements of the Modal app's functions for tests of launchers: jobs that follow a script."""
+"""Scripted replacements of the Modal app's functions."""
 
 import hashlib
 import json
@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from launcher_jobs import do_as_told
+from launcher_jobs import follow_instruction
 
 from pipeline_assets.corpus.scoring.launcher import ScoreJob
 from pipeline_assets.corpus.scoring.remote_shard import load_or_score
@@ -14,12 +14,12 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt
 
 
-def score(asked: str) -> str:
-    wanted = json.loads(asked)
-    told, scores = Path(wanted["pools"]["name"]), Path(os.environ["CORPUSMILL_MODAL_MOUNT"]) / "scores"
-    job = ScoreJob(wanted["name"], wanted["pool_file"], told / wanted["name"], tuple(wanted["rows"]))
-    receipt = load_or_score(wanted, scores, lambda folder: do_as_told(job, WHOLE_SHARD, folder))
-    answer = (told / wanted["name"]).with_suffix(".answer")
+def score(argument: str) -> str:
+    request = json.loads(argument)
+    instructions, scores = Path(request["pools"]["name"]), Path(os.environ["CORPUSMILL_MODAL_MOUNT"]) / "scores"
+    job = ScoreJob(request["name"], request["pool_file"], instructions / request["name"], tuple(request["rows"]))
+    receipt = load_or_score(request, scores, lambda folder: follow_instruction(job, WHOLE_SHARD, folder))
+    answer = (instructions / request["name"]).with_suffix(".answer")
     if answer.exists():
         fields = json.loads(answer.read_text())
         [file] = receipt.files
@@ -35,5 +35,5 @@ def _receipt_bytes(receipt: Receipt) -> bytes:
     return hashlib.sha256(text).hexdigest().encode() + b"\n" + text
 
 
-def fetch(asked: str) -> str:
-    return asked
+def fetch(argument: str) -> str:
+    return argument

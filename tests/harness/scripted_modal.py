@@ -14,15 +14,15 @@ from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
 
 
 @functools.cache
-def modal_told() -> ModalOnLoopback:
+def start_scripted_modal() -> ModalOnLoopback:
     functions = {name: f"scripted_functions:{name}" for name in ("fetch", "score")}
     modal = ModalOnLoopback(Path(tempfile.mkdtemp()), functions)
     atexit.register(modal.stop)
     return modal
 
 
-def work_told(told: Path) -> ScoreWork:
-    """What jobs of `build_job` have in common that are told in a folder. No two folders have a score in common."""
-    files = HubFileSet(str(told), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
-    digest = f"sha256:{hashlib.sha256(str(told).encode()).hexdigest()}"
+def build_scripted_work(instructions: Path) -> ScoreWork:
+    """Build the common part of scripted jobs; no two folders share a score."""
+    files = HubFileSet(str(instructions), "0" * 40, {"pool.parquet": HubFile("pool.parquet", 1, "sha256:0")})
+    digest = f"sha256:{hashlib.sha256(str(instructions).encode()).hexdigest()}"
     return ScoreWork("mine/train", ScoringRecipe(), files, files, digest, rows=10, text_bytes=1000)

@@ -1,4 +1,4 @@
-"""The services of docker/run_local.sh: Postgres, code server, web server and daemon, as processes of their own."""
+"""Services of docker/run_local.sh: PostgreSQL, code server, UI and daemon."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def skip_without_postgres() -> None:
 
 
 class Services:
-    """One run of run_local.sh on a data root; stopped at the end of a `with`."""
+    """Run of run_local.sh on a data root, stopped at the end of a `with`."""
 
     def __init__(self, root: Path, variables: Mapping[str, str]) -> None:
         self.root, self.port = root, free_port()
@@ -60,7 +60,7 @@ class Services:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, is_done: Callable[[], bool], what: str, seconds: float = _START_S) -> None:
-        """Wait until `is_done`; a service that is being replaced does not answer, and is asked again."""
+        """Wait until `is_done`; a service that is being replaced is polled again."""
         deadline = time.monotonic() + seconds
 
         def answer() -> bool:
@@ -83,14 +83,14 @@ class Services:
         return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
     def kill(self, name: str) -> None:
-        """Kill a service, and wait until it is named, has another process, and the UI answers."""
+        """Kill a service; wait for its replacement and for the UI."""
         before, count = self.pid(name), self.output().count(f"{name} died")
         os.kill(before, signal.SIGKILL)
         self.wait_for(lambda: self.output().count(f"{name} died") > count and self.pid(name) != before, f"a new {name}")
         self.wait_for(self.is_loaded, "definitions")
 
     def stop(self, number: signal.Signals) -> int:
-        """Send a signal to the script alone, as to a process in the background; return its exit status."""
+        """Send a signal to the script alone; return its exit status."""
         self.process.send_signal(number)
         return self.process.wait(timeout=300)
 
@@ -132,7 +132,7 @@ class Services:
         return str(data["scheduleState"]["id"])
 
     def stop_schedules(self, states: list[str]) -> None:
-        """Switch schedules off; the daemon may write an earlier state over it once, so this is repeated."""
+        """Switch schedules off twice: the daemon may restore an earlier state once."""
         for _ in range(2):
             for state in states:
                 data = self.query(_STOP_SCHEDULE, id=state)["stopRunningSchedule"]

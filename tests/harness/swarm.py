@@ -1,4 +1,4 @@
-"""Resumable soak: many seeds of the swarm on all cores, and a table.
+"""Resumable soak of many swarm seeds on all cores.
 
     make soak                 2,000 seeds; an interrupted soak continues
     make soak SEEDS=200       fewer
@@ -32,7 +32,7 @@ sys.path += [
 from evidence import write_result  # noqa: E402
 from swarm_run import FAULTS, SEEDS_PER_WORKLOAD, Result, Swarm  # noqa: E402 - needs the paths above
 
-MIN_FIRED_SHARE, _MIN_ARMED = 0.4, 10  # a share of fewer seeds says little
+MIN_FIRED_SHARE, _MIN_ARMED = 0.4, 10  # fewer seeds are no evidence
 _LOG_EVERY_S = 10
 _swarm: Swarm | None = None
 
@@ -58,7 +58,7 @@ def _run_block(seeds: Sequence[int]) -> list[dict[str, Any]]:
         began = time.monotonic()
         try:
             result = _swarm.run(seed)
-        except AssertionError as broken:  # the workload fails without any fault: the other seeds go on
+        except AssertionError as broken:  # the workload fails without any fault: continue with the other seeds
             result = Result(seed, "", "", wrong=[str(broken)])
         result.seconds = round(time.monotonic() - began, 2)
         results.append(result.to_json())
@@ -98,10 +98,10 @@ def soak(seeds: Sequence[int], results_file: Path, workers: int) -> list[dict[st
             output.flush()
             if time.monotonic() - logged > _LOG_EVERY_S:
                 logged = time.monotonic()
-                each_s, left = (logged - began) / finished, sum(map(len, blocks.values())) - finished
+                each_s, remaining = (logged - began) / finished, sum(map(len, blocks.values())) - finished
                 failures = sum(result["state"] == "FAILED" for result in done.values())
                 line = f"{len(done):,} seeds done, {failures} FAILED; {each_s:.2f} s per seed"
-                print(f"{line}, {left * each_s / 60:.0f} min to go", file=sys.stderr, flush=True)
+                print(f"{line}, {remaining * each_s / 60:.0f} min to go", file=sys.stderr, flush=True)
     return [done[seed] for seed in seeds]
 
 

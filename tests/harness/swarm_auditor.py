@@ -34,7 +34,7 @@ class Facts:
     """
 
     artifacts: dict[str, dict[str, str]]
-    others: dict[str, str]
+    rest: dict[str, str]
     damage: list[str] = field(default_factory=list)
 
 
@@ -55,8 +55,8 @@ def read_facts(root: Path) -> Facts:
         covered |= {f"{name}/{stored}": "a label" for stored in labels}
         damage += [f"{name}/{problem}" for problem in problems]
     files = [path for path in sorted(root.rglob("*")) if path.is_file() and path.suffix != ".lock"]
-    others = {path.relative_to(root).as_posix(): path for path in files}
-    return Facts(artifacts, {name: covered.get(name) or _fact(path, name) for name, path in others.items()}, damage)
+    rest = {path.relative_to(root).as_posix(): path for path in files}
+    return Facts(artifacts, {name: covered.get(name) or _fact(path, name) for name, path in rest.items()}, damage)
 
 
 def _fact(path: Path, name: str) -> str:
@@ -122,9 +122,9 @@ def _equal_copies(facts: Facts, expected: Facts) -> set[str]:
 def differences(
     actual: Facts, expected: Facts, is_repairable_allowed: bool = False, kept: Facts | None = None
 ) -> list[str]:
-    """List the differences of two roots, such as that of a fault-free run.
+    """List the differences between a root and an expected one.
 
-    A cache of the hub is no result. `is_repairable_allowed`: the disk lied, and nothing reads a check record or the
+    The cache of the hub is ignored. `is_repairable_allowed`: the disk lied, and nothing reads a check record or the
     copy of a manifest before the next run, which writes them again. `kept`: the state before the last run, which keeps
     the copies of an earlier rebuild that found damage.
     """
@@ -135,22 +135,22 @@ def differences(
         if own != other and folder not in copies:
             state = "is missing" if own is None else "should not exist" if other is None else "has other bytes"
             found.append(f"{folder}: the artifact {state}")
-    for name in sorted(actual.others.keys() | expected.others.keys()):
+    for name in sorted(actual.rest.keys() | expected.rest.keys()):
         is_repairable = _is_copy(name) or name.endswith(".checks.json")
         is_copied = any(name.startswith(f"{folder}/") for folder in copies)
         if name.startswith(_CACHE) or is_copied or (is_repairable and is_repairable_allowed):
             continue
-        if actual.others.get(name) != expected.others.get(name):
-            here, there = name in actual.others, name in expected.others
-            found.append(f"{name}: {'differs' if here and there else 'left over' if here else 'missing'}")
+        if actual.rest.get(name) != expected.rest.get(name):
+            exists, is_expected = name in actual.rest, name in expected.rest
+            found.append(f"{name}: {'differs' if exists and is_expected else 'left over' if exists else 'missing'}")
     return found
 
 
 def wrong_artifacts(actual: Facts, *allowed: Facts) -> list[str]:
     """List artifacts that are damaged, lost or in none of the allowed states.
 
-    A run that was cut off may leave any artifact as it was before or as it shall be, and nothing else. A rebuild that
-    was cut off, or that found damage, leaves copies, each equal to an artifact.
+    A run that was cut off may leave any artifact in its earlier or its new state, and nothing else. A rebuild that was
+    cut off, or that found damage, leaves copies, each equal to an artifact.
     """
     found = [*actual.damage]
     copies = set[str]().union(*(_equal_copies(actual, state) for state in allowed))
@@ -177,7 +177,7 @@ class Answer:
 
     @property
     def has_doubt(self) -> bool:
-        """Whether `gc` printed what it could not read, and so removed no artifact."""
+        """True if `gc` reported unreadable files, and so removed no artifact."""
         return re.search(r"^WARNING \S.*: .*; .*only leftovers are removed$", self.stdout, re.MULTILINE) is not None
 
     @property
@@ -207,7 +207,7 @@ def wrong_answer(answer: Answer, may_die: bool, is_verdict: bool) -> list[str]:
 
 
 def named_path(line: str) -> str | None:
-    """Return the path that the fix of a line says to delete, remove or move away."""
+    """Return the path that a line recommends to delete, remove or move away."""
     match = re.search(r"\b(?:delete|remove|move)\s+(/\S+?)(?:,|;|\s|$)", line.rpartition("; ")[2] or line)
     place = re.match(r"corpusmill: (/\S+?): ", line)
     if match:

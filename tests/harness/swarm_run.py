@@ -1,4 +1,4 @@
-"""One seed of the swarm: a workload under faults, and the auditor's decision.
+"""Swarm seed: a workload under faults, checked by the auditor.
 
 A workload first runs without faults, which counts its operations and gives the facts to compare with. Then the command
 under test runs one to three times, each time under a fault at a drawn operation; then, without faults, it is run until
@@ -39,7 +39,7 @@ _CLEAN_TRIES = 5
 
 @dataclass(frozen=True)
 class Armed:
-    """A fault at an operation; `fired` is what it struck, empty if it did not strike."""
+    """Fault at an operation; `fired` describes the hit, or is empty."""
 
     fault: str
     at: int
@@ -48,7 +48,7 @@ class Armed:
 
 @dataclass
 class Result:
-    """Decision about a seed: `equal`, `refused` or `FAILED`, with what was wrong."""
+    """Decision about a seed: `equal`, `refused` or `FAILED`, with its errors."""
 
     seed: int
     system: str
@@ -78,7 +78,7 @@ class _Reference:
 
 
 class Swarm:
-    """Runs seeds in a folder, with a server of commands and a hub of its own.
+    """Runner of seeds in a folder, with its own command server and hub.
 
     Attributes:
         faults: Those to draw from.
@@ -152,7 +152,7 @@ class Swarm:
         return _Reference(before, auditor.read_facts(space.folder), answer, counts)
 
     def _wrong_reference(self, workload: Workload) -> list[str]:
-        """List what is wrong without any fault."""
+        """List errors without any fault."""
         reference = self._reference
         wrong = auditor.wrong_answer(reference.answer, may_die=False, is_verdict=workload.is_read_only)
         return [f"without faults: {what}" for what in wrong + reference.after.damage]
@@ -184,7 +184,7 @@ class Swarm:
         Few commands ask the hub, so its faults are preferred there. Later attempts find less to do, so they are struck
         earlier, and the files of the hub in the cache.
         """
-        counts = {fault: self._reference.operations.get(_class_of(fault), 0) for fault in self.faults}
+        counts = {fault: self._reference.operations.get(_operation_class(fault), 0) for fault in self.faults}
         possible = {fault: 3 if fault in HUB_FAULTS else 1 for fault, count in counts.items() if count}
         if attempt:
             possible = {fault: weight for fault, weight in possible.items() if fault not in HUB_FAULTS}
@@ -283,7 +283,7 @@ class Swarm:
         return Answer(typed.returncode, typed.stdout, typed.stderr)
 
 
-def _class_of(fault: str) -> str:
+def _operation_class(fault: str) -> str:
     return "requests" if fault in HUB_FAULTS else operation_class(DiskFault(fault))
 
 

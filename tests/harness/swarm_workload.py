@@ -1,4 +1,4 @@
-"""Generator of workloads: a recipe with made inputs, and commands.
+"""Generator of workloads for the swarm.
 
 A seed decides everything. Inputs and recipe keys vary in size and in the steps that they request; one mark of the
 recipe changes for commands that replace or retire.
@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from healing_build import recipe_of
+from healing_build import parse_recipe
 from nemotron_build import write_nemotron
-from parallel_build import of_folder, of_hub, write_hub, write_set
+from parallel_build import from_folder, from_hub, write_hub, write_set
 from stage2_build import write_local_mixture
 from stage_a_build import write_stage_a
 from stage_a_sources import with_pack
@@ -32,7 +32,7 @@ _VERBS = {"run": 24, "replace": 12, "gc": 9, "push": 6, "pull": 9, "publish": 1,
 
 @dataclass(frozen=True)
 class Workload:
-    """One command under test, on what the commands before it leave.
+    """Command under test, after the commands that precede it.
 
     Attributes:
         verb: The command; `replace` runs a changed recipe, `gc` removes what only a retired recipe needs.
@@ -172,7 +172,7 @@ def _write_leaves(folder: Path, dice: random.Random) -> None:
 def _healing(folder: Path, commits: Mapping[str, str], dice: random.Random) -> Content:
     snapshot = {"dataset": LEAVES, "shard_text_bytes": dice.choice((1, 900, 4000)), "max_reject_fraction": "0.1"}
     megatron = {"token_budget": dice.choice((350, 450)), "valid_fraction": dice.choice(("0.4", "0.5"))}
-    content: Content = recipe_of(commits[LEAVES], snapshot, megatron).content()
+    content: Content = parse_recipe(commits[LEAVES], snapshot, megatron).content()
     return content
 
 
@@ -215,11 +215,11 @@ def _stage2(folder: Path, commits: Mapping[str, str], dice: random.Random) -> Co
 def _parallel(folder: Path, commits: Mapping[str, str], dice: random.Random) -> Content:
     sample = {"k": dice.choice((20, 40)), "seed": dice.randint(1, 9)}
     if dice.random() < 0.5:
-        content: Content = of_hub(commits["maker/pairs"], **sample).content()
+        content: Content = from_hub(commits["maker/pairs"], **sample).content()
         return content
     ending = dice.choice(("parquet", "jsonl"))
     write_set(folder / "pairs", parquet=ending == "parquet")
-    content = of_folder(folder / "pairs", ending, **sample).content()
+    content = from_folder(folder / "pairs", ending, **sample).content()
     return content
 
 

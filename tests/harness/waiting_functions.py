@@ -1,4 +1,4 @@
-"""The Modal app's own functions, held back until a file `go` appears next to their folders."""
+"""Functions of the Modal app that wait for a file `go` next to their folders."""
 
 import time
 import warnings
@@ -13,11 +13,11 @@ assert load_model and nll and remote_shard and transformers.modeling_utils  # lo
 warnings.simplefilter("ignore", UserWarning)  # no volume is mounted where a function runs here
 
 
-def score(asked: str) -> str:
+def score(argument: str) -> str:
     while not (nll_scoring.SCORES_FOLDER.parent / "go").exists():
         time.sleep(0.005)
-    return nll_scoring.score.local(asked)
+    return nll_scoring.score.local(argument)
 
 
-def fetch(asked: str) -> str:
-    return nll_scoring.fetch.local(asked)
+def fetch(argument: str) -> str:
+    return nll_scoring.fetch.local(argument)

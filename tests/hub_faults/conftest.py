@@ -1,4 +1,4 @@
-"""A hub with a file, and what is read of it where nothing goes wrong."""
+"""Fixtures for tests of hub faults."""
 
 from collections.abc import Iterator
 
@@ -15,19 +15,19 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyHub]:
 
 
 @pytest.fixture(autouse=True)
-def a_hub_without_faults(hub: FaultyHub) -> None:
+def _heal_hub(hub: FaultyHub) -> None:
     hub.inject()
 
 
 @pytest.fixture(scope="module")
 def undisturbed(hub: FaultyHub, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reading]:
-    """By place, where nothing goes wrong."""
+    """Read every place of the hub without faults."""
     return read_undisturbed(hub, tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture
 def proxied(hub: FaultyHub) -> Iterator[ProxiedHub]:
-    """The files of `hub`."""
+    """Serve the files of `hub` behind a proxy."""
     proxied = ProxiedHub(hub.folder)
     proxied.first = []
     with proxied:

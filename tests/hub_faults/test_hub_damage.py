@@ -1,4 +1,4 @@
-"""Damaged bytes, listings and answers of a hub: found out where something tells, forgotten, and asked for again."""
+"""Damaged bytes, listings and responses of a hub: detected and fetched again."""
 
 import hashlib
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_a_footer_with_wrong_bytes_is_refused_with_the_whole_file(
     assert healed.result == undisturbed["whole file GET"].result
 
 
-def test_a_footer_that_came_broken_is_not_kept(hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path) -> None:
+def test_a_broken_footer_is_not_kept(hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path) -> None:
     content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     tail = content[-65_536:-30_000] + b"\xff" * 29_992 + content[-8:]
     folder = tmp_path / "cache/maker--pages/bytes" / f"sha256-{hashlib.sha256(content).hexdigest()}"
@@ -46,15 +46,15 @@ def test_a_footer_that_came_broken_is_not_kept(hub: FaultyHub, undisturbed: dict
     assert healed.result == undisturbed["row group GET"].result
 
 
-def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_again(
+def test_a_damaged_listing_is_reported_at_the_first_file_and_fetched_again(
     hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     commit = hub.commits()[DATASET]
     listing = tmp_path / f"cache/maker--pages/listings/{commit}.json"
     read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
     sha256 = hashlib.sha256((hub.folder / "datasets" / DATASET / FILE).read_bytes()).hexdigest()
-    came = {f"sha256:{sha256}": f"sha256:{'0' * 64}"}
-    write_listing(listing, [replace(file, digest=came.get(file.digest, file.digest)) for file in read_listing(listing)])
+    fake = {f"sha256:{sha256}": f"sha256:{'0' * 64}"}
+    write_listing(listing, [replace(file, digest=fake.get(file.digest, file.digest)) for file in read_listing(listing)])
 
     damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "again")
     hub.inject()
@@ -68,7 +68,7 @@ def test_a_listing_that_came_damaged_is_told_by_the_first_file_and_asked_for_aga
     assert healed.result == undisturbed["row group GET"].result
 
 
-def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Path) -> None:
+def test_a_damaged_page_with_a_checksum_is_detected(tmp_path: Path) -> None:
     write_pages(tmp_path / "hub", write_page_checksum=True)
 
     with FaultyHub(tmp_path / "hub", faults=[Fault(FaultKind.WRONG_BYTES, GET, 1, 1)]) as damaging:
@@ -80,10 +80,10 @@ def test_a_damaged_page_is_noticed_by_its_checksum_where_it_has_one(tmp_path: Pa
     assert damaged.error.where.endswith(":data/pages.parquet")
 
 
-def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_whole(
+def test_a_damaged_page_without_a_checksum_is_detected_only_in_a_whole_file(
     hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
-    """The limit that docs/operations.md states: a part of a file has no hash to be held against."""
+    """docs/operations.md states this limit: a part of a file has no hash."""
     hub.inject(Fault(FaultKind.WRONG_BYTES, GET, 1, 1))
 
     damaged = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
@@ -92,7 +92,7 @@ def test_a_damaged_page_without_checksum_goes_unnoticed_unless_the_file_is_read_
     assert damaged.result != undisturbed["row group GET"].result
 
 
-def page(body: bytes) -> Response:
+def json_page(body: bytes) -> Response:
     return Response(200, {"Content-Type": "application/json"}, body, 0, len(body))
 
 
@@ -108,10 +108,10 @@ NO_LISTINGS = [
 
 
 @pytest.mark.parametrize("body", NO_LISTINGS)
-def test_an_answer_that_is_no_listing_is_asked_for_again(
+def test_a_response_other_than_a_listing_is_requested_again(
     proxied: ProxiedHub, undisturbed: dict[str, Reading], tmp_path: Path, body: bytes
 ) -> None:
-    proxied.first = [page(body)]
+    proxied.first = [json_page(body)]
 
     reading = read(proxied, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
 
@@ -119,25 +119,25 @@ def test_an_answer_that_is_no_listing_is_asked_for_again(
 
 
 @pytest.mark.parametrize("body", [*NO_LISTINGS, b'{"id": "maker/pages", "sha": "main"}'])
-def test_an_answer_that_stays_unreadable_is_one_line(proxied: ProxiedHub, tmp_path: Path, body: bytes) -> None:
+def test_a_response_that_remains_unreadable_is_one_error(proxied: ProxiedHub, tmp_path: Path, body: bytes) -> None:
     files = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01)
     commit = proxied.commits()[DATASET]
 
-    proxied.first = [page(body)] * 2
-    of_listing = refusal(lambda: files.list_files(DATASET, commit))
-    proxied.first = [page(body)] * 2
-    of_pin = refusal(lambda: files.resolve(DATASET))
+    proxied.first = [json_page(body)] * 2
+    listing_message = refusal(lambda: files.list_files(DATASET, commit))
+    proxied.first = [json_page(body)] * 2
+    pin_message = refusal(lambda: files.resolve(DATASET))
 
-    for line, revision in ((of_listing, commit), (of_pin, "main")):
-        assert line.startswith(
+    for message, revision in ((listing_message, commit), (pin_message, "main")):
+        assert message.startswith(
             f"maker/pages on {proxied.endpoint}: the response for revision {revision} cannot be parsed ("
         )
-        assert line.endswith("; run the same command later; if the error persists, check the server at HF_ENDPOINT")
+        assert message.endswith("; run the same command later; if the error persists, check the server at HF_ENDPOINT")
     assert list(tmp_path.rglob("listings/*")) == []
 
 
 @pytest.mark.parametrize("header", ["-1", "nan", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_a_wait_that_is_no_number_of_seconds_is_the_readers(proxied: ProxiedHub, tmp_path: Path, header: str) -> None:
+def test_an_invalid_wait_is_replaced_by_the_clients_own(proxied: ProxiedHub, tmp_path: Path, header: str) -> None:
     proxied.first = [json_response({"error": "busy"}, 429, {"Retry-After": header})]
 
     commit = HubFiles(tmp_path / "cache", proxied.endpoint, tries=2, wait_s=0.01).resolve(DATASET)

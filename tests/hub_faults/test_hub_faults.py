@@ -1,8 +1,8 @@
-"""A snapshot and a pin survive their network: every fault at every place of `fault_cases`, by the real client.
+"""Snapshots and pins under every fault at every place of `fault_cases`.
 
-What passes by itself (a busy hub, a cut connection) changes no byte, and no byte that arrived travels twice. What does
-not pass is one line that says what to do, and once it is over the same command goes on. benchmarks/faults.py prints the
-same cases as a table.
+A transient fault (a busy hub, a cut connection) changes no byte, and no received byte is sent twice. A lasting fault is
+reported in one line with a fix; after it, the same command resumes. benchmarks/faults.py prints the same cases as a
+table.
 """
 
 import hashlib
@@ -16,10 +16,10 @@ from fault_cases import CASES, PASSING, TRIES, TWO_ROW_GROUPS, FaultCase, Place,
 from faulty_hub import ALWAYS, FaultKind, FaultyHub
 from healing_build import DATASET, FILE
 
-WAITED_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}
+MIN_WAIT_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}
 
 
-def test_the_requests_of_an_undisturbed_snapshot_are_those_of_the_places(
+def test_an_undisturbed_snapshot_sends_the_requests_of_all_places(
     hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
     reading = read(hub, TWO_ROW_GROUPS, tmp_path / "cache", tmp_path / "data")
@@ -43,45 +43,45 @@ def file_size(hub: FaultyHub) -> int:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.kind in PASSING and case.count == 1], ids=str)
-def test_what_passes_by_itself_changes_no_byte_and_nothing_that_arrived_travels_twice(
+def test_transient_faults_change_no_byte_and_repeat_no_download(
     case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
-    wanted = undisturbed[case.place.name]
+    expected = undisturbed[case.place.name]
 
     started = time.monotonic()
-    struck, again = strike(case, hub, tmp_path)
+    failed, repeated = strike(case, hub, tmp_path)
     waited_s = time.monotonic() - started
 
-    assert struck.result == again.result == wanted.result
-    assert struck.file_bytes == wanted.file_bytes
-    assert struck.requests == wanted.requests + case.place.more_requests
-    assert waited_s >= WAITED_S.get(case.kind, 0.0)
-    assert again.requests == (1 if case.place.name == "pin" else 0)
+    assert failed.result == repeated.result == expected.result
+    assert failed.file_bytes == expected.file_bytes
+    assert failed.requests == expected.requests + case.place.more_requests
+    assert waited_s >= MIN_WAIT_S.get(case.kind, 0.0)
+    assert repeated.requests == (1 if case.place.name == "pin" else 0)
 
 
-LASTING = [
-    pytest.param(case, id=str(case), marks=[pytest.mark.slow] if case.kind in WAITED_S else [])
+LASTING_FAULTS = [
+    pytest.param(case, id=str(case), marks=[pytest.mark.slow] if case.kind in MIN_WAIT_S else [])
     for case in CASES
     if case.kind in PASSING and case.count is ALWAYS
 ]
 
 
-@pytest.mark.parametrize("case", LASTING)
-def test_what_does_not_pass_is_given_up_after_four_tries_and_the_same_command_goes_on_later(
+@pytest.mark.parametrize("case", LASTING_FAULTS)
+def test_lasting_faults_are_given_up_after_four_tries_and_the_command_can_be_resumed(
     case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
-    wanted = undisturbed[case.place.name]
+    expected = undisturbed[case.place.name]
 
-    struck, healed = strike(case, hub, tmp_path)
+    failed, healed = strike(case, hub, tmp_path)
 
-    assert struck.error is not None
-    assert LAST_WORDS[case.kind] in str(struck.error)
-    assert struck.requests == requests_before(case.place) + TRIES * case.place.more_requests
-    assert healed.result == wanted.result
-    assert struck.file_bytes + healed.file_bytes == wanted.file_bytes
+    assert failed.error is not None
+    assert FINAL_MESSAGES[case.kind] in str(failed.error)
+    assert failed.requests == count_requests_before(case.place) + TRIES * case.place.more_requests
+    assert healed.result == expected.result
+    assert failed.file_bytes + healed.file_bytes == expected.file_bytes
 
 
-LAST_WORDS = {
+FINAL_MESSAGES = {
     FaultKind.BUSY: f"HTTP 503 after {TRIES} attempts; run the same command later to resume",
     FaultKind.RETRY_AFTER: f"rate limited after {TRIES} attempts; run the same command later to resume",
     FaultKind.RATE_LIMIT: f"rate limited after {TRIES} attempts; run the same command later to resume",
@@ -91,8 +91,8 @@ LAST_WORDS = {
 }
 
 
-def requests_before(place: Place) -> int:
-    """Two listings, then a HEAD and a GET for the footer."""
+def count_requests_before(place: Place) -> int:
+    """Count two listings, then a HEAD and a GET for the footer."""
     match place.name.split():
         case ["pin" | "listing"]:
             return 0
@@ -103,7 +103,7 @@ def requests_before(place: Place) -> int:
 
 ON_DATASET = "maker/pages on {endpoint}: "
 ON_FILE = "maker/pages@{commit}:data/pages.parquet: "
-NOT_SHOWN = (
+NOT_FOUND = (
     ON_DATASET + "dataset not found or private (HTTP {kind}); "
     "check the name; if it is private, set HF_TOKEN to a token with read access"
 )
@@ -129,14 +129,14 @@ OTHER_BYTES = (
     "run again; if the error persists, the hub's copy is damaged"
 )
 
-TOO_LONG = "the response is longer than {most_bytes:,} bytes; retry later; if the error persists, check the server"
+TOO_LONG = "the response is longer than {max_bytes:,} bytes; retry later; if the error persists, check the server"
 
 
-def line_of(case: FaultCase) -> str | None:
-    """What is said of a fault that stays; None where nothing stays, or nothing tells (test_hub_damage.py)."""
+def error_template(case: FaultCase) -> str | None:
+    """Return the error of a permanent fault; None for transient or undetected ones."""
     match case.kind:
         case FaultKind.UNAUTHORIZED | FaultKind.NOT_FOUND:
-            return NOT_STORED if case.place.is_storage else NOT_SHOWN
+            return NOT_STORED if case.place.is_storage else NOT_FOUND
         case FaultKind.FORBIDDEN:
             return NOT_STORED if case.place.is_storage else NOT_ALLOWED
         case FaultKind.CHANGED:
@@ -148,17 +148,17 @@ def line_of(case: FaultCase) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if line_of(case)], ids=str)
-def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
+@pytest.mark.parametrize("case", [case for case in CASES if error_template(case)], ids=str)
+def test_permanent_faults_are_one_error_and_the_command_can_be_resumed(
     case: FaultCase, hub: FaultyHub, undisturbed: dict[str, Reading], tmp_path: Path
 ) -> None:
-    struck, healed = strike(case, hub, tmp_path)
+    failed, healed = strike(case, hub, tmp_path)
 
     content = (hub.folder / "datasets" / DATASET / FILE).read_bytes()
     sha256, size = hashlib.sha256(content).hexdigest(), len(content)
-    asked = RANGES[case.place.name](content) if case.place.is_storage else ""
-    first, _, last = asked.partition("-")
-    assert str(struck.error) == str(line_of(case)).format(
+    byte_range = RANGES[case.place.name](content) if case.place.is_storage else ""
+    first, _, last = byte_range.partition("-")
+    assert str(failed.error) == str(error_template(case)).format(
         endpoint=hub.endpoint,
         commit=hub.commits()[DATASET],
         kind=case.kind,
@@ -166,8 +166,8 @@ def test_what_stays_is_one_line_and_once_it_is_over_the_same_command_goes_on(
         size=size,
         other_sha256=sha256[::-1],
         other_size=size + 1,
-        range=asked,
-        most_bytes=int(last) - int(first) + 1 if asked else 1 << 26,
+        range=byte_range,
+        max_bytes=int(last) - int(first) + 1 if byte_range else 1 << 26,
     )
     assert healed.result == undisturbed[case.place.name].result
 

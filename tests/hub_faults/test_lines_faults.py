@@ -1,4 +1,4 @@
-"""Faults of a hub while JSON lines are drawn: as of Parquet, what passes leaves no trace, what stays is one line."""
+"""Faults of a hub while JSON lines are drawn, with the outcomes of Parquet files."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from crash_points import count_steps, killed_at
+from crash_points import count_steps, kill_at
 from fault_cases import GET, TRIES
 from faulty_hub import Fault, FaultKind, FaultyHub
 from healing_build import DATASET
@@ -51,32 +51,30 @@ def recipe(hub: FaultyHub, tmp_path: Path) -> StageARecipe:
     return recipe_with(tmp_path, only("pages", **SECTION), hub.commits()[DATASET])
 
 
-def build(recipe: StageARecipe, hub: FaultyHub, folder: Path) -> str:
-    """The digest of the Documents, built in a folder with a cache of its own."""
+def build_digest(recipe: StageARecipe, hub: FaultyHub, folder: Path) -> str:
+    """Build the documents in a folder with its own cache; return their digest."""
     files = HubFiles(folder / "cache", hub.endpoint, tries=TRIES, wait_s=0.01)
     return normalize(recipe, folder / "data", files).manifest.digest
 
 
-def test_wrong_bytes_in_one_block_of_a_whole_file_are_told_by_its_hash_and_fetched_again(
+def test_wrong_bytes_in_a_block_of_a_whole_file_are_detected_and_fetched_again(
     recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
 ) -> None:
-    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
+    undisturbed = build_digest(recipe, hub, tmp_path / "undisturbed")
 
     hub.inject(Fault(FaultKind.WRONG_BYTES, GET, 1, 1))
     with pytest.raises(InputError, match=r"the gzip stream is damaged|downloaded bytes do not match sha256:"):
-        build(recipe, hub, tmp_path / "damaged")
+        build_digest(recipe, hub, tmp_path / "damaged")
     hub.inject()
 
-    assert build(recipe, hub, tmp_path / "damaged") == undisturbed
+    assert build_digest(recipe, hub, tmp_path / "damaged") == undisturbed
 
 
-def test_a_build_that_is_killed_anywhere_goes_on_to_the_same_documents(
-    recipe: StageARecipe, hub: FaultyHub, tmp_path: Path
-) -> None:
-    undisturbed = build(recipe, hub, tmp_path / "undisturbed")
-    steps = count_steps(lambda: build(recipe, hub, tmp_path / "counted"))
+def test_a_killed_build_resumes_to_the_same_documents(recipe: StageARecipe, hub: FaultyHub, tmp_path: Path) -> None:
+    undisturbed = build_digest(recipe, hub, tmp_path / "undisturbed")
+    steps = count_steps(lambda: build_digest(recipe, hub, tmp_path / "counted"))
 
-    for at in range(0, steps, max(steps // 12, 1)):
-        folder = tmp_path / f"killed-{at}"
-        killed_at(at, lambda folder=folder: build(recipe, hub, folder))
-        assert build(recipe, hub, folder) == undisturbed, at
+    for step in range(0, steps, max(steps // 12, 1)):
+        folder = tmp_path / f"killed-{step}"
+        kill_at(step, lambda folder=folder: build_digest(recipe, hub, folder))
+        assert build_digest(recipe, hub, folder) == undisturbed, step

@@ -1,11 +1,11 @@
-"""The five datasets on a hub, the shipped recipe pinned to what it has, and what docs/nemotron.md has a user type."""
+"""Fixtures for tests of the Nemotron system and of docs/nemotron.md."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from command_results import Corpusmill, Typed, Wrong, only_line, type_page
+from command_results import Corpusmill, Result, Wrong, only_line, type_page
 from nemotron_build import SHIPPED, build, offline
 from nemotron_hub import write_dataset, write_hub
 
@@ -17,7 +17,7 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 
 @pytest.fixture(scope="session")
 def nemotron_hub(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Iterator[LoopbackHub]:
-    """All five, running."""
+    """Serve all five datasets."""
     folder = tmp_path_factory.mktemp("nemotron") / "hub"
     write_hub(folder, real)
     with LoopbackHub(folder) as hub:
@@ -26,7 +26,7 @@ def nemotron_hub(tmp_path_factory: pytest.TempPathFactory, real: bool) -> Iterat
 
 @pytest.fixture(scope="session")
 def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
-    """The shipped recipe, pinned to what the hub has."""
+    """Pin the shipped recipe to the commits of the hub."""
     content = yaml.safe_load(SHIPPED.read_text())
     for section in content["datasets"]:
         section["revision"] = nemotron_hub.commits()[section["dataset"]]
@@ -35,7 +35,7 @@ def recipe(nemotron_hub: LoopbackHub) -> NemotronRecipe:
 
 @pytest.fixture(scope="session")
 def cache(nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with all that the recipe reads."""
+    """Fill a cache with all files that the recipe reads."""
     folder = tmp_path_factory.mktemp("cache")
     build(recipe, tmp_path_factory.mktemp("first"), HubFiles(folder, nemotron_hub.endpoint), RunSettings())
     return folder
@@ -43,13 +43,13 @@ def cache(nemotron_hub: LoopbackHub, recipe: NemotronRecipe, tmp_path_factory: p
 
 @pytest.fixture(scope="session")
 def undisturbed(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Digests of all artifacts of the recipe, by role."""
+    """Build all artifacts of the recipe; return their digests by role."""
     return build(recipe, tmp_path_factory.mktemp("undisturbed"), offline(cache), RunSettings())
 
 
 @pytest.fixture(scope="session")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with datasets as a user may have them on disk: one of the five, and one that is Harmony text."""
+    """Write a folder of local datasets: one of the five, and one of Harmony text."""
     folder = tmp_path_factory.mktemp("work")
     write_dataset(folder / "datasets" / "Nemotron-Math-v2", "nvidia/Nemotron-Math-v2")
     (folder / "datasets" / "harmony-tools").mkdir()
@@ -60,15 +60,15 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list[Typed]:
-    """What every command of docs/nemotron.md answered, in their order."""
+def typed(corpusmill: Corpusmill, nemotron_hub: LoopbackHub, work: Path) -> list[Result]:
+    """Run every command of docs/nemotron.md, in order."""
     env = {"HF_ENDPOINT": nemotron_hub.endpoint, "CORPUSMILL_WORKERS": "0"}
     return [result for _, result in type_page("nemotron.md", corpusmill, cwd=work, env=env)]
 
 
 @pytest.fixture
 def wrong(corpusmill: Corpusmill, tmp_path: Path) -> Wrong:
-    """Exit status and the one line of a nemotron command that can't be done: `wrong("inventory", "--split", "x")`."""
+    """Return a function for wrong commands; it returns the status and the line."""
 
     def answer(*arguments: object, **env: str) -> tuple[int, str]:
         common = ("--out-dir", tmp_path / "out", "--cpu-threads", "0")

@@ -1,4 +1,4 @@
-"""Rows of a chat template from a folder to scores and token files, for a student that does not know Harmony."""
+"""Rows of a chat template, from a folder to scores and token files."""
 
 import json
 import shutil
@@ -12,8 +12,8 @@ import pytest
 import yaml
 from chat_models import save_chat_model
 from command_results import Corpusmill
-from made_chats import made_row
 from plain_scorer import reference_model, reference_nll
+from seeded_chats import seeded_row
 from tiny_models import save_model
 
 from pipeline_assets.build.rows.conversations import ConversationRows
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 ROWS = 24
 
 
-def recipe(folder: Path, model: Path, name: str) -> dict[str, Any]:
+def recipe_content(folder: Path, model: Path, name: str) -> dict[str, Any]:
     return {
         "system": "nemotron",
         "name": name,
@@ -46,19 +46,19 @@ def recipe(folder: Path, model: Path, name: str) -> dict[str, Any]:
 
 def build(folder: Path, model: Path, name: str = "chat") -> dict[str, Artifact]:
     run, built = Run(folder / "data", RunSettings(1)), dict[str, Artifact]()
-    for target in NemotronRecipe.from_mapping(recipe(folder, model, name), "the test").targets():
+    for target in NemotronRecipe.from_mapping(recipe_content(folder, model, name), "the test").targets():
         built[target.kind.name.removeprefix("nemotron/")] = target.kind.build(target, run)
     return built
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A template, rows without tools or with, and a model that has the template's tokenizer."""
+    """Write a template, rows with or without tools, and a model with its tokenizer."""
     folder = tmp_path_factory.mktemp("chat")
     save_chat_model(save_model("Llama", folder / "model"), "qwen")
     save_chat_model(folder / "template", "qwen")
     (folder / "rows").mkdir()
-    rows = [made_row(seed) for seed in range(ROWS)]
+    rows = [seeded_row(seed) for seed in range(ROWS)]
     rows.append({"messages": [{"role": "user", "content": "<|im_end|>"}, {"role": "assistant", "content": "no"}]})
     (folder / "rows" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
@@ -69,17 +69,17 @@ def built(folder: Path) -> dict[str, Artifact]:
     return build(folder, folder / "model")
 
 
-def table(artifact: Artifact, pattern: str) -> list[dict[str, Any]]:
+def read_table(artifact: Artifact, pattern: str) -> list[dict[str, Any]]:
     return [row for path in sorted(artifact.folder.glob(pattern)) for row in pq.ParquetFile(path).read().to_pylist()]
 
 
-def encoded(row: Mapping[str, Any], model: Path) -> Any:
+def encode(row: Mapping[str, Any], model: Path) -> Any:
     columns = (row["text"], row["loss_mode"], row["loss_rule"])
     return encode_row(*columns, load_model_tokenizer(model, False), 4096, row["template"])
 
 
-def test_rows_name_their_template_and_the_places_of_their_messages(built: dict[str, Artifact]) -> None:
-    rows = table(built["normalized_shards"], "data/*.parquet")
+def test_rows_name_their_template_and_the_spans_of_their_messages(built: dict[str, Artifact]) -> None:
+    rows = read_table(built["normalized_shards"], "data/*.parquet")
 
     assert len(rows) == ROWS
     assert {row["loss_mode"] for row in rows} == {"marked_spans"}
@@ -89,10 +89,10 @@ def test_rows_name_their_template_and_the_places_of_their_messages(built: dict[s
 
 
 def test_scores_of_a_student_without_harmony_equal_the_slow_reference(built: dict[str, Artifact], folder: Path) -> None:
-    pool = {row["id"]: row for row in table(built["candidate_pools"], "candidates_all/*.parquet")}
-    scores = {row["id"]: row for row in table(built["nll_scores"], "scores.parquet")}
+    pool = {row["id"]: row for row in read_table(built["candidate_pools"], "candidates_all/*.parquet")}
+    scores = {row["id"]: row for row in read_table(built["nll_scores"], "scores.parquet")}
 
-    tokens = {name: encoded(row, folder / "model").tokens for name, row in pool.items()}
+    tokens = {name: encode(row, folder / "model").tokens for name, row in pool.items()}
     sums = reference_nll(reference_model(folder / "model"), list(tokens.values()))
 
     assert scores.keys() == pool.keys()
@@ -101,24 +101,24 @@ def test_scores_of_a_student_without_harmony_equal_the_slow_reference(built: dic
         assert scores[name]["completion_token_count"] == pool[name]["stats_completion_tokens"] == row.in_loss.sum()
 
 
-def test_token_files_hold_the_ids_of_the_text_and_end_answers(built: dict[str, Artifact], folder: Path) -> None:
+def test_token_files_have_the_ids_of_the_text_and_the_ends_of_answers(built: dict[str, Artifact], folder: Path) -> None:
     subsets, tokenizer = built["training_subsets"], load_model_tokenizer(folder / "model", False)
-    rows = {row["id"]: row for row in table(subsets, "subset_every/**/*.parquet")}
+    rows = {row["id"]: row for row in read_table(subsets, "subset_every/**/*.parquet")}
     ids = np.load(subsets.folder / "tokens" / "every" / "tokens.npy")
     mask = np.load(subsets.folder / "tokens" / "every" / "loss_mask.npy")
 
-    for place in table(subsets, "tokens/every/rows.parquet"):
-        part = slice(place["first_token"], place["first_token"] + place["tokens"])
-        row = rows[place["id"]]
-        assert tokenizer.decode(ids[part]) == row["text"]
-        bodies = encoded(row, folder / "model").tokens.in_loss
-        assert mask[part][bodies].all()
-        end = int(np.flatnonzero(mask[part])[-1])
-        assert tokenizer.decode(ids[part][end : end + 1]) == "<|im_end|>"
+    for entry in read_table(subsets, "tokens/every/rows.parquet"):
+        token_slice = slice(entry["first_token"], entry["first_token"] + entry["tokens"])
+        row = rows[entry["id"]]
+        assert tokenizer.decode(ids[token_slice]) == row["text"]
+        bodies = encode(row, folder / "model").tokens.in_loss
+        assert mask[token_slice][bodies].all()
+        end = int(np.flatnonzero(mask[token_slice])[-1])
+        assert tokenizer.decode(ids[token_slice][end : end + 1]) == "<|im_end|>"
 
 
 def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
-    rows = table(built["normalized_shards"], "data/*.parquet")
+    rows = read_table(built["normalized_shards"], "data/*.parquet")
     store = ConversationRows(built["normalized_shards"], None)  # type: ignore[arg-type]
 
     for number in range(len(rows)):
@@ -129,23 +129,23 @@ def test_messages_of_a_row_are_shown(built: dict[str, Artifact]) -> None:
 
 
 def test_peek_shows_the_markup_of_every_line(built: dict[str, Artifact], capsys: pytest.CaptureFixture[str]) -> None:
-    [text, *_] = [row["text"] for row in table(built["normalized_shards"], "data/*.parquet")]
+    [text, *_] = [row["text"] for row in read_table(built["normalized_shards"], "data/*.parquet")]
 
     peek(built["normalized_shards"].folder, 0)
 
-    shown = capsys.readouterr().out.split("\n▌ counts in the loss\n\n")[1].splitlines()
-    assert {line[:2] for line in shown} == {"  ", "▌ "}
-    assert shown[-1] == "  <|im_end|>"
-    assert "".join("".join(line[2:] for line in shown).split()) == "".join(text.split())
+    lines = capsys.readouterr().out.split("\n▌ counts in the loss\n\n")[1].splitlines()
+    assert {line[:2] for line in lines} == {"  ", "▌ "}
+    assert lines[-1] == "  <|im_end|>"
+    assert "".join("".join(line[2:] for line in lines).split()) == "".join(text.split())
 
 
-def test_another_tokenizer_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_other_than_the_templates_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
     model = save_chat_model(save_model("Llama", tmp_path / "model"), "chatml")
 
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as error:
         build(folder, model, "other")
 
-    line = str(refused.value)
+    line = str(error.value)
     assert "rows of this template need the tokenizer.json" in line
     assert load_model_tokenizer(folder / "model", False).sha256 in line
     assert load_model_tokenizer(model, False).sha256 in line
@@ -171,13 +171,13 @@ def test_a_dry_run_refuses_another_tokenizer_too(
 
 
 def write_hub(folder: Path, hub: Path) -> None:
-    """Write a hub with the model, whose template reads a variable, and with the rows as a dataset."""
+    """Write a hub with the rows, and a model whose template reads a variable."""
     student, talks = hub / "models" / "maker" / "student", hub / "datasets" / "maker" / "talks" / "data"
     shutil.copytree(folder / "model", student)
     with (student / "chat_template.jinja").open("a") as template:
         template.write("{% if mood is defined %}<|im_start|>{{ mood }}<|im_end|>{% endif %}")
     talks.mkdir(parents=True)
-    rows = [made_row(seed) | {"license": "cc-by-4.0"} for seed in range(ROWS)]
+    rows = [seeded_row(seed) | {"license": "cc-by-4.0"} for seed in range(ROWS)]
     (talks / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -189,7 +189,7 @@ def write_recipe(data: Path, name: str, commits: Mapping[str, str], **sections: 
     (data / "recipes" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def test_rows_of_a_template_on_a_hub_are_planned_built_scored_chosen_and_published(
+def test_rows_of_a_template_on_a_hub_are_built_scored_selected_and_published(
     folder: Path, tmp_path: Path, corpusmill: Corpusmill
 ) -> None:
     data, student = tmp_path / "data", tmp_path / "hub" / "models" / "maker" / "student"
@@ -202,16 +202,16 @@ def test_rows_of_a_template_on_a_hub_are_planned_built_scored_chosen_and_publish
             data,
             "whole",
             hub.commits(),
-            **{name: recipe(folder, folder, "")[name] for name in ("deduplicate", "pools", "subsets")},
+            **{name: recipe_content(folder, folder, "")[name] for name in ("deduplicate", "pools", "subsets")},
             scan={},
             scoring={"model": model},
             publish={"repo": "loopback/{dataset}-pools"},
         )
 
         planned = corpusmill("plan", "rows_only", "--data", data, "--json", env=env)
-        done = corpusmill("run", "whole", "--data", data, env=env)
+        result = corpusmill("run", "whole", "--data", data, env=env)
 
-        assert done.returncode == 0, done.stderr[-2000:]
+        assert result.returncode == 0, result.stderr[-2000:]
         published = hub.folder / "datasets" / "loopback" / "talks-pools"
     fetched = [student / name for name in ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")]
     fetched.append(tmp_path / "hub" / "datasets" / "maker" / "talks" / "data" / "train.jsonl")
@@ -226,6 +226,6 @@ def test_rows_of_a_template_on_a_hub_are_planned_built_scored_chosen_and_publish
 
     split = data / "nemotron/whole/normalized_shards/talks/train"
     traced = corpusmill("trace", split, "--row", "3", env=env)
-    question = next(one["content"] for one in made_row(3)["messages"] if one["role"] == "user")
-    [asked] = [line for line in traced.stdout.splitlines() if line.startswith("asked ")]
-    assert asked.split()[1:] == question.split()
+    question = next(message["content"] for message in seeded_row(3)["messages"] if message["role"] == "user")
+    [line] = [line for line in traced.stdout.splitlines() if line.startswith("asked ")]
+    assert line.split()[1:] == question.split()

@@ -31,21 +31,21 @@ def rows(tmp_path: Path) -> Target:
     return target
 
 
-def coverage(rows: Target, root: Path) -> tuple[bool, bool, str]:
+def read_coverage(rows: Target, root: Path) -> tuple[bool, bool, str]:
     [result] = [result for result in run_checks(rows, root) if result.name == "coverage_within_inventory"]
     return result.passed, result.applies, result.because
 
 
 def test_rows_are_compared_with_their_inventory(rows: Target, tmp_path: Path) -> None:
-    assert coverage(rows, tmp_path)[:2] == (True, True)
+    assert read_coverage(rows, tmp_path)[:2] == (True, True)
     assert rows.is_up_to_date(tmp_path)
 
 
-def test_a_damaged_pin_of_the_split_does_not_end_the_comparison(rows: Target, tmp_path: Path) -> None:
+def test_a_damaged_pin_of_the_split_does_not_stop_the_comparison(rows: Target, tmp_path: Path) -> None:
     [raw] = rows.upstream
     (tmp_path / raw.folder / "manifest.json").write_bytes(b"{")
 
-    assert coverage(rows, tmp_path)[:2] == (True, True)
+    assert read_coverage(rows, tmp_path)[:2] == (True, True)
 
 
 def test_a_damaged_inventory_is_a_warning_that_is_not_stored(rows: Target, tmp_path: Path) -> None:
@@ -55,18 +55,18 @@ def test_a_damaged_inventory_is_a_warning_that_is_not_stored(rows: Target, tmp_p
     manifest.chmod(0o644)
     manifest.write_bytes(whole[:100])
 
-    passed, applies, because = coverage(rows, tmp_path)
+    passed, applies, because = read_coverage(rows, tmp_path)
     assert (passed, applies) == (False, True) and str(manifest) in because
     manifest.write_bytes(whole)
     assert rows.is_up_to_date(tmp_path)  # as sealed and checked by the build
 
 
-def test_a_verdict_without_the_inventory_that_a_recipe_has_is_not_stored(rows: Target, tmp_path: Path) -> None:
+def test_a_result_without_the_inventory_of_the_recipe_is_not_stored(rows: Target, tmp_path: Path) -> None:
     [inventory] = rows.checked_against
     durable.remove(tmp_path / inventory.folder)
     check_record_path(tmp_path / rows.folder).unlink()
 
-    assert coverage(rows, tmp_path) == (True, False, "nothing to compare")
+    assert read_coverage(rows, tmp_path) == (True, False, "nothing to compare")
     assert (rows.state(tmp_path)[0], rows.is_up_to_date(tmp_path)) == ("current", False)
     list(run_targets([inventory, rows], Run(tmp_path, RunSettings(workers=0))))
     folder = tmp_path / rows.folder

@@ -35,7 +35,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def chats() -> list[dict[str, Any]]:
+def build_chats() -> list[dict[str, Any]]:
     """Return a row of each form, named after it, each with its own question."""
     talk = [question("Sum, as text?"), called({"word": "sum"}), reply("four"), LONG]
     as_text = [
@@ -70,7 +70,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Build every artifact of the recipe, by role."""
     root = tmp_path_factory.mktemp(request.param)
     (root / "chats").mkdir()
-    rows = chats()
+    rows = build_chats()
     if request.param == "jsonl":
         lines = [json.dumps(row) for row in rows]
         (root / "chats" / "chat.jsonl").write_text("\n".join([*lines[:3], '{"uuid": "broken', *lines[3:], ""]))
@@ -99,7 +99,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     }
 
 
-def rows_in(artifact: Artifact, pattern: str) -> dict[str, dict[str, Any]]:
+def read_rows(artifact: Artifact, pattern: str) -> dict[str, dict[str, Any]]:
     tables = [pq.ParquetFile(path).read().to_pylist() for path in sorted(artifact.folder.glob(pattern))]
     return {row["id"]: row for rows in tables for row in rows}
 
@@ -135,11 +135,11 @@ def test_each_form_is_counted_in_the_inventory_and_in_the_rows(built: dict[str, 
     assert counts["think_tags"] == {"user": 1, "contradicted": 1}
 
 
-def test_every_usable_row_is_pooled_scored_and_in_the_subset_with_its_own_loss(built: dict[str, Artifact]) -> None:
-    kept = rows_in(built["nemotron/deduplicated/chats/chat"], "data/*.parquet")
-    pooled = rows_in(built["nemotron/candidate_pools/chats"], "candidates_all/*.parquet")
-    scores = rows_in(built["nemotron/nll_scores/chats/chat"], "scores.parquet")
-    subset = rows_in(built["nemotron/training_subsets"], "subset_every/**/*.parquet")
+def test_every_usable_row_is_pooled_scored_and_selected_with_its_own_loss(built: dict[str, Artifact]) -> None:
+    kept = read_rows(built["nemotron/deduplicated/chats/chat"], "data/*.parquet")
+    pooled = read_rows(built["nemotron/candidate_pools/chats"], "candidates_all/*.parquet")
+    scores = read_rows(built["nemotron/nll_scores/chats/chat"], "scores.parquet")
+    subset = read_rows(built["nemotron/training_subsets"], "subset_every/**/*.parquet")
 
     assert {name: row["loss_rule"] for name, row in kept.items()} == KEPT
     assert kept.keys() == pooled.keys() == scores.keys() == subset.keys()
@@ -155,10 +155,10 @@ def test_every_usable_row_is_pooled_scored_and_in_the_subset_with_its_own_loss(b
 def loss_text(subsets: Artifact, name: str) -> str:
     """Decode a row's tokens that count in its loss mask, terminators included."""
     folder = subsets.folder / "tokens" / "every"
-    [place] = [row for row in pq.read_table(folder / "rows.parquet").to_pylist() if row["id"] == name]
-    start, stop = place["first_token"], place["first_token"] + place["tokens"]
+    [entry] = [row for row in pq.read_table(folder / "rows.parquet").to_pylist() if row["id"] == name]
+    start, stop = entry["first_token"], entry["first_token"] + entry["tokens"]
     tokens, mask = (np.load(folder / f"{kind}.npy")[start:stop] for kind in ("tokens", "loss_mask"))
-    assert place["loss_rule"].startswith("assistant_turns/1 messages=4,5 terminators=")
+    assert entry["loss_rule"].startswith("assistant_turns/1 messages=4,5 terminators=")
     return encoder().decode(tokens[mask])
 
 

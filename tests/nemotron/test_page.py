@@ -1,4 +1,4 @@
-"""docs/nemotron.md, typed: what each of its commands answers."""
+"""The commands of docs/nemotron.md and their results."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, Typed
+from command_results import Corpusmill, Result
 from huggingface_hub import DatasetCard
 from nemotron_hub import SPLITS
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 AGENTIC = "nvidia/Nemotron-Agentic-v1"
 
 
-def test_the_command_tells_what_it_built_and_comes_to_the_digests_of_the_assets(
-    typed: list[Typed],
+def test_the_command_prints_its_artifacts_with_the_digests_of_the_assets(
+    typed: list[Result],
     nemotron_hub: LoopbackHub,
     work: Path,
     undisturbed: dict[str, str],
@@ -35,16 +35,16 @@ def test_the_command_tells_what_it_built_and_comes_to_the_digests_of_the_assets(
     assert f"{AGENTIC} at {nemotron_hub.commits()[AGENTIC]}" in typed[0].stderr
 
 
-def test_a_sample_of_one_split_is_told_as_one(typed: list[Typed], work: Path) -> None:
+def test_a_sample_of_one_split_is_recorded_as_a_sample(typed: list[Result], work: Path) -> None:
     assert "2 rows in = 2 documents" in typed[1].stdout
 
-    found = json.loads(Path(typed[1].stdout.splitlines()[-2].strip()).read_bytes())
-    [(dataset, of_dataset)] = found.items()
-    [(split, one)] = of_dataset["splits"].items()
-    assert (dataset, split, one["scan"]["max_rows"], one["rows"]) == ("nvidia/Nemotron-Science-v1", "MCQ", 2, None)
+    inventory = json.loads(Path(typed[1].stdout.splitlines()[-2].strip()).read_bytes())
+    [(dataset, content)] = inventory.items()
+    [(split, entry)] = content["splits"].items()
+    assert (dataset, split, entry["scan"]["max_rows"], entry["rows"]) == ("nvidia/Nemotron-Science-v1", "MCQ", 2, None)
 
 
-def test_a_folder_is_read_as_the_hub_is(typed: list[Typed], work: Path) -> None:
+def test_a_folder_is_read_as_the_hub_is(typed: list[Result], work: Path) -> None:
     files = [Path(line.strip()) for line in typed[2].stdout.splitlines() if line.endswith("inventory.json")]
 
     splits = {}
@@ -59,11 +59,11 @@ def test_a_folder_is_read_as_the_hub_is(typed: list[Typed], work: Path) -> None:
     assert splits["low"]["revision"] is None
 
 
-def test_what_a_command_built_is_there_for_its_recipe(typed: list[Typed]) -> None:
+def test_artifacts_of_a_command_are_up_to_date_for_its_recipe(typed: list[Result]) -> None:
     assert [line.split()[0] for line in typed[4].stdout.splitlines()] == ["current"] * 4
 
 
-def test_rows_and_folder_have_the_assets_digests(typed: list[Typed], work: Path, undisturbed: dict[str, str]) -> None:
+def test_rows_and_folder_have_the_assets_digests(typed: list[Result], work: Path, undisturbed: dict[str, str]) -> None:
     lines = [line.strip() for line in typed[5].stdout.splitlines()]
 
     for split in ("interactive_agent", "tool_calling"):
@@ -73,7 +73,7 @@ def test_rows_and_folder_have_the_assets_digests(typed: list[Typed], work: Path,
     assert ", documents 6, splits 2, " in lines[digest + 1]
 
 
-def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[Typed], work: Path) -> None:
+def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[Result], work: Path) -> None:
     recipe = work / "out" / "nemotron" / "normalize-nemotron-agentic-v1"
     folder = recipe / "hf_layout" / "nemotron-agentic-v1"
 
@@ -87,15 +87,15 @@ def test_the_folder_for_a_hub_has_all_splits_without_copying_a_byte(typed: list[
         "tool_calling__tools_catalog.json",
     ]
     shard = "data/tool_calling-00000-of-00001.parquet"
-    own = recipe / "normalized_shards" / "nemotron-agentic-v1" / "tool_calling" / shard
-    assert os.path.samefile(folder / shard, own)
+    original = recipe / "normalized_shards" / "nemotron-agentic-v1" / "tool_calling" / shard
+    assert os.path.samefile(folder / shard, original)
     assert pq.read_schema(folder / shard).equals(SCHEMA)
     card = DatasetCard.load(folder / "README.md")
-    assert [one["split"] for one in card.data.configs[0]["data_files"]] == ["interactive_agent", "tool_calling"]
+    assert [file["split"] for file in card.data.configs[0]["data_files"]] == ["interactive_agent", "tool_calling"]
     assert "| `default` | `tool_calling` | 3 |" in card.text and "| " + f"`{AGENTIC}` | " in card.text
 
 
-def test_a_sample_names_places_in_the_whole_file(typed: list[Typed], nemotron_hub: LoopbackHub, work: Path) -> None:
+def test_a_sample_names_places_in_the_whole_file(typed: list[Result], nemotron_hub: LoopbackHub, work: Path) -> None:
     assert "  2 rows in = 2 documents\n" in typed[6].stdout
 
     folder = Path(typed[6].stdout.splitlines()[0])
@@ -105,12 +105,12 @@ def test_a_sample_names_places_in_the_whole_file(typed: list[Typed], nemotron_hu
     assert {row["source_revision"] for row in rows} == {nemotron_hub.commits()["nvidia/Nemotron-Science-v1"]}
 
 
-def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: Path) -> None:
+def test_harmony_text_is_kept_unchanged(typed: list[Result], work: Path) -> None:
     folder = Path(typed[7].stdout.splitlines()[0])
 
     [row] = pq.read_table(folder / "data" / "train-00000-of-00001.parquet").to_pylist()
-    given = json.loads((work / "datasets" / "harmony-tools" / "train.jsonl").read_text().splitlines()[0])
-    assert row["text"] == given["text"]
+    source_row = json.loads((work / "datasets" / "harmony-tools" / "train.jsonl").read_text().splitlines()[0])
+    assert row["text"] == source_row["text"]
     assert (row["meta_domain"], row["template"], row["source_revision"]) == ("math", "plain/1", None)
     assert [*read_line_blocks(folder / "rejects.jsonl.zst")] == []
     [block] = read_line_blocks(folder / "dropped.jsonl.zst")
@@ -118,21 +118,21 @@ def test_text_that_is_harmony_already_stays_as_it_is(typed: list[Typed], work: P
     assert "1 dropped (invalid_harmony)" in typed[7].stdout
 
 
-def test_a_row_that_was_left_out_says_why(typed: list[Typed], corpusmill: Corpusmill, work: Path) -> None:
+def test_the_trace_of_a_dropped_row_has_the_reason(typed: list[Result], corpusmill: Corpusmill, work: Path) -> None:
     source = work / "datasets" / "harmony-tools" / "train.jsonl"
 
-    found = corpusmill("trace", "--source", f"{source}:2", "--data", work / "out")
+    result = corpusmill("trace", "--source", f"{source}:2", "--data", work / "out")
 
-    assert found.returncode == 0, found.stderr
-    assert "dropped: invalid_harmony (text_outside_messages" in found.stdout
+    assert result.returncode == 0, result.stderr
+    assert "dropped: invalid_harmony (text_outside_messages" in result.stdout
 
 
-def test_a_folder_for_a_hub_is_verified_to_the_commit(typed: list[Typed]) -> None:
+def test_a_folder_for_a_hub_is_verified_down_to_the_pin(typed: list[Result]) -> None:
     kinds = [line.split()[1] for line in typed[8].stdout.splitlines() if line.startswith("intact  nemotron/")]
     assert sorted(set(kinds)) == ["nemotron/hf_layout", "nemotron/normalized_shards", "nemotron/raw"]
 
 
-def test_a_row_is_traced_to_its_line_and_shown(typed: list[Typed], nemotron_hub: LoopbackHub, work: Path) -> None:
+def test_a_row_is_traced_to_its_line_and_shown(typed: list[Result], nemotron_hub: LoopbackHub, work: Path) -> None:
     commit = nemotron_hub.commits()[AGENTIC]
     shard = work / "out" / "nemotron" / "normalize-nemotron-agentic-v1" / "normalized_shards" / "nemotron-agentic-v1"
     rows = pq.read_table(shard / "tool_calling" / "data" / "tool_calling-00000-of-00001.parquet").to_pylist()

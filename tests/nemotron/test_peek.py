@@ -1,4 +1,4 @@
-"""A look at a conversation: what counts in the loss is marked."""
+"""Previews of a conversation, in which the lines of the loss are marked."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command_results import Corpusmill
 from nemotron_build import row, run
-from nemotron_hub import made_rows
+from nemotron_hub import synthetic_rows
 from terminal_output import terminal
 
 from pipeline_assets.commands.peek import peek
@@ -29,7 +29,7 @@ MODES = [
 NO_HARMONY = "built as no Harmony,\x1b[31m red"
 ODD = {"role": "assistant", "reasoning_content": "\n", "content": "built 🧿\n\n▌ is said\x1b[2J\x9b1m\tby 日本\n"}
 ROWS = [
-    *made_rows("tool_calling"),
+    *synthetic_rows("tool_calling"),
     row("two turns", "built?", "One."),
     row("odd", "2 + 2?") | {"messages": [{"role": "user", "content": "2 + 2?"}, ODD]},
     row("nothing", "And?", ""),
@@ -46,8 +46,8 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-def made(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """What the recipe of a mode made, by its number."""
+def built(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Build the recipe of a mode on the first request and return its folder."""
 
     @functools.cache
     def build(mode: int) -> Path:
@@ -58,9 +58,9 @@ def made(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Ca
     return build
 
 
-def marked(shown: str) -> list[str]:
-    """Bodies of which every line has the mark, in order."""
-    conversation = shown.split("\n▌ counts in the loss\n\n")[1].removesuffix("\n").split("\n")
+def marked_bodies(output: str) -> list[str]:
+    """Return the bodies whose lines all have the mark, in order."""
+    conversation = output.split("\n▌ counts in the loss\n\n")[1].removesuffix("\n").split("\n")
     bodies: list[list[str]] = []
     for line in conversation:
         if line.startswith("  <|start|>"):
@@ -73,27 +73,27 @@ def marked(shown: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", range(len(MODES)), ids=lambda mode: "-".join(map(str, MODES[mode].values())))
-def test_what_counts_is_marked_and_told(
-    made: Callable[[int], Path], mode: int, capsys: pytest.CaptureFixture[str]
+def test_loss_spans_are_marked_and_listed(
+    built: Callable[[int], Path], mode: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place, rows in STEPS.items():
         for number in rows:
-            peek(made(mode) / place, number, as_json=True)
-            told = json.loads(capsys.readouterr().out)
-            peek(made(mode) / place, number)
-            shown = capsys.readouterr().out
+            peek(built(mode) / place, number, as_json=True)
+            content = json.loads(capsys.readouterr().out)
+            peek(built(mode) / place, number)
+            output = capsys.readouterr().out
 
             loss = RowsRecipe.from_content({"loss": MODES[mode]}).loss_mode
-            expected = loss_spans(parse_harmony(told["text"]), loss) if told["doc_id"] != "no harmony" else []
-            assert [tuple(span) for span in told["loss_spans"]] == expected
-            if told["doc_id"] not in ("no harmony", "long"):
-                said = (told["text"][start:stop] for start, stop in expected)
-                visible = (body.replace("\x1b", "␛").replace("\x9b", "\\u009b") for body in said if body)
-                assert marked(shown) == [*visible]
+            expected = loss_spans(parse_harmony(content["text"]), loss) if content["doc_id"] != "no harmony" else []
+            assert [tuple(span) for span in content["loss_spans"]] == expected
+            if content["doc_id"] not in ("no harmony", "long"):
+                texts = (content["text"][start:stop] for start, stop in expected)
+                visible = (body.replace("\x1b", "␛").replace("\x9b", "\\u009b") for body in texts if body)
+                assert marked_bodies(output) == [*visible]
 
 
-def test_long_messages_are_cut_alone_and_others_as_one(corpusmill: Corpusmill, made: Callable[[int], Path]) -> None:
-    folder = made(0) / "normalized_shards/chats/low"
+def test_long_messages_are_cut_alone(corpusmill: Corpusmill, built: Callable[[int], Path]) -> None:
+    folder = built(0) / "normalized_shards/chats/low"
 
     long, other = (corpusmill("peek", folder, "--row", number).stdout for number in (6, 7))
 
@@ -111,10 +111,8 @@ def test_long_messages_are_cut_alone_and_others_as_one(corpusmill: Corpusmill, m
     assert other.endswith(f"\n\n{NO_HARMONY.replace(chr(27), '␛')}\n") and "▌" not in other
 
 
-def test_on_a_terminal_the_conversation_is_coloured_and_the_mark_stays(
-    made: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, screen = made(0) / "normalized_shards/chats/low", terminal(monkeypatch)
+def test_terminal_output_is_coloured_and_marked(built: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, screen = built(0) / "normalized_shards/chats/low", terminal(monkeypatch)
     peek(folder, 4)
     coloured, plain = screen.getvalue(), terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -127,7 +125,7 @@ def test_on_a_terminal_the_conversation_is_coloured_and_the_mark_stays(
     assert "\x1b" not in plain.getvalue() and "\x9b" not in coloured
 
 
-def test_prompts_have_no_loss(corpusmill: Corpusmill, made: Callable[[int], Path]) -> None:
-    told = json.loads(corpusmill("peek", made(0) / "prompts/chats/low", "--json").stdout)
+def test_prompts_have_no_loss(corpusmill: Corpusmill, built: Callable[[int], Path]) -> None:
+    content = json.loads(corpusmill("peek", built(0) / "prompts/chats/low", "--json").stdout)
 
-    assert "loss_spans" not in told
+    assert "loss_spans" not in content

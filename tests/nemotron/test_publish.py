@@ -1,4 +1,4 @@
-"""Six datasets of a hub to six published ones, by a recipe and by the command; killed for good in the middle."""
+"""Six datasets of a hub are built and published, also after kills."""
 
 import json
 import shutil
@@ -35,23 +35,23 @@ pytestmark = pytest.mark.slow
 
 
 class KillingHub(FaultyHub):
-    """Kills a process at a request of its own, before it is answered or after what it asks for was done."""
+    """Hub that kills a process at one of its requests, before or after the answer."""
 
     victim: subprocess.Popen[str] | None = None
-    left = 0
+    kill_at = 0
     answered = False
     counting = threading.Lock()
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Response:
-        if not self.left:
-            return super().answer(origin, ask)
-        with self.counting:  # requests come at once, and others while one is answered
-            its_last = self.left == 1
-            self.left = max(0, self.left - 1)
-        if its_last and not self.answered:
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
+        if not self.kill_at:
+            return super().answer(origin, request)
+        with self.counting:  # requests arrive concurrently, also while another is answered
+            is_target = self.kill_at == 1
+            self.kill_at = max(0, self.kill_at - 1)
+        if is_target and not self.answered:
             self._kill()
-        answer = super().answer(origin, ask)
-        if its_last and self.answered:
+        answer = super().answer(origin, request)
+        if is_target and self.answered:
             self._kill()
         return answer
 
@@ -80,7 +80,7 @@ def env(hub: KillingHub) -> dict[str, str]:
 def root(
     hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """A data root with all that the shipped recipe asks for, and the pools published."""
+    """Build all targets of the shipped recipe in a data root and publish the pools."""
     root = tmp_path_factory.mktemp("root")
     content = yaml.safe_load(SHIPPED.read_text())
     for section in content["datasets"]:
@@ -95,7 +95,7 @@ def root(
     return root
 
 
-def test_the_pools_of_each_dataset_are_a_dataset_of_the_hub(root: Path, hub: KillingHub) -> None:
+def test_pools_of_each_dataset_are_published_as_a_hub_dataset(root: Path, hub: KillingHub) -> None:
     for section in yaml.safe_load(SHIPPED.read_text())["datasets"]:
         name = dataset_key(section["dataset"])
         pools, repo = root / "nemotron" / "mine" / "candidate_pools" / name, f"loopback/{name}-pools"
@@ -106,8 +106,8 @@ def test_the_pools_of_each_dataset_are_a_dataset_of_the_hub(root: Path, hub: Kil
         published = root / "nemotron" / "mine" / "published_pools" / name
         manifest = json.loads((published / "manifest.json").read_bytes())
         assert manifest["provenance"]["published"]["commit"] == hub.commits()[repo]
-        said = json.loads((published / "publication.json").read_bytes())
-        assert said["digest"] == json.loads((pools / "manifest.json").read_bytes())["digest"]
+        publication = json.loads((published / "publication.json").read_bytes())
+        assert publication["digest"] == json.loads((pools / "manifest.json").read_bytes())["digest"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_pools_of_each_dataset_are_a_dataset_of_the_hub(root: Path, hub: Kil
         ("hf_layout/nemotron-agentic-v1", "default", 24),
     ],
 )
-def test_any_sealed_folder_is_published_as_what_it_is(
+def test_any_sealed_folder_is_published_with_its_configs(
     root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, kind: str, config: str | None, rows: int
 ) -> None:
     folder, repo = root / "nemotron/mine" / kind, f"loopback/as-{kind.replace('/', '-')}"
@@ -130,8 +130,8 @@ def test_any_sealed_folder_is_published_as_what_it_is(
     copy = hub.folder / "datasets" / repo
     card = (copy / "README.md").read_text()
     metadata = yaml.safe_load(card.removeprefix("---\n").partition("\n---\n")[0])
-    assert [one["config_name"] for one in metadata.get("configs", [])] == ([config] if config else [])
-    assert sum(one["num_examples"] for one in metadata.get("dataset_info", {}).get("splits", [])) == rows
+    assert [entry["config_name"] for entry in metadata.get("configs", [])] == ([config] if config else [])
+    assert sum(entry["num_examples"] for entry in metadata.get("dataset_info", {}).get("splits", [])) == rows
     script = card.rsplit("```python\n", 1)[1].partition("```")[0]
     subprocess.run([sys.executable, "-c", script, str(copy)], check=True)
 
@@ -142,10 +142,10 @@ def test_a_rebuild_sends_nothing(root: Path, hub: KillingHub, env: dict[str, str
     done = corpusmill("rebuild", root / "nemotron/mine/published_pools/nemotron-math-v2", env=env)
 
     assert (done.returncode, done.stdout.split()[0]) == (0, "identical"), done.stdout + done.stderr
-    assert [one for one in hub.requests if one.method not in ("GET", "HEAD")] == []
+    assert [sent for sent in hub.requests if sent.method not in ("GET", "HEAD")] == []
 
 
-def test_a_recipe_without_a_token_says_so(root: Path, env: dict[str, str], corpusmill: Corpusmill) -> None:
+def test_recipe_without_a_token_is_refused(root: Path, env: dict[str, str], corpusmill: Corpusmill) -> None:
     recipe = root / "recipes" / "mine.yaml"
     (root / "recipes" / "other.yaml").write_text(
         recipe.read_text().replace("name: mine", "name: other").replace("-pools", "-others")
@@ -158,25 +158,25 @@ def test_a_recipe_without_a_token_says_so(root: Path, env: dict[str, str], corpu
 
 
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("left", [6, 9, 14, 17])
-def test_killed_for_good_the_same_command_goes_on(
+@pytest.mark.parametrize("kill_at", [6, 9, 14, 17])
+def test_killed_publication_is_resumed_by_the_same_command(
     root: Path,
     hub: KillingHub,
     env: dict[str, str],
     started: Started,
     corpusmill: Corpusmill,
-    left: int,
+    kill_at: int,
     answered: bool,
 ) -> None:
-    repo = f"loopback/killed-{left}-{answered}".lower()
+    repo = f"loopback/killed-{kill_at}-{answered}".lower()
     pools = root / "nemotron" / "mine" / "candidate_pools" / "nemotron-agentic-v1"
     words = ["nemotron", "publish", repo, pools, "--allow-unknown-licences"]
     hub.requests.clear()
     hub.titles.clear()
-    for stored in (hub.folder / OBJECTS_FOLDER).iterdir():  # what others published: it would not be sent
+    for stored in (hub.folder / OBJECTS_FOLDER).iterdir():  # files that earlier tests published would not be sent
         stored.unlink()
 
-    hub.victim, hub.left, hub.answered = None, left, answered
+    hub.victim, hub.kill_at, hub.answered = None, kill_at, answered
     hub.victim = first = started(*words, env=env)
     first.communicate(timeout=120)
     assert first.returncode == -signal.SIGKILL
@@ -187,12 +187,12 @@ def test_killed_for_good_the_same_command_goes_on(
     assert all(
         (folder / path.relative_to(pools)).read_bytes() == path.read_bytes() for path in pools.rglob("*.parquet")
     )
-    sent = [one.path for one in hub.requests if one.method == "PUT" and one.status == 200 and "/upload/" in one.path]
+    sent = [put.path for put in hub.requests if put.method == "PUT" and put.status == 200 and "/upload/" in put.path]
     assert len(sent) == len(set(sent)) > 0
     assert len(hub.titles) == len(set(hub.titles)) == 2
 
 
-def test_what_would_be_sent_is_told_and_not_sent(
+def test_dry_run_lists_commits_and_sends_nothing(
     root: Path, hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path
 ) -> None:
     pools, words = root / "nemotron/mine/candidate_pools/nemotron-agentic-v1", ["nemotron", "publish"]
@@ -202,15 +202,15 @@ def test_what_would_be_sent_is_told_and_not_sent(
     assert done.returncode == 0 and "will be created, private" in done.stdout and "commit 2 of 2" in done.stdout
     alone = shutil.copytree(pools, tmp_path / "around" / "one" / "pools").parents[1]
     shutil.copytree(pools, tmp_path / "around" / "one" / ".pools.building.7")  # as after a crash
-    found = corpusmill(*words, "loopback/tried", alone, "--dry-run", "--data", root, env=env)
+    nested = corpusmill(*words, "loopback/tried", alone, "--dry-run", "--data", root, env=env)
     around = corpusmill(*words, "loopback/tried", root / "nemotron/mine/candidate_pools", "--dry-run", env=env)
-    assert found.returncode == 0 and around.returncode == 2 and "expected one folder to publish, got 6" in around.stderr
+    assert (
+        nested.returncode == 0 and around.returncode == 2 and "expected one folder to publish, got 6" in around.stderr
+    )
     assert not (hub.folder / "datasets" / "loopback" / "tried").exists()
 
 
-def test_what_the_page_has_a_user_type(
-    hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path
-) -> None:
+def test_page_commands_work(hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
     run_all, pools, planned, published, traced, record = (
         result.stdout for _, result in type_page("publishing.md", corpusmill, cwd=tmp_path, env=env)
     )
@@ -227,7 +227,7 @@ def test_what_the_page_has_a_user_type(
     assert "nvidia/Nemotron-Math-v2@" in traced and json.loads(record)["data_source"] == "made"
 
 
-def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_heads_are_requested_once(hub: KillingHub, env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
     words = ["nemotron", "run-all", "--max-records", "2", "--out-dir", tmp_path / "out"]
     first = corpusmill(*words, env=env)
     hub.requests.clear()
@@ -238,7 +238,7 @@ def test_heads_are_looked_up_once(hub: KillingHub, env: dict[str, str], corpusmi
     assert "built " not in again.stdout and hub.requests == []
 
 
-def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_reports_cover_the_datasets_that_succeeded(env: dict[str, str], corpusmill: Corpusmill, tmp_path: Path) -> None:
     write_inputs(tmp_path, "nemotron")
     (tmp_path / "hub/datasets/nvidia/Nemotron-Science-v1/.gated").touch()
     words = ("nemotron", "run-all", "--max_records", "2", "--out_dir", tmp_path / "out")
@@ -253,22 +253,22 @@ def test_reports_cover_the_datasets_that_worked(env: dict[str, str], corpusmill:
     assert f"{reports / 'pool_report'}  without nemotron-science-v1" in done.stdout
 
 
-def test_a_smoke_run_needs_nothing_and_a_second_one_builds_nothing(corpusmill: Corpusmill, tmp_path: Path) -> None:
-    own = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    first, again = (corpusmill("nemotron", "smoke", "--out-dir", tmp_path / "out", env=own) for _ in range(2))
+def test_smoke_run_needs_no_hub_and_a_second_run_builds_nothing(corpusmill: Corpusmill, tmp_path: Path) -> None:
+    env = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    first, again = (corpusmill("nemotron", "smoke", "--out-dir", tmp_path / "out", env=env) for _ in range(2))
 
     assert (first.returncode, again.returncode) == (0, 0), first.stderr[-2000:] + again.stderr[-2000:]
     assert "pools of 6 datasets published on loopback" in first.stdout and "97 artifacts built" in first.stdout
     assert "all artifacts are up to date" in again.stdout
     pools = [line.split(maxsplit=4)[4] for line in first.stdout.splitlines()[1:7]]
     purposes = {part.split()[0] for line in pools for part in line.split(", ")}
-    # The shipped recipe's pools have rows, but for one: no made row was solved in half to three quarters of its tries.
+    # All shipped pools but one have rows: no generated row was solved in half to three quarters of its tries.
     assert set(DEFAULT_RULES) - purposes == {"medium_correctness"}
 
 
-def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: KillingHub) -> None:
+def test_every_row_of_every_pool_is_traced_to_its_source_record(root: Path, hub: KillingHub) -> None:
     files = HubFiles(root / "hub_cache", endpoint=hub.endpoint)
-    seen = 0
+    traced_rows = 0
     for section in yaml.safe_load(SHIPPED.read_text())["datasets"]:
         store = open_rows(
             root / "nemotron/mine/candidate_pools" / dataset_key(section["dataset"]), SYSTEMS.kinds, Lineage(root)
@@ -281,10 +281,10 @@ def test_every_row_of_every_pool_leads_to_its_source_record(root: Path, hub: Kil
             content = (hub.folder / "datasets" / source.dataset / source.path).read_bytes()
             assert content[source.row : source.row + len(record) + 1] == record + b"\n"
             row = json.loads(record)
-            asked = row.get("text") or (row["messages"][-1]["content"] if row.get("messages") else row["problem"])
-            assert asked in traced.text.part.text
-            seen += 1
-    assert seen >= 200
+            prompt = row.get("text") or (row["messages"][-1]["content"] if row.get("messages") else row["problem"])
+            assert prompt in traced.text.part.text
+            traced_rows += 1
+    assert traced_rows >= 200
 
 
 def test_no_row_is_lost_between_the_source_and_the_pools(root: Path, hub: KillingHub) -> None:

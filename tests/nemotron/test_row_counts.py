@@ -24,15 +24,15 @@ ROWS = [
 ]
 
 
-def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_row_contents_are_counted_in_summary_manifest_check_and_ui(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder, root = tmp_path / "chats", tmp_path / "out"
     folder.mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     arguments = ("--dataset", folder, "--domain", "math", "--think-tags", "split", "--out-dir", root)
 
-    typed = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
+    result = corpusmill("nemotron", "normalize", *arguments, "--cpu-threads", 0)
 
-    assert typed.returncode == 0, typed.stderr
+    assert result.returncode == 0, result.stderr
     for line in (
         "messages as json 3",
         "  invalid harmony: 1 message_not_closed, 1 text_outside_messages\n",
@@ -40,7 +40,7 @@ def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: 
         "  think tags: 1 assistant\n",
         *("control characters 2", "stalled calls 1", "unknown channels 1"),
     ):
-        assert line in typed.stdout
+        assert line in result.stdout
     artifact = open_artifact(root / "nemotron/normalize-chats/normalized_shards/chats/train")
     counts = artifact.manifest.identity.counts
     assert counts["invalid_harmony"] == {"message_not_closed": 1, "text_outside_messages": 1}
@@ -48,7 +48,7 @@ def test_what_rows_hold_is_counted_in_summary_manifest_check_and_ui(corpusmill: 
     verdict = texts_parse(artifact)
     assert verdict.passed and "1 source rows are not Harmony: message_not_closed" in verdict.because
     assert verdict.numbers["invalid_text_outside_messages"] == 1
-    shown = {name: value.value for name, value in artifact_metadata(artifact, SYSTEMS.kinds, was_current=False).items()}
-    assert shown["unread_message_keys_user.name"] == 2
-    assert shown["invalid_harmony_message_not_closed"] == shown["stalled_calls"] == 1
+    facts = {name: value.value for name, value in artifact_metadata(artifact, SYSTEMS.kinds, was_current=False).items()}
+    assert facts["unread_message_keys_user.name"] == 2
+    assert facts["invalid_harmony_message_not_closed"] == facts["stalled_calls"] == 1
     assert artifact.manifest.identity.recipe["rows"]["think_tags"] == "split"

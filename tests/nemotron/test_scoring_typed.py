@@ -1,4 +1,4 @@
-"""Scoring as it is typed: pools of strangers, two models, pools that were edited."""
+"""Scoring commands on external pools, two models and edited pools."""
 
 import json
 import re
@@ -7,10 +7,10 @@ from pathlib import Path
 import dagster as dg
 import numpy as np
 import pytest
-from command_results import Corpusmill, Typed, only_line
+from command_results import Corpusmill, Result, only_line
 from forgery import flip
 from nemotron_build import row, run
-from tiny_scoring import copy_of, half_written, rows_of, save_whole_model, write_pool
+from tiny_scoring import build_rows, copy_model, half_written, save_whole_model, write_pool
 
 from pipeline_assets.code_location import build_definitions
 from pipeline_assets.systems.registry import SYSTEMS
@@ -20,36 +20,36 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two models."""
+    """Write two models into a folder."""
     folder = tmp_path_factory.mktemp("models")
     save_whole_model(folder / "first")
     save_whole_model(folder / "second", "Mistral")
     return folder
 
 
-def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options: object) -> Typed:
+def score(corpusmill: Corpusmill, pool: Path, model: Path, root: Path, *options: object) -> Result:
     arguments = ("--pool", pool, "--model", model, "--out-dir", root, "--device", "cpu", "--cpu-threads", 1)
     return corpusmill("nemotron", "score", *arguments, *options)
 
 
-def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    rows = [*rows_of(30), {"id": "x", "text": "no Harmony", "loss_mode": "assistant_all"}]
+def test_external_pool_is_scored_and_divided_into_subsets(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    rows = [*build_rows(30), {"id": "x", "text": "no Harmony", "loss_mode": "assistant_all"}]
     pool, root = write_pool(tmp_path / "mine", rows), tmp_path / "out"
 
     scored = score(corpusmill, pool, models / "first", root)
-    told = corpusmill("nemotron", "percentiles", "--in-dir", root, "--out-dir", root)
+    listed = corpusmill("nemotron", "percentiles", "--in-dir", root, "--out-dir", root)
     chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
 
-    assert (scored.returncode, told.returncode, chosen.returncode) == (0, 0, 0)
+    assert (scored.returncode, listed.returncode, chosen.returncode) == (0, 0, 0)
     assert "30 of 31 rows have a score; without one: 1 text_outside_messages" in scored.stdout
-    assert ["mine/train", "30", "of", "31"] in [line.split()[:4] for line in told.stdout.splitlines()]
-    nobody = "0 rows: no row has a value in meta_correctness"
+    assert ["mine/train", "30", "of", "31"] in [line.split()[:4] for line in listed.stdout.splitlines()]
+    no_rows = "0 rows: no row has a value in meta_correctness"
     assert [line.strip() for line in chosen.stdout.splitlines() if line.startswith("  ") and ": " in line] == [
-        f"anchor: {nobody}",
+        f"anchor: {no_rows}",
         "anchor_unverified: 8 rows",
-        f"challenge: {nobody}",
+        f"challenge: {no_rows}",
         "challenge_unverified: 3 rows",
-        f"learning: {nobody}",
+        f"learning: {no_rows}",
         "learning_unverified: 5 rows",
         "restoration: 6 rows",
     ]
@@ -61,14 +61,12 @@ def test_a_strangers_pool_is_scored_told_and_chosen_from(corpusmill: Corpusmill,
     assert only_line(refused) == f"{file}: rows of scored pools are only traced backwards; {fix}"
 
 
-def test_subsets_of_published_pools_are_described_with_the_datasets_of_their_rows(
-    corpusmill: Corpusmill, models: Path, tmp_path: Path
-) -> None:
+def test_description_of_subsets_lists_their_datasets(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     revisions = {"maker/math": "a" * 40, "maker/chats": "b" * 40}
     rows = [
         row | {"dataset": name, "source_revision": commit}
         for first, (name, commit) in enumerate(revisions.items())
-        for row in rows_of(20, first * 20)
+        for row in build_rows(20, first * 20)
     ]
     pool, root = write_pool(tmp_path / "mine", rows), tmp_path / "out"
     score(corpusmill, pool, models / "first", root)
@@ -84,9 +82,9 @@ def test_subsets_of_published_pools_are_described_with_the_datasets_of_their_row
     assert sorted(name.strip("`") for name, _ in sources[1:]) == [f"maker/chats@{'b' * 40}", f"maker/math@{'a' * 40}"]
 
 
-def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+def test_files_with_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     for number, name in enumerate(["-dash.parquet", "my pool #1.parquet", "ü[1].parquet"], 1):
-        write_pool(tmp_path / "mine", rows_of(number), name)
+        write_pool(tmp_path / "mine", build_rows(number), name)
 
     done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run")
 
@@ -95,10 +93,10 @@ def test_files_of_any_name_are_splits(corpusmill: Corpusmill, models: Path, tmp_
     assert splits == ["mine/_dash: 1", "mine/my_pool_1: 2", "mine/ü_1_: 3"]
 
 
-def test_token_files_of_subsets_are_no_pools(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    """Only `rows.parquet` beside `tokens.npy` describes tokens."""
-    subsets = write_pool(tmp_path / "mine", rows_of(3), "subset_anchor/math/low-00000-of-00001.parquet")
-    write_pool(subsets, rows_of(2), "subset_anchor/math/rows.parquet")
+def test_token_files_of_subsets_are_not_pools(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    """Only a `rows.parquet` next to `tokens.npy` describes tokens."""
+    subsets = write_pool(tmp_path / "mine", build_rows(3), "subset_anchor/math/low-00000-of-00001.parquet")
+    write_pool(subsets, build_rows(2), "subset_anchor/math/rows.parquet")
     write_pool(subsets, [{"id": "row-0", "first_token": 0, "tokens": 2}], "tokens/anchor/rows.parquet")
     np.save(subsets / "tokens" / "anchor" / "tokens.npy", np.arange(2, dtype=np.int32))
 
@@ -127,7 +125,7 @@ def test_equal_splits_of_several_datasets_are_scored_apart(
 ) -> None:
     """Rows of different datasets may have equal ids."""
     for number, name in enumerate(names, 1):
-        write_pool(tmp_path / "mine", rows_of(number), name)
+        write_pool(tmp_path / "mine", build_rows(number), name)
 
     done = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out", "--dry-run", *options)
 
@@ -136,10 +134,10 @@ def test_equal_splits_of_several_datasets_are_scored_apart(
     assert splits == ["mine/chats_train: 2", "mine/low: 3", "mine/math_train: 1"]
 
 
-def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+def test_files_with_the_same_split_name_are_refused(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     pool = tmp_path / "mine"
     for name in ("my pool.parquet", "my#pool.parquet"):
-        write_pool(pool, rows_of(1), name)
+        write_pool(pool, build_rows(1), name)
 
     refused = score(corpusmill, pool, models / "first", tmp_path / "out")
 
@@ -149,7 +147,7 @@ def test_files_that_would_be_one_split_are_refused(corpusmill: Corpusmill, model
     assert not (tmp_path / "out").exists()
 
 
-def test_files_that_are_no_pools_leave_nothing_behind(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+def test_refused_files_leave_no_output(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     write_pool(tmp_path / "mine", [{"text": "A row without an id."}])
 
     refused = score(corpusmill, tmp_path / "mine", models / "first", tmp_path / "out")
@@ -159,7 +157,7 @@ def test_files_that_are_no_pools_leave_nothing_behind(corpusmill: Corpusmill, mo
     assert not (tmp_path / "out").exists()
 
 
-def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+def test_empty_pools_are_named_and_others_are_scored(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
     """Answers of one token are below the minimum, so their rows are in no pool."""
     root, rows = tmp_path / "out", [row(f"{number}", f"What are {number} and {number}?") for number in range(3)]
     short = [row("short", "Is it?", "no")]
@@ -168,11 +166,11 @@ def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, 
 
     nothing = score(corpusmill, folder / "bare", models / "first", root)
     scored = score(corpusmill, folder, models / "first", root)
-    left = score(corpusmill, folder, models / "first", root, "--dry-run")
+    rest = score(corpusmill, folder, models / "first", root, "--dry-run")
     chosen = corpusmill("nemotron", "subsets", "--in-dir", root, "--out-dir", root)
     recipe = root / "recipes" / "mine.yaml"
     recipe.write_text(recipe.read_text() + f"scoring: {{model: {{path: {models / 'first'}}}}}\n")
-    own = corpusmill("run", "mine", "--data", root)
+    own_run = corpusmill("run", "mine", "--data", root)
 
     assert (nothing.returncode, only_line(nothing)) == (
         2,
@@ -180,12 +178,12 @@ def test_pools_without_rows_are_named_and_others_scored(corpusmill: Corpusmill, 
     )
     assert scored.returncode == 0, scored.stderr
     assert [path.parts[-3:-1] for path in root.glob("nemotron/score-*/*/*/*/scores.parquet")] == [("full", "high")]
-    assert "nothing to score: the scores of all splits are current" in left.stdout
+    assert "nothing to score: the scores of all splits are current" in rest.stdout
     lines = [line.strip() for line in chosen.stdout.splitlines()]
     assert "challenge: 0 rows: no row has a value in meta_correctness" in lines
-    assert "challenge_unverified: 0 rows" in lines  # it needs rows without a correctness, and has too few
+    assert "challenge_unverified: 0 rows" in lines  # too few rows lack a correctness
     line = f"{folder / 'full'}: no pool has a row of the split low; omit the split in the recipe"
-    assert (own.returncode, line in own.stderr, "Traceback" in own.stderr) == (1, True, False)
+    assert (own_run.returncode, line in own_run.stderr, "Traceback" in own_run.stderr) == (1, True, False)
 
 
 TOO_LONG = "--max-length: must be at most the model's 4,096 tokens, got 5,000; set 4096 or less"
@@ -196,10 +194,10 @@ TOO_SMALL = (
 
 
 @pytest.mark.parametrize(("options", "line"), [(("--max-length", 5000), TOO_LONG), (("--batch-tokens", 8), TOO_SMALL)])
-def test_options_that_a_model_can_not_do_are_named_as_they_were_typed_and_so_by_a_dry_run(
+def test_dry_run_names_options_beyond_the_limits_of_a_model(
     corpusmill: Corpusmill, models: Path, tmp_path: Path, options: tuple[object, ...], line: str
 ) -> None:
-    pool = write_pool(tmp_path / "mine", rows_of(3))
+    pool = write_pool(tmp_path / "mine", build_rows(3))
 
     result = score(corpusmill, pool, models / "first", tmp_path / "out", *options, "--dry-run")
 
@@ -208,16 +206,16 @@ def test_options_that_a_model_can_not_do_are_named_as_they_were_typed_and_so_by_
     assert half_written(tmp_path) == []
 
 
-def gap_line(result: Typed) -> list[str]:
-    """Rows, bytes, bits a byte of both, and the gap with its interval, of all rows."""
+def gap_line(result: Result) -> list[str]:
+    """Return rows, bytes, bits per byte of both models, and the gap with its interval."""
     assert result.returncode == 0, result.stderr
     [line] = [line for line in result.stdout.splitlines() if line.startswith("all ")]
     return line.split()[1:]
 
 
-def test_equal_models_have_no_gap_and_others_have_one(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
-    pool, first = write_pool(tmp_path / "mine", rows_of(20)), models / "first"
-    namesake = copy_of(models / "second", tmp_path / "elsewhere" / "first")
+def test_only_different_models_have_a_gap(corpusmill: Corpusmill, models: Path, tmp_path: Path) -> None:
+    pool, first = write_pool(tmp_path / "mine", build_rows(20)), models / "first"
+    namesake = copy_model(models / "second", tmp_path / "elsewhere" / "first")
 
     same = gap_line(score(corpusmill, pool, first, tmp_path / "same", "--against", first))
     other = gap_line(score(corpusmill, pool, first, tmp_path / "other", "--against", models / "second"))
@@ -229,7 +227,7 @@ def test_equal_models_have_no_gap_and_others_have_one(corpusmill: Corpusmill, mo
     assert named_alike == other
 
 
-def test_sealed_pools_are_scored_and_known_as_what_scores_are_made_from_and_edited_ones_are_refused(
+def test_sealed_pools_are_inputs_of_their_scores_and_edited_pools_are_refused(
     corpusmill: Corpusmill, models: Path, tmp_path: Path
 ) -> None:
     rows = [row(f"{number}", f"What are {number} and {number}?") for number in range(6)]

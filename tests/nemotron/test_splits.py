@@ -1,4 +1,4 @@
-"""The shipped datasets at their real layout on a hub: with any workers, killed, by asset, equal digests."""
+"""Builds of the shipped datasets at their hub layout have equal digests."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import yaml
 from materialized import Materialized, has_materialized
 from nemotron_build import SHIPPED, build, offline
-from nemotron_hub import SPLITS, rows_of
+from nemotron_hub import SPLITS, render_split
 
 from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
@@ -26,14 +26,14 @@ DATASETS = [key.partition("/")[0] for key in PARTITIONS]
 
 
 def test_every_partition_of_the_datasets_is_built(undisturbed: dict[str, str]) -> None:
-    of_splits = ("raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated")
-    for kind in of_splits:
+    split_kinds = ("raw", "inventory", "normalized_shards", "prompts", "near_duplicates", "deduplicated")
+    for kind in split_kinds:
         assert {f"nemotron/{kind}/{key}" for key in PARTITIONS} < undisturbed.keys()
     assert {f"nemotron/hf_layout/{dataset}" for dataset in DATASETS} < undisturbed.keys()
-    assert len(set(undisturbed.values())) == len(undisturbed) == len(of_splits) * 13 + 6 + 6 + 1
+    assert len(set(undisturbed.values())) == len(undisturbed) == len(split_kinds) * 13 + 6 + 6 + 1
 
 
-def test_the_assets_come_to_the_same_digests_by_partition(
+def test_assets_built_by_partition_have_the_same_digests(
     nemotron_hub: LoopbackHub, recipe: NemotronRecipe, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     recipes = tmp_path / "recipes"
@@ -48,7 +48,7 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     run("nemotron_v1", *steps, partition=science[1])
     run("nemotron_v1", "hf_layout", "candidate_pools", partition="nemotron-science-v1")
 
-    checks = {one.check_name: one for one in first.get_asset_check_evaluations()}
+    checks = {check.check_name: check for check in first.get_asset_check_evaluations()}
     assert all(check.passed for check in checks.values())
     assert checks["texts_parse"].description == f"{science[0]}: 3 texts"
     assert checks["tokens_round_trip"].description == f"{science[0]}: checked 1 of 3 rows"
@@ -58,21 +58,21 @@ def test_the_assets_come_to_the_same_digests_by_partition(
     for target in built:
         assert open_artifact(tmp_path / target.folder).manifest.digest == undisturbed[target.role]
     folder = ["nemotron", "nemotron_v1"]
-    [layout] = [one for one in run.definitions.assets or [] if one.key.path == [*folder, "hf_layout"]]
+    [layout] = [asset for asset in run.definitions.assets or [] if asset.key.path == [*folder, "hf_layout"]]
     mapping = layout.get_partition_mapping_for_dep(dg.AssetKey([*folder, "normalized_shards"]))
     assert mapping == dg.StaticPartitionMapping({key: [key.partition("/")[0]] for key in PARTITIONS})
 
 
-def test_a_plan_tells_what_is_to_be_fetched(
+def test_plan_counts_the_bytes_to_download(
     nemotron_hub: LoopbackHub, recipe: NemotronRecipe, cache: Path, tmp_path: Path, real: bool
 ) -> None:
-    def to_fetch(hub: HubFiles) -> int:
+    def missing_bytes(hub: HubFiles) -> int:
         run = Run(tmp_path, RunSettings(), hub)
         return plan_recipe(artifact_statuses(tmp_path, recipe.targets()), run).missing_bytes
 
-    sizes = [len(rows_of(section.dataset, split, real)) for section, split in recipe.all_splits()]
-    assert to_fetch(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
-    assert to_fetch(offline(cache)) == 0
+    sizes = [len(render_split(section.dataset, split, real)) for section, split in recipe.all_splits()]
+    assert missing_bytes(HubFiles(tmp_path / "cache", nemotron_hub.endpoint)) == sum(sizes)
+    assert missing_bytes(offline(cache)) == 0
 
 
 CARD = """---
@@ -85,14 +85,14 @@ configs:
 """
 
 
-@pytest.mark.parametrize(("said", "subsets"), [(None, ["en", "default"]), ("mine", ["mine", "mine"])])
-def test_a_rows_subset_is_its_config_or_the_recipes(said: str | None, subsets: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("configured", "subsets"), [(None, ["en", "default"]), ("mine", ["mine", "mine"])])
+def test_subset_is_the_config_or_the_recipes(configured: str | None, subsets: list[str], tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
     for path in ("chats/en/a.jsonl", "chats/test.jsonl"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(json.dumps(row) + "\n")
     (tmp_path / "chats" / "README.md").write_text(CARD)
-    section = {"dataset": "chats", "path": str(tmp_path / "chats"), "splits": ["train", "test"], "subset": said}
+    section = {"dataset": "chats", "path": str(tmp_path / "chats"), "splits": ["train", "test"], "subset": configured}
     rows = yaml.safe_load(SHIPPED.read_text())["rows"]
     content = {"system": "nemotron", "name": "chats", "rows": rows, "datasets": [section | {"domain": "math"}]}
 
@@ -101,5 +101,5 @@ def test_a_rows_subset_is_its_config_or_the_recipes(said: str | None, subsets: l
     )
 
     folder = tmp_path / "out" / "nemotron" / "chats" / "normalized_shards" / "chats"
-    made = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]
-    assert made == [[subset] for subset in subsets]
+    subset_columns = [pq.read_table(folder / split / "data")["subset"].to_pylist() for split in ("train", "test")]
+    assert subset_columns == [[subset] for subset in subsets]

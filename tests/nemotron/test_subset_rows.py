@@ -1,4 +1,4 @@
-"""Rows of training subsets are traced to the pools, or to the files, that were scored."""
+"""Rows of training subsets are traced to the scored pools or files."""
 
 import functools
 from pathlib import Path
@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import subset_pools
-from hub_pools import pools, rows_of
+from hub_pools import build_rows, pools
 from nemotron_build import build, offline
 from nemotron_hub import is_science_line
-from rows_contract import hold_contract
+from rows_contract import check_contract
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.rows.comparison import compare
@@ -52,17 +52,16 @@ def built(
     return root, {target.role: target for target in science.targets()}
 
 
-def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Target) -> Target:
-    """Sealed scores of the rows of some files, by id."""
-    ids = list(dict.fromkeys(one for rows in files.values() for one in rows))
-    places = {one: (file, row) for file, rows in reversed(files.items()) for row, one in enumerate(rows)}
-    of_files = sorted(ids, key=lambda one: places[one])
+def seal_scores(root: Path, split: str, files: dict[str, list[str]], upstream: Target) -> Target:
+    """Seal scores of the rows of files; `files` maps each file to its row ids."""
+    ids = list(dict.fromkeys(row_id for rows in files.values() for row_id in rows))
+    places = {row_id: (file, row) for file, rows in reversed(files.items()) for row, row_id in enumerate(rows)}
+    by_position = sorted(ids, key=lambda row_id: places[row_id])
     rows: list[dict[str, Any]] = []
-    for number, one in enumerate(of_files):
-        said = {"id": one, "nll_mean": float(number), "percentile_within_split": 100 * (number + 0.5) / len(ids)}
-        rows.append(
-            {**dict.fromkeys(SCORES_SCHEMA.names), **said, "pool_file": places[one][0], "pool_row": places[one][1]}
-        )
+    for number, row_id in enumerate(by_position):
+        ranks = {"id": row_id, "nll_mean": float(number), "percentile_within_split": 100 * (number + 0.5) / len(ids)}
+        file, row = places[row_id]
+        rows.append({**dict.fromkeys(SCORES_SCHEMA.names), **ranks, "pool_file": file, "pool_row": row})
 
     def make(building: StagingDir) -> BuildResult:
         table = pa.Table.from_pylist(rows, SCORES_SCHEMA)
@@ -76,9 +75,9 @@ def scores_of(root: Path, split: str, files: dict[str, list[str]], upstream: Tar
     return target
 
 
-def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target], files: dict[str, Path]) -> Artifact:
+def seal_subsets(root: Path, name: str, scores: list[Target], pools: list[Target], files: dict[str, Path]) -> Artifact:
     recipe = SubsetsRecipe.from_mapping({"rules": RULES, "tokens": False}, "the test")
-    splits = [ScoredSplit(str(one.partition), root / one.folder / SCORES_FILE, files) for one in scores]
+    splits = [ScoredSplit(str(target.partition), root / target.folder / SCORES_FILE, files) for target in scores]
     target = Target(
         unknown_kind("nemotron/training_subsets", SUBSETS_STAGE), name, Path("nemotron", name), {}, (*scores, *pools)
     )
@@ -88,34 +87,34 @@ def subsets_of(root: Path, name: str, scores: list[Target], pools: list[Target],
 
 
 @pytest.fixture(scope="module")
-def of_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, Artifact]:
-    """A subset, and the pools that it was chosen from."""
+def subset_and_pools(built: tuple[Path, dict[str, Target]]) -> tuple[Artifact, Artifact]:
+    """Seal a subset; return it with the pools that its rows were chosen from."""
     root, targets = built
     target = targets[f"nemotron/candidate_pools/{DATASET}"]
     pools = open_artifact(root / target.folder)
     paths = {file.path: pools.path(file.path) for file in pools.manifest.identity.files}
     scores = [
-        scores_of(
+        seal_scores(
             root, split, {name: pq.read_table(path)["id"].to_pylist() for name, path in paths.items()
                           if f"/{split}-" in name}, target
         )
         for split in ("MCQ", "RQA")
     ]  # fmt: skip
-    return subsets_of(root, "mine", scores, [target], paths), pools
+    return seal_subsets(root, "mine", scores, [target], paths), pools
 
 
-def test_rows_keep_the_contract(of_pools: tuple[Artifact, Artifact], real: bool) -> None:
-    hold_contract(open_rows(of_pools[0].folder, SYSTEMS.kinds), functools.partial(is_science_line, real=real))
+def test_rows_keep_the_contract(subset_and_pools: tuple[Artifact, Artifact], real: bool) -> None:
+    check_contract(open_rows(subset_and_pools[0].folder, SYSTEMS.kinds), functools.partial(is_science_line, real=real))
 
 
-def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
-    built: tuple[Path, dict[str, Target]], of_pools: tuple[Artifact, Artifact]
+def test_origin_of_a_row_is_the_scored_row_of_the_pools(
+    built: tuple[Path, dict[str, Target]], subset_and_pools: tuple[Artifact, Artifact]
 ) -> None:
-    (root, _), (made, pools) = built, of_pools
-    store, upstream = SubsetRows(made, Lineage(root)), open_rows(pools.folder, SYSTEMS.kinds)
+    (root, _), (subsets, pools) = built, subset_and_pools
+    store, upstream = SubsetRows(subsets, Lineage(root)), open_rows(pools.folder, SYSTEMS.kinds)
 
-    assert len(store) == made.manifest.identity.counts["documents"] > 2
-    assert [one.id.rpartition("\0")[2] for one in store] == [store.row_at(n).parts[0].id for n in range(len(store))]
+    assert len(store) == subsets.manifest.identity.counts["documents"] > 2
+    assert [row.id.rpartition("\0")[2] for row in store] == [store.row_at(n).parts[0].id for n in range(len(store))]
     for number in range(len(store)):
         [part] = store.row_at(number).parts
         origin = store.origin(part)
@@ -125,36 +124,36 @@ def test_a_row_is_of_the_row_of_the_pools_that_was_scored(
         assert traced.text.source == same.text.source
         fate = store.fate(origin.part())
         assert fate is not None and (fate.outcome, [*fate.facts["subsets"]]) == ("chosen", ["hard"])
-    left = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
-    fate = store.fate(upstream.row_at(left[0]).parts[0])
+    unused = [number for number in range(len(upstream)) if not store.find(upstream.row_at(number).parts[0].id)]
+    fate = store.fate(upstream.row_at(unused[0]).parts[0])
     assert fate is not None and (fate.outcome, fate.detail) == ("in_no_subset", "dropped as in_no_subset")
 
 
-def test_a_row_of_several_pools_is_found_where_it_comes_first(tmp_path: Path) -> None:
+def test_row_of_several_pools_is_found_at_its_first_position(tmp_path: Path) -> None:
     rules = {"many": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]}
-    store = open_rows(pools(tmp_path, {"low": rows_of("0" * 40, 9)}, rules=rules).folder, SYSTEMS.kinds)
+    store = open_rows(pools(tmp_path, {"low": build_rows("0" * 40, 9)}, rules=rules).folder, SYSTEMS.kinds)
     numbers: dict[str, list[int]] = {}
     for number in range(len(store)):
         numbers.setdefault(store.row_at(number).parts[0].id, []).append(number)
 
     fates = {row: store.fate(store.row_at(places[-1]).parts[0]) for row, places in numbers.items()}
 
-    found = {row: (fate.row_number, len(fate.facts["pools"])) for row, fate in fates.items() if fate is not None}
-    assert found == {row: (places[0], len(places)) for row, places in numbers.items()}
+    positions = {row: (fate.row_number, len(fate.facts["pools"])) for row, fate in fates.items() if fate is not None}
+    assert positions == {row: (places[0], len(places)) for row, places in numbers.items()}
     assert {len(places) for places in numbers.values()} == {1, 2}
 
 
-def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tuple[Path, dict[str, Target]]) -> None:
+def test_origin_of_a_row_without_pools_is_the_scored_file_row(built: tuple[Path, dict[str, Target]]) -> None:
     root, targets = built
     target = targets[f"nemotron/raw/{DATASET}/RQA"]
     [entry] = open_artifact(root / target.folder).manifest.identity.inputs
     file = entry["name"].partition(":")[2]
     path = root / "raw.parquet"
     pq.write_table(pa.table({"id": ["a", "b", "c", "d"], "text": ["t"] * 4, "split": ["RQA"] * 4}), path)
-    made = subsets_of(root, "raw_mine", [scores_of(root, "RQA", {file: ["a", "b", "c", "d"]}, target)], [target],
+    subsets = seal_subsets(root, "raw_mine", [seal_scores(root, "RQA", {file: ["a", "b", "c", "d"]}, target)], [target],
                       {file: path})  # fmt: skip
 
-    store = SubsetRows(made, Lineage(root))
+    store = SubsetRows(subsets, Lineage(root))
 
     [first, second] = (store.origin(store.row_at(number).parts[0]) for number in range(2))
     assert isinstance(first, TextSource) and isinstance(second, TextSource)
@@ -162,36 +161,40 @@ def test_a_row_without_pools_is_of_the_row_of_the_file_that_was_scored(built: tu
     assert (first.file, first.digest, first.license_tag) == (file, entry["digest"], "not stated")
 
 
-def test_a_row_that_was_never_scored_is_told(built: tuple[Path, dict[str, Target]]) -> None:
+def test_row_without_a_score_is_an_error(built: tuple[Path, dict[str, Target]]) -> None:
     root, targets = built
     target = targets[f"nemotron/raw/{DATASET}/MCQ"]
     path = root / "raw_mcq.parquet"
     pq.write_table(pa.table({"id": ["a", "b"], "text": ["t"] * 2, "split": ["MCQ"] * 2}), path)
-    made = subsets_of(root, "odd", [scores_of(root, "MCQ", {"f.parquet": ["a", "b"]}, target)], [target],
+    subsets = seal_subsets(root, "odd", [seal_scores(root, "MCQ", {"f.parquet": ["a", "b"]}, target)], [target],
                       {"f.parquet": path})  # fmt: skip
-    store = SubsetRows(made, Lineage(root))
+    store = SubsetRows(subsets, Lineage(root))
     [part] = store.row_at(0).parts
 
     with pytest.raises(InputError, match="row 'b#2' has no score"):
         store.origin(type(part)("b#2", part.source, part.shard, part.shard_row, part.text, record=part.record))
 
 
-def test_rows_of_pools_that_state_no_tokens_are_previewed_without_them(tmp_path: Path) -> None:
+def test_preview_omits_token_counts_that_pools_lack(tmp_path: Path) -> None:
     rows = [subset_pools.talk(name, stats_tokens=None, stats_completion_tokens=None) for name in ("a", "b", "c")]
     scored = subset_pools.scored(tmp_path, "mine/low", rows, [1.0, 2.0, 3.0])
 
-    subsets = subset_pools.subsets_of(tmp_path, [scored], {"all": {}})
+    subsets = subset_pools.build_subsets(tmp_path, [scored], {"all": {}})
 
     assert preview(subsets, SYSTEMS.kinds)[0] == {"id": "a", "characters": "355", "asked": "2 + 2?"}
 
 
-def test_subsets_of_pools_whose_rows_name_no_split_are_compared(tmp_path: Path) -> None:
+def test_subsets_whose_rows_name_no_split_are_compared(tmp_path: Path) -> None:
     subsets = []
     for folder, names in ((tmp_path / "first", "abc"), (tmp_path / "second", "abd")):
         rows = [subset_pools.talk(name, split=None) for name in names]
         scored = subset_pools.scored(folder, "mine/low", rows, [1.0, 2.0, 3.0])
-        subsets.append(subset_pools.subsets_of(folder, [scored], {"all": {}}))
+        subsets.append(subset_pools.build_subsets(folder, [scored], {"all": {}}))
 
-    [found] = compare(*subsets, SYSTEMS.kinds).documents
+    [documents] = compare(*subsets, SYSTEMS.kinds).documents
 
-    assert (found.only_in_a.examples, found.only_in_b.examples, found.in_both.documents) == (["c"], ["d"], 2)
+    assert (documents.only_in_a.examples, documents.only_in_b.examples, documents.in_both.documents) == (
+        ["c"],
+        ["d"],
+        2,
+    )

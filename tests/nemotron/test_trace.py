@@ -1,4 +1,4 @@
-"""Every normalised row is traced to the line that it was made from."""
+"""Every normalised row is traced to its input line."""
 
 import functools
 from pathlib import Path
@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from nemotron_build import build, offline
 from nemotron_hub import is_science_line
-from rows_contract import hold_contract
+from rows_contract import check_contract
 
 from pipeline_assets.build.rows.conversations import ConversationRows
 from pipeline_assets.build.rows.follow import follow_source
@@ -29,38 +29,38 @@ def root(recipe: NemotronRecipe, cache: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def laid_out(root: Path) -> Artifact:
-    """Both splits, one after the other."""
+def hf_layout(root: Path) -> Artifact:
+    """Open the layout with both splits, one after the other."""
     return open_artifact(root / "nemotron" / "nemotron_v1" / "hf_layout" / "nemotron-science-v1")
 
 
-def test_a_split_of_its_own_is_traced_to_the_same_lines_and_back(root: Path, laid_out: Artifact) -> None:
+def test_rows_of_a_split_and_of_the_layout_are_traced_to_the_same_lines(root: Path, hf_layout: Artifact) -> None:
     split = root / "nemotron" / "nemotron_v1" / "normalized_shards" / "nemotron-science-v1" / "RQA"
-    store, together = open_rows(split, SYSTEMS.kinds), open_rows(laid_out.folder, SYSTEMS.kinds)
+    store, layout_store = open_rows(split, SYSTEMS.kinds), open_rows(hf_layout.folder, SYSTEMS.kinds)
 
     for row in range(3):
-        [own], [other] = trace_row(store, row), trace_row(together, row + 3)
+        [own], [other] = trace_row(store, row), trace_row(layout_store, row + 3)
         assert (own.text.part, own.text.source, own.figures) == (other.text.part, other.text.source, other.figures)
         [back] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), own.text.source.rows[0])
-        below = {fate.artifact.folder: (fate.outcome, fate.row_number) for _, fate in back.downstream}
+        fates = {fate.artifact.folder: (fate.outcome, fate.row_number) for _, fate in back.downstream}
         steps = ("prompts", "near_duplicates", "deduplicated")
         prompts, near, kept = (
             root / "nemotron" / "nemotron_v1" / step / "nemotron-science-v1" / "RQA" for step in steps
         )
         is_duplicate = pq.read_table(kept / "data")["quality_is_duplicate"][row].as_py()
-        assert below.pop(near)[0] == ("near_duplicate" if is_duplicate else "kept")
+        assert fates.pop(near)[0] == ("near_duplicate" if is_duplicate else "kept")
         assert (back.fate.artifact.folder, back.fate.row_number) == (split, row)
         pools = root / "nemotron" / "nemotron_v1" / "candidate_pools" / "nemotron-science-v1"
-        outcome, number = below.pop(pools)
+        outcome, number = fates.pop(pools)
         assert outcome == "pooled" and number is not None
         assert open_rows(pools, SYSTEMS.kinds).row_at(number).parts[0].id == own.text.part.id
-        assert below == {laid_out.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
+        assert fates == {hf_layout.folder: ("kept", row + 3), prompts: ("kept", row), kept: ("kept", row)}
 
 
 @pytest.mark.parametrize(
     ("step", "row"), [("deduplicated/nemotron-science-v1/RQA", 1), ("hf_layout/nemotron-science-v1", 4)]
 )
-def test_kept_and_laid_out_rows_come_from_a_row_of_the_normalized_split(root: Path, step: str, row: int) -> None:
+def test_origin_of_later_rows_is_a_row_of_the_normalized_split(root: Path, step: str, row: int) -> None:
     store = open_rows(root / "nemotron" / "nemotron_v1" / step, SYSTEMS.kinds)
     [part] = store.row_at(row).parts
 
@@ -83,21 +83,21 @@ def test_kept_and_laid_out_rows_come_from_a_row_of_the_normalized_split(root: Pa
     ],
 )
 def test_rows_keep_the_contract(root: Path, place: str, real: bool) -> None:
-    hold_contract(
+    check_contract(
         open_rows(root / "nemotron" / "nemotron_v1" / place, SYSTEMS.kinds),
         functools.partial(is_science_line, real=real),
     )
 
 
-def test_a_row_is_found_whatever_the_row_groups(tmp_path: Path, root: Path, laid_out: Artifact) -> None:
+def test_row_is_found_with_any_row_groups(tmp_path: Path, root: Path, hf_layout: Artifact) -> None:
     name = "data/RQA-00000-of-00001.parquet"
-    table = pq.read_table(laid_out.path(name))
+    table = pq.read_table(hf_layout.path(name))
     (tmp_path / "data").mkdir()
-    for file in laid_out.manifest.storage:
-        (tmp_path / file.path).write_bytes(laid_out.path(file.path).read_bytes())
+    for file in hf_layout.manifest.storage:
+        (tmp_path / file.path).write_bytes(hf_layout.path(file.path).read_bytes())
     pq.write_table(table, tmp_path / name, row_group_size=1)
 
-    store = ConversationRows(Artifact(tmp_path, laid_out.manifest), Lineage(root))
+    store = ConversationRows(Artifact(tmp_path, hf_layout.manifest), Lineage(root))
     [*parts] = (store.row_at(row).parts[0] for row in (3, 4, 5))
 
     assert [part.id for part in parts] == table["id"].to_pylist()

@@ -1,4 +1,4 @@
-"""Commands of Nemotron that can't be done: one line each, what, where and what to do, and nothing half done."""
+"""Invalid Nemotron commands exit with one line and build nothing."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, Typed, Wrong, only_line
+from command_results import Corpusmill, Result, Wrong, only_line
 from nemotron_hub import write_dataset
-from tiny_scoring import half_written, rows_of, save_whole_model, write_pool
+from tiny_scoring import build_rows, half_written, save_whole_model, write_pool
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
@@ -26,7 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def chats(tmp_path: Path) -> Path:
-    """A dataset that nobody knows: two rows, of which one gives no text."""
+    """Write an unknown dataset of two rows, one of them without text."""
     folder = tmp_path / "chats"
     folder.mkdir()
     message = '{"role": "user", "content": "Hi"}'
@@ -99,10 +99,10 @@ def chats(tmp_path: Path) -> Path:
         ("subsets --in-dir pool --rules no.yaml", "no.yaml: recipe not found"),
     ],
 )
-def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
+def test_invalid_command_is_one_line_and_builds_nothing(
     wrong: Wrong, nemotron_hub: LoopbackHub, chats: Path, model: Path, tmp_path: Path, words: str, line: str
 ) -> None:
-    write_pool(tmp_path / "pool", rows_of(3))
+    write_pool(tmp_path / "pool", build_rows(3))
     (tmp_path / "lines").mkdir()
     (tmp_path / "lines" / "train.jsonl").write_text('{"id": "a"}\n')
     (tmp_path / "empty").mkdir()
@@ -110,9 +110,9 @@ def test_what_is_typed_wrong_is_one_line_and_makes_nothing(
     (tmp_path / "rules.yaml").write_text("rule: {hard: {}}")
     device = ["--device", "cpu"] if words.startswith("score") else []
 
-    status, found = wrong(*shlex.split(words.format(model=model)), *device, HF_ENDPOINT=nemotron_hub.endpoint)
+    status, message = wrong(*shlex.split(words.format(model=model)), *device, HF_ENDPOINT=nemotron_hub.endpoint)
 
-    assert (status, line in found) == (2, True), found
+    assert (status, line in message) == (2, True), message
     assert half_written(tmp_path) == []
     assert not [*tmp_path.glob("out/nemotron/**/manifest.json")]
 
@@ -126,14 +126,14 @@ def test_too_many_rejects_stop_a_split_and_name_the_first(wrong: Wrong, chats: P
 
 
 @pytest.mark.parametrize(
-    ("recipe", "said"),
+    ("recipe", "expected"),
     [
         ("subsets: {}\nscan: {}\n", "`subsets` needs scores; add `scoring`"),
         ("scoring:\n  model: {path: model}\n  treads: 2\n", "unknown key `scoring.treads`; did you mean `threads`?"),
         ("scoring: {}\n", "`scoring.model` is missing; add it"),
     ],
 )
-def test_invalid_recipes_are_named_by_file(corpusmill: Corpusmill, tmp_path: Path, recipe: str, said: str) -> None:
+def test_invalid_recipes_are_named_by_file(corpusmill: Corpusmill, tmp_path: Path, recipe: str, expected: str) -> None:
     path = tmp_path / "recipes" / "mine.yaml"
     path.parent.mkdir()
     datasets = "datasets:\n- {dataset: mine, path: pool, splits: [train]}\n"
@@ -143,11 +143,11 @@ def test_invalid_recipes_are_named_by_file(corpusmill: Corpusmill, tmp_path: Pat
 
     assert result.returncode == 2
     lines = result.stderr.splitlines()
-    assert [line for line in lines if said in line and line.startswith(f"corpusmill: {path}")] != [], result.stderr
+    assert [line for line in lines if expected in line and line.startswith(f"corpusmill: {path}")] != [], result.stderr
     assert not (tmp_path / "nemotron").exists()
 
 
-def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_failed_split_does_not_stop_the_other_splits(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / "chats"
     folder.mkdir()
     (folder / "bad.parquet").write_bytes(b"no parquet")
@@ -167,7 +167,7 @@ def test_a_split_that_fails_does_not_keep_the_others_from_being_built(corpusmill
     assert "inventory/chats/good\n" in result.stdout and "1 row in = 1 document" in result.stdout
 
 
-def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_other_options_for_the_same_rows_need_replace(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder = tmp_path / AGENTIC.partition("/")[2]
     write_dataset(folder, AGENTIC)
     arguments = ("nemotron", "inventory", "--dataset", folder, "--out-dir", tmp_path / "out", "--cpu-threads", 0)
@@ -181,7 +181,7 @@ def test_other_choices_for_the_same_rows_ask_before_they_replace(corpusmill: Cor
     assert replaced.returncode == 0 and "2 rows in = 2 documents" in replaced.stdout
 
 
-def test_efforts_that_a_recipe_lacks_are_told_once_before_it_is_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_missing_efforts_are_reported_once_before_a_build(corpusmill: Corpusmill, tmp_path: Path) -> None:
     folder, recipe = tmp_path / "my-rows", tmp_path / "recipes" / "mine.yaml"
     folder.mkdir()
     recipe.parent.mkdir()
@@ -192,7 +192,7 @@ def test_efforts_that_a_recipe_lacks_are_told_once_before_it_is_built(corpusmill
     content = {"system": "nemotron", "name": "mine", "rows": {}, "datasets": [section]}
     recipe.write_text(json.dumps(content))
 
-    told = [corpusmill(verb, "mine", "--data", tmp_path, "--workers", "0").stderr for verb in ("plan", "run")]
+    messages = [corpusmill(verb, "mine", "--data", tmp_path, "--workers", "0").stderr for verb in ("plan", "run")]
     section["reasoning_effort"] = {"low": "low", "high": "high"}
     recipe.write_text(json.dumps(content))
     silent = corpusmill("plan", "mine", "--data", tmp_path).stderr
@@ -201,29 +201,27 @@ def test_efforts_that_a_recipe_lacks_are_told_once_before_it_is_built(corpusmill
         "my-rows: `reasoning_effort` lacks low, high: their rendered rows have effort medium; "
         "their names suggest low: low, high: high\n"
     )
-    assert [stderr.count(line) for stderr in (*told, silent)] == [1, 1, 0]
+    assert [stderr.count(line) for stderr in (*messages, silent)] == [1, 1, 0]
 
 
-def test_what_is_made_lies_neither_in_an_artifact_nor_in_the_dataset(
-    corpusmill: Corpusmill, chats: Path, tmp_path: Path
-) -> None:
-    def to(place: Path) -> Typed:
+def test_output_inside_an_artifact_or_dataset_is_refused(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
+    def run_inventory(place: Path) -> Result:
         return corpusmill(
             "nemotron", "inventory", "--dataset", chats, "--out-dir", place, "--cpu-threads", 0, cwd=tmp_path
         )
 
-    assert to(tmp_path / "out").returncode == 0
-    within = to(tmp_path / "out" / "nemotron" / "inventory-chats" / "inventory" / "chats" / "train")
-    beside = to(chats / "out")
+    assert run_inventory(tmp_path / "out").returncode == 0
+    in_artifact = run_inventory(tmp_path / "out" / "nemotron" / "inventory-chats" / "inventory" / "chats" / "train")
+    in_dataset = run_inventory(chats / "out")
 
-    assert (within.returncode, beside.returncode) == (2, 2)
-    assert "expected a data root, got an artifact; set --out-dir to another folder" in only_line(within)
+    assert (in_artifact.returncode, in_dataset.returncode) == (2, 2)
+    assert "expected a data root, got an artifact; set --out-dir to another folder" in only_line(in_artifact)
     assert f"the output folder is inside the dataset {chats}; set --out-dir to a folder outside of it" in only_line(
-        beside
+        in_dataset
     )
 
 
-def test_lines_and_parquet_of_one_split_are_told(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
+def test_ignored_parquet_files_of_a_jsonl_split_are_listed(corpusmill: Corpusmill, chats: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"messages": ["x"]}), chats / "train.parquet")
     arguments = ("--dataset", chats, "--domain", "math", "--max-reject-fraction", "0.5", "--out-dir", tmp_path / "out")
 
@@ -246,13 +244,13 @@ sys.meta_path.insert(0, Blocker())
 
 
 @pytest.mark.parametrize("device", [(), pytest.param(("--device", "cuda"), marks=pytest.mark.slow)], ids=str)
-def test_without_torch_what_installs_it_is_named(
+def test_missing_torch_is_reported_with_its_install_command(
     corpusmill: Corpusmill, model: Path, tmp_path: Path, device: tuple[str, ...]
 ) -> None:
     (tmp_path / "blocked").mkdir()
     (tmp_path / "blocked" / "sitecustomize.py").write_text(BLOCKER)
     path = os.pathsep.join([str(tmp_path / "blocked"), str(Path(__file__).parents[2])])
-    pool = write_pool(tmp_path / "pool", rows_of(3))
+    pool = write_pool(tmp_path / "pool", build_rows(3))
 
     result = corpusmill(
         *("nemotron", "score", "--pool", pool, "--model", model, "--out-dir", tmp_path / "out", *device),

@@ -1,4 +1,4 @@
-"""Harmony's built-in tools as openai-harmony 0.0.8 describes them; the wording is part of the format."""
+"""Harmony's built-in tools with the wording of openai-harmony 0.0.8."""
 
 from pipeline_assets.corpus.harmony.message import JsonValue
 from pipeline_assets.corpus.harmony.prompt import FunctionTool, ToolNamespace

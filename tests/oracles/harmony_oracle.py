@@ -1,4 +1,4 @@
-"""Rendering of messages by openai-harmony, offline, with the shipped vocabulary file."""
+"""Offline rendering of messages by openai-harmony."""
 
 import os
 from collections.abc import Sequence
@@ -25,15 +25,15 @@ def encoder() -> HarmonyEncoder:
 
 def library_message(message: Message) -> openai_harmony.Message:
     author = openai_harmony.Author(role=openai_harmony.Role(message.role.value), name=message.name)
-    made = openai_harmony.Message.from_author_and_content(author, message.content)
-    made.recipient, made.channel, made.content_type = message.recipient, message.channel, message.content_type
-    return made
+    copy = openai_harmony.Message.from_author_and_content(author, message.content)
+    copy.recipient, copy.channel, copy.content_type = message.recipient, message.channel, message.content_type
+    return copy
 
 
 def library_tokens(
     messages: Sequence[Message], analysis: AnalysisMode = AnalysisMode.KEEP, ending: Ending = Ending.TRAINING
 ) -> list[int]:
-    """Tokens of `render_conversation_for_training` and its like; `drop` is none of the library's own settings."""
+    """Render messages to tokens by the library, which has no mode `drop`."""
     return rendered([library_message(message) for message in messages], analysis, ending)
 
 
@@ -49,7 +49,7 @@ def rendered(messages: Sequence[openai_harmony.Message], analysis: AnalysisMode,
 
 
 def prompt_text(system: SystemContent | None, developer: DeveloperContent | None) -> str:
-    """The prompt's messages as the library makes them, from what it knows of system and developer content."""
+    """Render the prompt by the library's own system and developer types."""
     messages = []
     if system is not None:
         content = openai_harmony.SystemContent(
@@ -73,7 +73,7 @@ def prompt_text(system: SystemContent | None, developer: DeveloperContent | None
 
 
 def type_text(schema: object) -> str:
-    """The type that the library shows for a tool's parameters."""
+    """Return the library's type for a tool's parameters."""
     tool = openai_harmony.ToolDescription.new("f", "", schema)
     content = openai_harmony.DeveloperContent.new().with_function_tools([tool])
     message = openai_harmony.Message.from_role_and_content(openai_harmony.Role.DEVELOPER, content)

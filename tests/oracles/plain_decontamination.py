@@ -1,4 +1,4 @@
-"""Decontamination in plain Python: searches each n-gram of each item at each word, without hashing.
+"""Decontamination in plain Python: compares n-grams at each word, unhashed.
 
 Follows the rule in `decontamination.recipe`.
 """
@@ -14,7 +14,7 @@ Ngrams = Mapping[str, frozenset[Ngram]]
 
 @dataclass(frozen=True)
 class PlainFate:
-    """What becomes of a contaminated document; `kept` is its text, None where it is dropped."""
+    """Fate of a contaminated document; `kept` is None if it is dropped."""
 
     item: str
     overlap: Fraction
@@ -23,13 +23,13 @@ class PlainFate:
     kept: str | None
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     return ["".join(character.lower()[0] for character in word) for word in re.findall(r"\w+", text)]
 
 
-def ngrams_of_items(items: Mapping[str, str], *, ngram_words: int, min_item_words: int, cap: int) -> Ngrams:
-    """What each item is looked for by, common n-grams left out; items of the same words all have them."""
-    words = {name: tuple(words_of(text)) for name, text in items.items()}
+def list_item_ngrams(items: Mapping[str, str], *, ngram_words: int, min_item_words: int, cap: int) -> Ngrams:
+    """Return each item's n-grams without common ones; equal items share theirs."""
+    words = {name: tuple(split_words(text)) for name, text in items.items()}
     words = {name: own for name, own in words.items() if len(own) >= min_item_words}
     different = {own: frozenset(_ngrams(own, min(ngram_words, len(own)))) for own in words.values()}
     every = [ngram for own in different.values() for ngram in own]
@@ -42,8 +42,8 @@ def _ngrams(words: Sequence[str], size: int) -> Iterator[Ngram]:
 
 
 def fate(text: str, items: Ngrams, *, overlap: Fraction, margin: int | None, min_kept: int) -> PlainFate | None:
-    """What becomes of a text, None where it isn't contaminated; `margin` is None where documents are dropped."""
-    words = words_of(text)
+    """Return the fate of a text; None if clean. `margin` None drops documents."""
+    words = split_words(text)
     places = list(range(len(words)))
     shares = _shares(words, items)
     found = {name for name, share in shares.items() if share >= overlap}
@@ -57,8 +57,8 @@ def fate(text: str, items: Ngrams, *, overlap: Fraction, margin: int | None, min
         if margin is None:
             break
         places = [place for place in places if place not in removed]
-        left = _shares([words[place] for place in places], items)
-        found |= {name for name, share in left.items() if share >= overlap}
+        remaining_shares = _shares([words[place] for place in places], items)
+        found |= {name for name, share in remaining_shares.items() if share >= overlap}
     spans = tuple(_spans(text, removed))
     return PlainFate(
         item=next(name for name in items if name in contaminating and shares[name] == best),
@@ -70,9 +70,8 @@ def fate(text: str, items: Ngrams, *, overlap: Fraction, margin: int | None, min
 
 
 def _shares(words: Sequence[str], items: Ngrams) -> dict[str, Fraction]:
-    own = {
-        ngram for size in {len(one) for ngrams in items.values() for one in ngrams} for ngram in _ngrams(words, size)
-    }
+    sizes = {len(ngram) for ngrams in items.values() for ngram in ngrams}
+    own = {ngram for size in sizes for ngram in _ngrams(words, size)}
     return {name: Fraction(len(ngrams & own), len(ngrams)) for name, ngrams in items.items() if ngrams}
 
 

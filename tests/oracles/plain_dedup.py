@@ -1,4 +1,4 @@
-"""Deduplication in plain Python: compares every pair of documents, without hashing."""
+"""Deduplication in plain Python, which compares every pair of documents."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class PlainDocument:
-    """What deduplication sees of a document."""
+    """Fields of a document that deduplication reads."""
 
     doc_id: str
     text: str
@@ -18,7 +18,7 @@ class PlainDocument:
 
 @dataclass(frozen=True)
 class PlainDecision:
-    """What becomes of it; `similarity` to the document that stays."""
+    """Decision about a document; `similarity` to the kept document."""
 
     doc_id: str
     decision: str
@@ -47,25 +47,25 @@ def decide(
     n: int,
     seen: Sequence[PlainDocument] = (),
 ) -> list[PlainDecision]:
-    """The greedy rule over all pairs, exact copies first; in the order of the documents. Those seen before all stay."""
+    """Decide by the greedy rule over all pairs; all seen documents are kept."""
     new = range(len(seen), len(seen) + len(documents))
     documents = [*seen, *documents]
     order = [*range(len(seen)), *sorted(new, key=lambda number: (_criterion(documents[number], selection), number))]
     decisions: dict[int, PlainDecision] = {}
     copies: dict[int, int] = {}
-    first_of: dict[tuple[str, str], int] = {}
+    first_numbers: dict[tuple[str, str], int] = {}
     kept: list[int] = []
     for number in order:
         document = documents[number]
         place = document.source if scope == "per-source" else ""
         text = normalized(document.text) or document.text
-        is_copy = mode != "near" and first_of.setdefault((place, text), number) != number
+        is_copy = mode != "near" and first_numbers.setdefault((place, text), number) != number
         if number < len(seen):
             kept.append(number)
             decisions[number] = PlainDecision(document.doc_id, "kept")
             continue
         if is_copy:
-            copies[number] = first_of[place, text]
+            copies[number] = first_numbers[place, text]
             continue
         found = list(_near(number, kept, documents, scope, threshold, n)) if mode != "exact" else []
         if not found:
@@ -73,7 +73,7 @@ def decide(
             decisions[number] = PlainDecision(document.doc_id, "kept")
             continue
         best = max(similarity for similarity, _, _ in found)
-        similarity, containment, other = next(one for one in found if one[0] == best)
+        similarity, containment, other = next(match for match in found if match[0] == best)
         decisions[number] = PlainDecision(document.doc_id, "near_duplicate", other, similarity, containment)
     for number, first in copies.items():
         doc_id, first_id = documents[number].doc_id, documents[first].doc_id
@@ -95,7 +95,7 @@ def _criterion(document: PlainDocument, selection: str) -> float:
 def _near(
     number: int, kept: Sequence[int], documents: Sequence[PlainDocument], scope: str, threshold: Fraction, n: int
 ) -> Iterator[tuple[Fraction, Fraction, str]]:
-    """(similarity, containment, id) of kept documents at the threshold or above, in their order."""
+    """Yield (similarity, containment, id) of near kept documents, in their order."""
     own = shingles(documents[number].text, n)
     for other in kept:
         if scope == "per-source" and documents[other].source != documents[number].source:

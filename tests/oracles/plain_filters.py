@@ -1,6 +1,6 @@
-"""Filters in plain Python, an oracle for the compiled ones in tests and in benchmarks/filters.py.
+"""Filters in plain Python, an oracle for the compiled filters.
 
-They share only the recipe with them, the one for English web pages in docs/filters.md, and the names of its thresholds.
+Both share the recipe for English web pages in docs/filters.md and the names of its thresholds, nothing else.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ IPS = ("22.214.171.124", "126.96.36.199", "188.8.131.52", "184.108.40.206", "220
 
 
 class PlainText:
-    """A text, split in the ways that the measures need."""
+    """Text split in the ways that the measures need."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -53,16 +53,16 @@ class PlainText:
     def copied_paragraphs(self) -> list[tuple[str, ...]]:
         return copies(self.paragraphs)
 
-    def of_words(self, count: int) -> float:
+    def per_word(self, count: int) -> float:
         return count / len(self.words) if self.words else 0.0
 
-    def of_lines(self, count: int) -> float:
+    def per_line(self, count: int) -> float:
         return count / len(self.lines) if self.lines else 0.0
 
-    def of_paragraphs(self, count: int) -> float:
+    def per_paragraph(self, count: int) -> float:
         return count / len(self.paragraphs) if self.paragraphs else 0.0
 
-    def of_size(self, count: int) -> float:
+    def per_character(self, count: int) -> float:
         return count / self.size if self.size else 0.0
 
     def ascii_ratio(self) -> float:
@@ -78,25 +78,25 @@ MEASURES: dict[str, Callable[[PlainText], float]] = {
     "few_words": lambda t: len(t.words),
     "many_words": lambda t: len(t.words),
     "ascii_ratio": PlainText.ascii_ratio,
-    "symbol_ratio": lambda t: t.of_size(t.symbols()),
-    "short_words": lambda t: t.of_words(t.size),
-    "long_words": lambda t: t.of_words(t.size),
-    "hash_ratio": lambda t: t.of_words(t.text.count("#")),
-    "ellipsis_ratio": lambda t: t.of_words(t.text.count("...") + t.text.count("…")),
-    "bullet_lines": lambda t: t.of_lines(sum(line[0].startswith(BULLETS) for line in t.lines)),
-    "ellipsis_lines": lambda t: t.of_lines(sum(line[-1].endswith(("...", "…")) for line in t.lines)),
-    "alphabetic_words": lambda t: t.of_words(sum(any(map(str.isalpha, word)) for word in t.words)),
-    "duplicate_lines": lambda t: t.of_lines(len(t.copied_lines)),
-    "duplicate_line_characters": lambda t: t.of_size(characters_of(t.copied_lines)),
-    "duplicate_paragraphs": lambda t: t.of_paragraphs(len(t.copied_paragraphs)),
-    "duplicate_paragraph_characters": lambda t: t.of_size(characters_of(t.copied_paragraphs)),
-    **{f"top_{n}_gram": lambda t, n=n: t.of_size(top_gram_characters(t.words, n)) for n in (2, 3, 4)},
-    **{f"duplicate_{n}_grams": lambda t, n=n: t.of_size(copied_characters(t.words, n)) for n in range(5, 11)},
+    "symbol_ratio": lambda t: t.per_character(t.symbols()),
+    "short_words": lambda t: t.per_word(t.size),
+    "long_words": lambda t: t.per_word(t.size),
+    "hash_ratio": lambda t: t.per_word(t.text.count("#")),
+    "ellipsis_ratio": lambda t: t.per_word(t.text.count("...") + t.text.count("…")),
+    "bullet_lines": lambda t: t.per_line(sum(line[0].startswith(BULLETS) for line in t.lines)),
+    "ellipsis_lines": lambda t: t.per_line(sum(line[-1].endswith(("...", "…")) for line in t.lines)),
+    "alphabetic_words": lambda t: t.per_word(sum(any(map(str.isalpha, word)) for word in t.words)),
+    "duplicate_lines": lambda t: t.per_line(len(t.copied_lines)),
+    "duplicate_line_characters": lambda t: t.per_character(count_characters(t.copied_lines)),
+    "duplicate_paragraphs": lambda t: t.per_paragraph(len(t.copied_paragraphs)),
+    "duplicate_paragraph_characters": lambda t: t.per_character(count_characters(t.copied_paragraphs)),
+    **{f"top_{n}_gram": lambda t, n=n: t.per_character(top_gram_characters(t.words, n)) for n in (2, 3, 4)},
+    **{f"duplicate_{n}_grams": lambda t, n=n: t.per_character(copied_characters(t.words, n)) for n in range(5, 11)},
 }
 
 
 def measured(text: PlainText, reason: str, recipe: FilterRecipe) -> float:
-    """What the threshold of that reason is held against; stop words are counted up to those that the recipe asks."""
+    """Measure a text for the threshold of a reason; stop words up to the minimum."""
     if reason == "stop_words" and recipe.gopher_quality:
         found = sum(has_words(text.text, word) for word in recipe.gopher_quality.stop_words)
         return min(found, recipe.gopher_quality.min_stop_words or 0)
@@ -106,24 +106,24 @@ def measured(text: PlainText, reason: str, recipe: FilterRecipe) -> float:
 
 
 def copies(items: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Those that are equal to an earlier one."""
+    """List the items that equal an earlier one."""
     seen: set[tuple[str, ...]] = set()
     return [item for item in items if item in seen or seen.add(item)]
 
 
-def characters_of(items: list[tuple[str, ...]]) -> int:
+def count_characters(items: list[tuple[str, ...]]) -> int:
     return sum(len(word) for item in items for word in item)
 
 
 def top_gram_characters(words: list[str], n: int) -> int:
-    """Characters of the most frequent n-gram, the first of several, with all its occurrences."""
+    """Count the characters of all occurrences of the first most frequent n-gram."""
     grams = Counter(tuple(words[start : start + n]) for start in range(len(words) - n + 1))
     top, count = max(grams.items(), key=lambda item: item[1], default=((), 0))  # max takes the first
     return count * sum(map(len, top)) if count > 1 else 0
 
 
 def copied_characters(words: list[str], n: int) -> int:
-    """Characters of words in an n-gram that occurred before, each word once."""
+    """Count the characters of words in an n-gram that occurred before."""
     seen: set[tuple[str, ...]] = set()
     is_copied = [False] * len(words)
     for start in range(len(words) - n + 1):
@@ -135,32 +135,32 @@ def copied_characters(words: list[str], n: int) -> int:
 
 
 @cache
-def pattern_of(phrase: str) -> re.Pattern[str]:
-    """Each character in lower or upper case, where that is one character."""
+def compile_phrase(phrase: str) -> re.Pattern[str]:
+    """Compile a phrase that matches both cases of its characters."""
     cases = [{case for case in (c, c.lower(), c.upper()) if len(case) == 1} for c in phrase]
     return re.compile("".join(f"(?:{'|'.join(map(re.escape, sorted(case)))})" for case in cases))
 
 
 def has_phrase(text: str, phrase: str) -> bool:
-    return pattern_of(phrase).search(text) is not None
+    return compile_phrase(phrase).search(text) is not None
 
 
 def has_words(text: str, phrase: str) -> bool:
-    return re.search(rf"(?<!\w){pattern_of(phrase).pattern}(?!\w)", text) is not None
+    return re.search(rf"(?<!\w){compile_phrase(phrase).pattern}(?!\w)", text) is not None
 
 
 def boilerplate_fraction(text: str, recipe: BoilerplateRecipe) -> float:
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     found = [
         any(has_phrase(line, phrase) for phrase in recipe.phrases)
-        or any(pattern_of(whole).fullmatch(line) for whole in recipe.lines)
+        or any(compile_phrase(whole).fullmatch(line) for whole in recipe.lines)
         for line in lines
     ]
     return sum(found) / len(found) if found else 0.0
 
 
 def kept_lines(text: str, recipe: C4Recipe) -> tuple[list[str], Counter[str], int]:
-    """The lines that stay, why others go, and the sentences of those that stay."""
+    """Return kept lines, the reasons of removed lines, and the kept sentences."""
     kept, removed, sentences = [], Counter[str](), 0
     for line in map(str.strip, text.split("\n")):
         words = line.split()
@@ -176,12 +176,12 @@ def kept_lines(text: str, recipe: C4Recipe) -> tuple[list[str], Counter[str], in
             removed["removed_lines/phrase"] += 1
         else:
             kept.append(line)
-            sentences += sentences_of(line, recipe.terminal_punctuation or "")
+            sentences += count_sentences(line, recipe.terminal_punctuation or "")
     return kept, removed, sentences
 
 
-def sentences_of(line: str, terminal: str) -> int:
-    """Runs of a mark and of marks, closers and blanks after it that end the line, or have a blank or a wide mark."""
+def count_sentences(line: str, terminal: str) -> int:
+    """Count runs of marks and closers that end the line or have a blank or wide mark."""
     closers = {character for character in line if unicodedata.category(character) in ("Pe", "Pf") or character in "\"'"}
     marks = set(terminal) - closers
     count = at = 0
@@ -198,7 +198,7 @@ def sentences_of(line: str, terminal: str) -> int:
 
 
 def masked(text: str, recipe: MaskingRecipe) -> tuple[str, int, int]:
-    """The text with addresses replaced, and how many of each kind."""
+    """Replace addresses; count the replaced e-mail and IP addresses."""
     emails, ips = [0], [0]
 
     def mask_email(_: re.Match[str]) -> str:
@@ -224,7 +224,7 @@ def is_public(address: str) -> bool:
 
 
 def plain_verdict(text: str, recipe: FilterRecipe) -> tuple[str | None, str]:
-    """The first reason to drop a text, and what is left of it. Rules over columns aren't asked."""
+    """Return the first reason to drop a text, and the text; ignore column rules."""
     split = PlainText(text)
     for threshold in build_thresholds(recipe):
         value = measured(split, threshold.reason, recipe)

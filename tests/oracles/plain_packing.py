@@ -45,20 +45,20 @@ class PlainCorpus:
     def largest_budget(self) -> int:
         return int(min(self.budgets))
 
-    def order(self, things: int, *of: object) -> list[int]:
-        """Numbers by the upper half of their hashes."""
-        start = int.from_bytes(hashlib.sha256("\0".join(map(str, (self.seed, *of))).encode()).digest()[:8], "big")
+    def order(self, things: int, *key: object) -> list[int]:
+        """Order numbers by the upper half of their hashes."""
+        start = int.from_bytes(hashlib.sha256("\0".join(map(str, (self.seed, *key))).encode()).digest()[:8], "big")
         return sorted(range(things), key=lambda number: (split_mix(start, number) >> 32, number))
 
     def endless(self, source: str) -> Callable[[int], Draw]:
-        """The n-th draw of a source: epoch after epoch in its order."""
+        """Return a function for the n-th draw of a source, epoch after epoch."""
         documents = len(self.lengths[source])
         return lambda number: Draw(
             source, number // documents, self.order(documents, "epoch", source, number // documents)[number % documents]
         )
 
     def draws(self, budget: int) -> dict[Draw, int]:
-        """What is drawn, and how many tokens of it, in the order of sources, epochs and documents; the cut one last."""
+        """Return the draws with their tokens; the cut draw is last."""
         drawn: dict[str, list[Draw]] = {}
         lacks: dict[str, Fraction] = {}
         for source in sorted(self.lengths):
@@ -82,15 +82,15 @@ class PlainCorpus:
         return self.lengths[draw.source][draw.document]
 
     def in_packed_order(self, budget: int) -> list[tuple[Draw, int]]:
-        """Draws with their tokens, in the seeded order over all; the cut one last."""
+        """Return the draws with their tokens in seeded order; the cut draw is last."""
         draws = self.draws(budget)
         numbered = sorted(draws)
         is_cut = {draw for draw in draws if draws[draw] < self._tokens(draw)}
         order = [numbered[number] for number in self.order(len(numbered), "draws")]
-        return [(draw, draws[draw]) for draw in [one for one in order if one not in is_cut] + list(is_cut)]
+        return [(draw, draws[draw]) for draw in [draw for draw in order if draw not in is_cut] + list(is_cut)]
 
     def sequential(self, seq_len: int, num_seqs: int) -> list[list[Piece]] | None:
-        """The rows; None where there is not enough text."""
+        """Pack rows in sequence; None without enough text."""
         if seq_len * num_seqs > self.largest_budget:
             return None
         tokens = [(draw, at) for draw, count in self.in_packed_order(seq_len * num_seqs) for at in range(count)]
@@ -98,7 +98,7 @@ class PlainCorpus:
         return [_pieces(row) for row in rows]
 
     def best_fit(self, seq_len: int, num_seqs: int) -> list[list[Piece]] | None:
-        """The rows; None where there is not enough text."""
+        """Pack rows by best fit; None without enough text."""
         budget = self.budget(seq_len, num_seqs)
         if budget is None:
             return None
@@ -115,7 +115,7 @@ class PlainCorpus:
         return [rows[number] for number in self.order(num_seqs, "rows")]
 
     def budget(self, seq_len: int, num_seqs: int) -> int | None:
-        """The most tokens that bisection finds to take no more rows; None where there is not enough text."""
+        """Bisect for the most tokens that need no more rows; None without enough text."""
 
         def rows(budget: int) -> int:
             return sum(map(len, best_fit_rows(self.in_packed_order(budget), seq_len)))
@@ -144,17 +144,17 @@ def split_mix(start: int, number: int) -> int:
 
 
 def best_fit_rows(order: Sequence[tuple[Draw, int]], seq_len: int) -> tuple[list[list[Piece]], list[list[Piece]]]:
-    """Rows that a document fills alone, and rows of what is left, as best fit opens them."""
+    """Return rows filled by one document, and shared rows opened by best fit."""
     whole = [
         [Piece(draw, start, seq_len)]
         for draw, tokens in order
         for start in range(0, tokens - tokens % seq_len, seq_len)
     ]
-    left = [Piece(draw, tokens - tokens % seq_len, tokens % seq_len) for draw, tokens in order if tokens % seq_len]
+    rests = [Piece(draw, tokens - tokens % seq_len, tokens % seq_len) for draw, tokens in order if tokens % seq_len]
     shared: list[list[Piece]] = []
     filled_at: list[int] = []
-    for now, piece in enumerate(sorted(left, key=lambda piece: -piece.length)):
-        rooms = [seq_len - sum(one.length for one in row) for row in shared]
+    for now, piece in enumerate(sorted(rests, key=lambda piece: -piece.length)):
+        rooms = [seq_len - sum(other.length for other in row) for row in shared]
         holding = [row for row, room in enumerate(rooms) if room >= piece.length]
         if holding:
             row = min(holding, key=lambda row: (rooms[row], -filled_at[row]))

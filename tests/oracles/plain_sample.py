@@ -1,4 +1,4 @@
-"""Sample of sentence pairs in plain Python: looks at every pair of the sample for each row, and joins groups of texts.
+"""Sample of sentence pairs in plain Python.
 
 A row is (source text, target text, weight).
 """
@@ -21,8 +21,8 @@ def canonical(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
-def equal_pairs(one: Row, other: Row) -> bool:
-    return [*map(canonical, one[:2])] == [*map(canonical, other[:2])]
+def equal_pairs(first: Row, other: Row) -> bool:
+    return [*map(canonical, first[:2])] == [*map(canonical, other[:2])]
 
 
 def _sha256(*parts: object) -> bytes:
@@ -37,7 +37,7 @@ def _bits(seed: int, algorithm: str) -> Iterator[int]:
 
 
 def draw_classic(rows: Sequence[Row], k: int, seed: int, *, keep: bool) -> tuple[list[Row], Counter[str]]:
-    """Algorithm R; a row that equals one of the sample is as if it were not there, unless it is to keep."""
+    """Draw by algorithm R; skip rows that equal a drawn row, unless `keep`."""
     bits, drawn, dropped, seen = _bits(seed, "classic"), list[Row](), Counter[str](), 0
     for row in rows:
         place = seen if seen < k else next(bits) * (seen + 1) >> 64
@@ -52,7 +52,7 @@ def draw_classic(rows: Sequence[Row], k: int, seed: int, *, keep: bool) -> tuple
 
 
 def draw_weighted(rows: Sequence[Row], k: int, seed: int, *, keep: bool) -> tuple[list[Row], Counter[str]]:
-    """A-ExpJ: keys are logarithms, and a row enters if the weights since the last one reach the jump."""
+    """Draw by A-ExpJ: a row enters when the weights since the last reach the jump."""
     bits, drawn, dropped, keys, jump = _bits(seed, "es_weighted"), list[Row](), Counter[str](), list[Decimal](), 0.0
     for row in rows:
         if len(drawn) == k and jump > row[2]:
@@ -78,7 +78,7 @@ def _fraction(bits: int) -> Decimal:
 
 
 def splits(uids: Sequence[str], rows: Sequence[Row], shares: Sequence[int], seed: int) -> list[str]:
-    """The split of each row of a sample: groups that share a text, the largest first, each where most is lacking."""
+    """Assign groups that share a text, the largest first, to the emptiest split."""
     exact = [Fraction(share * len(rows), sum(shares)) for share in shares]
     lacking = [int(share) for share in exact]
     for number in sorted(range(3), key=lambda number: lacking[number] - exact[number])[: len(rows) - sum(lacking)]:
@@ -89,8 +89,8 @@ def splits(uids: Sequence[str], rows: Sequence[Row], shares: Sequence[int], seed
         texts, members = {*map(canonical, rows[number][:2])}, [number]
         joined = [group for group in groups if group[0] & texts]
         groups = [group for group in groups if group not in joined]
-        for other_texts, others in joined:
-            texts, members = texts | other_texts, members + others
+        for other_texts, other_members in joined:
+            texts, members = texts | other_texts, members + other_members
         groups.append((texts, members))
     assigned = dict[int, str]()
     for _, members in sorted(groups, key=lambda group: (-len(group[1]), min(ranks[number] for number in group[1]))):

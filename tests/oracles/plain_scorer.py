@@ -17,13 +17,13 @@ from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
 @torch.inference_mode()
 def reference_nll(network: Any, rows: Sequence[TokenRow]) -> list[float]:
-    """The NLL of each row's tokens that count."""
+    """Sum the NLL of each row's tokens in the loss."""
     return [sum(tokens) for tokens in reference_token_nll(network, rows)]
 
 
 @torch.inference_mode()
 def reference_token_nll(network: Any, rows: Sequence[TokenRow]) -> list[list[float]]:
-    """The NLL of each token that counts, row by row."""
+    """Return the NLL of each token in the loss, row by row."""
     found = []
     for row in rows:
         ids = torch.from_numpy(row.ids.astype(np.int64))

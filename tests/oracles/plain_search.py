@@ -30,7 +30,7 @@ def o200k(vocabulary: Path) -> Callable[[list[int]], str]:
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, vocabulary.read_text().splitlines())}
     encoding = tiktoken.Encoding("plain", pat_str=r".+", mergeable_ranks=ranks, special_tokens={})
     (space,) = encoding.encode(" ")
-    return lambda ids: encoding.decode([one if one < len(ranks) else space for one in ids])
+    return lambda ids: encoding.decode([token_id if token_id < len(ranks) else space for token_id in ids])
 
 
 def words_in(path: Path, decode: Callable[[list[int]], str]) -> set[str]:
@@ -53,16 +53,16 @@ def words_in(path: Path, decode: Callable[[list[int]], str]) -> set[str]:
 
 
 def find_words(root: Path, words: Collection[str], decode: Callable[[list[int]], str]) -> dict[str, set[str]]:
-    """Return the files below a folder that contain some of the words, with these words."""
-    wanted, found = {*words}, dict[str, set[str]]()
+    """Find the files of a folder that contain some of the words, with these words."""
+    searched, found = {*words}, dict[str, set[str]]()
     for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
-        there = words_in(path, decode) & wanted
-        if there:
-            found[str(path.relative_to(root))] = there
+        matches = words_in(path, decode) & searched
+        if matches:
+            found[str(path.relative_to(root))] = matches
     return found
 
 
 def sentencepiece_decoder(model: Path) -> Callable[[list[int]], str]:
-    """Return the decoder of a SentencePiece model; ids beyond its vocabulary are padding."""
+    """Return the decoder of a SentencePiece model, which skips padding ids."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    return lambda ids: processor.decode([one for one in ids if 0 <= one < processor.vocab_size()])
+    return lambda ids: processor.decode([token_id for token_id in ids if 0 <= token_id < processor.vocab_size()])

@@ -1,4 +1,4 @@
-"""Stack Exchange reader in plain Python: ElementTree, html.parser and dictionaries, in memory, character by character.
+"""Stack Exchange reader in plain Python, in memory and by character.
 
 It is slow, simple enough to be checked by reading, and shares no line with the reader.
 """
@@ -18,7 +18,7 @@ TAG = ""  # where a tag stood in a line
 
 @dataclass
 class Container:
-    """The body, or a quote in it, as text so far; the next numbers of the lists that are open in it."""
+    """Body or quote: its text so far, and the next numbers of its open lists."""
 
     text: str = ""
     ends_in_item: bool = False
@@ -26,7 +26,7 @@ class Container:
 
 
 class BodyReader(HTMLParser):
-    """Feed a body, close it, look at `containers[0].text`."""
+    """Parser of a body: feed it, close it, read `containers[0].text`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -60,7 +60,7 @@ class BodyReader(HTMLParser):
             self.emit(self.item + self.heading + text)
 
     def is_power(self, place: int) -> bool:
-        """Whether the tag is <sup> behind a word, before a number or a single letter."""
+        """Check whether the tag is <sup> after a word, before a number or letter."""
         is_sup = self.line[place][1]
         before = next((character for character, _ in reversed(self.line[:place]) if character != TAG), "")
         after = "".join(character or "\0" for character, _ in self.line[place + 1 :])
@@ -193,8 +193,8 @@ class BodyReader(HTMLParser):
             self.end_quote()
 
 
-def text_of(body: str) -> str:
-    """The text of a body, HTML that is not escaped any more."""
+def to_text(body: str) -> str:
+    """Return the text of an unescaped HTML body."""
     reader = BodyReader()
     reader.feed(body)
     reader.close()
@@ -203,7 +203,7 @@ def text_of(body: str) -> str:
 
 @dataclass(frozen=True)
 class Thread:
-    """A question and its answers in order, as attributes with the row number of each, and the text."""
+    """Question and answers of a thread, as attributes with row numbers."""
 
     question: dict[str, str]
     answers: list[dict[str, str]]
@@ -217,7 +217,7 @@ class ReadSite:
 
 
 def read_site(posts_xml: Path) -> ReadSite:
-    """Every thread of a site by question id; whatever else there is, by reason."""
+    """Read every thread by question id; count unused posts by reason."""
     site, answers = ReadSite(), defaultdict(list)
     posts = [{**row.attrib, "row": str(number)} for number, row in enumerate(ElementTree.parse(posts_xml).getroot())]
     questions = {post["Id"]: post for post in posts if post["PostTypeId"] == "1"}
@@ -233,9 +233,9 @@ def read_site(posts_xml: Path) -> ReadSite:
             answers.pop(question_id, []),
             key=lambda post: (post["Id"] != accepted, -int(post["Score"]), int(post["Id"])),
         )
-        told = [post for post in theirs if text_of(post["Body"])]
-        site.not_used["empty_answer"] += len(theirs) - len(told)
-        parts = [question["Title"], text_of(question["Body"]), *(f"Answer:\n\n{text_of(a['Body'])}" for a in told)]
-        site.threads.append(Thread(question, told, "\n\n".join(part for part in parts if part)))
+        full = [post for post in theirs if to_text(post["Body"])]
+        site.not_used["empty_answer"] += len(theirs) - len(full)
+        parts = [question["Title"], to_text(question["Body"]), *(f"Answer:\n\n{to_text(a['Body'])}" for a in full)]
+        site.threads.append(Thread(question, full, "\n\n".join(part for part in parts if part)))
     site.not_used["no_question"] = sum(map(len, answers.values()))
     return site

@@ -1,4 +1,4 @@
-"""Repeated windows in plain Python, by the rule in docs/filters.md: slow and simple."""
+"""Repeated windows in plain Python, by the rule in docs/filters.md."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -7,7 +7,7 @@ BASE, MODULUS = 0x9E3779B97F4A7C15, 2**64
 
 
 def mixed(state: int) -> int:
-    """SplitMix64's finaliser."""
+    """Apply SplitMix64's finaliser."""
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % MODULUS
     state = (state ^ state >> 27) * 0x94D049BB133111EB % MODULUS
     return state ^ state >> 31
@@ -21,20 +21,20 @@ def plain_hash(window: bytes) -> int:
 
 
 def plain_windows(text: bytes, window_bytes: int, every: int) -> list[int]:
-    """Hashes of the selected windows, in the order of the text."""
+    """Return the hashes of selected windows, in text order."""
     starts = range(max(len(text) - window_bytes, 0) + 1)
     hashes = [plain_hash(text[start : start + window_bytes]) for start in starts]
-    return [one for one in hashes if one % every == 0] or [min(hashes)]
+    return [value for value in hashes if value % every == 0] or [min(hashes)]
 
 
 def plain_repeats(texts: Sequence[bytes], window_bytes: int, every: int, max_share: Fraction) -> dict[int, float]:
-    """The documents that go, each with the share of its windows that are seen."""
+    """Return dropped documents with the share of windows seen before."""
     seen: set[int] = set()
-    gone: dict[int, float] = {}
+    dropped: dict[int, float] = {}
     for number, text in enumerate(texts):
         own = set(plain_windows(text, window_bytes, every))
         if Fraction(len(own & seen), len(own)) > max_share:
-            gone[number] = len(own & seen) / len(own)
+            dropped[number] = len(own & seen) / len(own)
         else:
             seen |= own
-    return gone
+    return dropped

@@ -1,4 +1,4 @@
-"""A loopback hub with the repo of `stories`, and clients of it."""
+"""Fixtures for tests of resources: a loopback hub and its clients."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,5 +35,5 @@ def api(hub: FaultyHub) -> HfApi:
 
 @pytest.fixture
 def known(hub: FaultyHub) -> HfApi:
-    """A client with a token."""
+    """Return a client with a token."""
     return HfApi(endpoint=hub.endpoint, token="hf_any")

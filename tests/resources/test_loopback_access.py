@@ -1,4 +1,4 @@
-"""What the loopback hub refuses: what is unknown, private or gated, with the errors of the real hub."""
+"""The loopback hub refuses unknown, private and gated repos like the real hub."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from loopback_repo import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, ask, download
+from loopback_repo import ARCHIVE, COMMIT, NO_SUCH_COMMIT, README, REPO, download, send_request
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
 @pytest.mark.parametrize("revision", [NO_SUCH_COMMIT, "no-such-branch", "refs/convert/parquet", COMMIT[:7]])
-def test_no_revision_but_main_and_commit_exists(api: HfApi, hub: LoopbackHub, tmp_path: Path, revision: str) -> None:
+def test_only_main_and_commit_exist_as_revisions(api: HfApi, hub: LoopbackHub, tmp_path: Path, revision: str) -> None:
     with pytest.raises(RevisionNotFoundError):
         api.repo_info(REPO, repo_type="dataset", revision=revision)
     with pytest.raises(RevisionNotFoundError):
@@ -25,9 +25,7 @@ def test_no_revision_but_main_and_commit_exists(api: HfApi, hub: LoopbackHub, tm
         download(hub, "README.md", tmp_path / "cache", revision=revision)
 
 
-def test_an_unknown_file_or_folder_is_not_found_and_the_client_remembers(
-    hub: LoopbackHub, api: HfApi, tmp_path: Path
-) -> None:
+def test_unknown_file_or_folder_is_not_found_and_cached_as_such(hub: LoopbackHub, api: HfApi, tmp_path: Path) -> None:
     with pytest.raises(RemoteEntryNotFoundError):
         download(hub, "no.txt", tmp_path / "cache")
     with pytest.raises(RemoteEntryNotFoundError):
@@ -36,7 +34,7 @@ def test_an_unknown_file_or_folder_is_not_found_and_the_client_remembers(
     assert [path.name for path in (tmp_path / "cache").rglob(".no_exist/*/*")] == ["no.txt"]
 
 
-def test_an_unknown_repo_is_401_to_strangers_and_404_to_known_clients(api: HfApi, known: HfApi) -> None:
+def test_unknown_repo_is_401_without_a_token_and_404_with_one(api: HfApi, known: HfApi) -> None:
     with pytest.raises(RepositoryNotFoundError) as stranger:
         api.repo_info("maker/no", repo_type="dataset")
     with pytest.raises(RepositoryNotFoundError) as client:
@@ -46,45 +44,45 @@ def test_an_unknown_repo_is_401_to_strangers_and_404_to_known_clients(api: HfApi
 
 
 @pytest.mark.parametrize("name", ["stories", "a" * 300 + "/stories", ".hidden/stories", "maker/.."])
-def test_a_name_that_no_repo_can_have_is_an_unknown_repo(hub: LoopbackHub, name: str) -> None:
-    status, headers, _ = ask(f"{hub.endpoint}/api/datasets/{name}", headers={"Authorization": "Bearer any"})
+def test_invalid_repo_name_is_an_unknown_repo(hub: LoopbackHub, name: str) -> None:
+    status, headers, _ = send_request(f"{hub.endpoint}/api/datasets/{name}", headers={"Authorization": "Bearer any"})
 
     assert (status, headers["X-Error-Code"]) == (404, "RepoNotFound")
 
 
-def test_a_private_repo_looks_unknown_to_strangers_and_opens_with_a_token(
+def test_private_repo_is_unknown_without_a_token_and_opens_with_one(
     repo: Path, hub: LoopbackHub, api: HfApi, known: HfApi, tmp_path: Path
 ) -> None:
     (repo / ".private").touch()
 
-    with pytest.raises(RepositoryNotFoundError) as of_info:
+    with pytest.raises(RepositoryNotFoundError) as info_error:
         api.repo_info(REPO, repo_type="dataset")
-    with pytest.raises(RepositoryNotFoundError) as of_file:
+    with pytest.raises(RepositoryNotFoundError) as file_error:
         download(hub, "README.md", tmp_path / "cache")
 
     info = known.repo_info(REPO, repo_type="dataset")
     path = download(hub, "data/archive.zst", tmp_path / "cache", token="hf_any")
 
-    assert (of_info.value.response.status_code, of_file.value.response.status_code) == (401, 401)
+    assert (info_error.value.response.status_code, file_error.value.response.status_code) == (401, 401)
     assert (info.private, info.sha) == (True, COMMIT)
     assert path.read_bytes() == ARCHIVE
 
 
-def test_a_gated_repo_is_seen_but_not_read_by_strangers_and_opens_with_a_token(
+def test_gated_repo_is_visible_without_a_token_and_opens_with_one(
     repo: Path, hub: LoopbackHub, api: HfApi, known: HfApi, tmp_path: Path
 ) -> None:
     (repo / ".gated").touch()
 
     assert api.repo_info(REPO, repo_type="dataset").gated == "auto"
-    with pytest.raises(GatedRepoError) as of_tree:
+    with pytest.raises(GatedRepoError) as tree_error:
         list(api.list_repo_tree(REPO, repo_type="dataset"))
     with pytest.raises(GatedRepoError):
         download(hub, "README.md", tmp_path / "cache")
-    assert of_tree.value.response.status_code == 403
+    assert tree_error.value.response.status_code == 403
     assert [item.path for item in known.list_repo_tree(REPO, repo_type="dataset")] == ["README.md", "data"]
     assert download(hub, "README.md", tmp_path / "cache", token="hf_any").read_bytes() == README
 
 
-def test_whoami_wants_a_token(known: HfApi, hub: LoopbackHub) -> None:
+def test_whoami_needs_a_token(known: HfApi, hub: LoopbackHub) -> None:
     assert known.whoami()["name"] == "loopback"
-    assert ask(f"{hub.endpoint}/api/whoami-v2")[0] == 401
+    assert send_request(f"{hub.endpoint}/api/whoami-v2")[0] == 401

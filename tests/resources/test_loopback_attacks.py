@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback_repo import REPO, ask
+from loopback_repo import REPO, send_request
 
 import pipeline_assets.demo.loopback_writes as writes
 from pipeline_assets.demo.loopback_http import READER_BODY_LIMIT_BYTES, HubRequest, Origin, Response
@@ -44,12 +44,12 @@ NAMES += ["a--b", "a..b", "x.", "x-", "ä", "a b", "a\\b"]
 
 
 class SwappingHub(LoopbackHub):
-    """Runs `swap` after an answer was prepared and before it is sent."""
+    """Hub that calls `swap` after preparing an answer and before sending it."""
 
     swap: Any = None
 
-    def answer(self, origin: Origin, ask: HubRequest) -> Response:
-        answer = super().answer(origin, ask)
+    def answer(self, origin: Origin, request: HubRequest) -> Response:
+        answer = super().answer(origin, request)
         if self.swap is not None:
             self.swap()
         return answer
@@ -62,11 +62,8 @@ def hub(repo: Path, tmp_path: Path) -> Iterator[SwappingHub]:
 
 
 def send(address: str, method: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-    """Send one request, with the token that may write.
-
-    Another Authorization, if passed, replaces the token.
-    """
-    status, _, answer = ask(address, method, {"Authorization": f"Bearer {TOKEN}", **headers}, body)
+    """Send one request with the writer's token, or with the passed Authorization."""
+    status, _, answer = send_request(address, method, {"Authorization": f"Bearer {TOKEN}", **headers}, body)
     return status, answer
 
 
@@ -75,61 +72,61 @@ def commit(hub: LoopbackHub, *changes: tuple[str, dict[str, Any]]) -> tuple[int,
     return send(f"{hub.endpoint}{API}/commit/main", "POST", "\n".join(map(json.dumps, lines)).encode())
 
 
-def file(path: str) -> tuple[str, dict[str, Any]]:
+def upload(path: str) -> tuple[str, dict[str, Any]]:
     return "file", {"path": path, "content": "YWJj", "encoding": "base64"}
 
 
-def paths_below(folder: Path) -> set[str]:
+def list_paths(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("key", ["name", "organization"])
 @pytest.mark.parametrize("name", [*NAMES, ["x"], {"x": 1}, 7])
-def test_an_impossible_repo_name_creates_nothing(hub: LoopbackHub, tmp_path: Path, name: object, key: str) -> None:
-    before = paths_below(tmp_path)
+def test_invalid_repo_name_creates_nothing(hub: LoopbackHub, tmp_path: Path, name: object, key: str) -> None:
+    before = list_paths(tmp_path)
 
-    asked = {"name": "../x", "organization": "loopback", "type": "dataset", key: name}
-    status, _ = send(f"{hub.endpoint}/api/repos/create", "POST", json.dumps(asked).encode())
+    request = {"name": "../x", "organization": "loopback", "type": "dataset", key: name}
+    status, _ = send(f"{hub.endpoint}/api/repos/create", "POST", json.dumps(request).encode())
 
-    assert (status, paths_below(tmp_path)) == (400, before)
+    assert (status, list_paths(tmp_path)) == (400, before)
 
 
 @pytest.mark.parametrize(
     "path", ["../x", "/x", "a/../x", "a//x", ".x", "a\0", "a" * 201, "a\\x", "", "/".join("a" * 600), 7]
 )
-def test_an_impossible_path_in_a_repo_is_refused_unwritten(hub: LoopbackHub, tmp_path: Path, path: object) -> None:
-    before = paths_below(tmp_path)
+def test_invalid_path_in_a_repo_is_refused_and_not_written(hub: LoopbackHub, tmp_path: Path, path: object) -> None:
+    before = list_paths(tmp_path)
 
-    status, _ = commit(hub, file("fine.txt"), ("file", {"path": path, "content": "YWJj"}))
+    status, _ = commit(hub, upload("fine.txt"), ("file", {"path": path, "content": "YWJj"}))
 
-    assert (status, paths_below(tmp_path)) == (400, before)
+    assert (status, list_paths(tmp_path)) == (400, before)
 
 
-def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_is_written(hub: LoopbackHub, repo: Path) -> None:
-    statuses = [commit(hub, file("fine.txt"), file(path))[0] for path in ("data", "README.md/x", "fine.txt/x")]
+def test_file_in_place_of_a_folder_is_refused_before_any_write(hub: LoopbackHub, repo: Path) -> None:
+    statuses = [commit(hub, upload("fine.txt"), upload(path))[0] for path in ("data", "README.md/x", "fine.txt/x")]
 
     assert statuses == [400, 400, 400] and not (repo / "fine.txt").exists()
 
 
 @pytest.mark.parametrize("place", ["datasets", "datasets/maker", f"datasets/{REPO}"])
-def test_a_folder_that_is_a_link_holds_no_repo(hub: LoopbackHub, tmp_path: Path, place: str) -> None:
+def test_linked_folder_contains_no_repo(hub: LoopbackHub, tmp_path: Path, place: str) -> None:
     folder = tmp_path / "hub" / place
     folder.rename(tmp_path / "outside")
     folder.symlink_to(tmp_path / "outside")
-    before = paths_below(tmp_path / "outside")
+    before = list_paths(tmp_path / "outside")
 
     assert hub.commits() == {}
     assert send(f"{hub.endpoint}/datasets/{REPO}/resolve/main/README.md", "GET")[0] == 404
-    assert commit(hub, file("new.txt"))[0] == 404
-    asked = {"name": "stories", "organization": "maker", "type": "dataset"}
-    assert send(f"{hub.endpoint}/api/repos/create", "POST", json.dumps(asked).encode())[0] >= 400
-    assert paths_below(tmp_path / "outside") == before
+    assert commit(hub, upload("new.txt"))[0] == 404
+    request = {"name": "stories", "organization": "maker", "type": "dataset"}
+    assert send(f"{hub.endpoint}/api/repos/create", "POST", json.dumps(request).encode())[0] >= 400
+    assert list_paths(tmp_path / "outside") == before
 
 
 @pytest.mark.parametrize(
     ("link", "path"), [("README.md", "README.md"), ("data", "data/archive.zst"), ("data/notes", "data/notes/ab.txt")]
 )
-def test_a_link_that_replaces_a_file_or_folder_during_an_answer_is_not_followed(
+def test_link_that_replaces_a_path_during_an_answer_is_not_followed(
     hub: SwappingHub, repo: Path, tmp_path: Path, link: str, path: str
 ) -> None:
     secrets = tmp_path / "secrets"
@@ -154,10 +151,10 @@ def test_a_link_that_replaces_a_file_or_folder_during_an_answer_is_not_followed(
 
 def _location(hub: LoopbackHub, path: str) -> str:
     address = f"{hub.endpoint}/datasets/{REPO}/resolve/main/{path}"
-    return ask(address, "HEAD")[1].get("Location", address)
+    return send_request(address, "HEAD")[1].get("Location", address)
 
 
-def test_a_commit_writes_nothing_through_a_link_that_replaces_a_folder(
+def test_commit_writes_nothing_through_a_link(
     hub: LoopbackHub, repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check = writes._check_tree
@@ -169,24 +166,22 @@ def test_a_commit_writes_nothing_through_a_link_that_replaces_a_folder(
         (repo / "data").symlink_to(tmp_path / "outside")
 
     monkeypatch.setattr(writes, "_check_tree", swapped)
-    status, _ = commit(hub, file("data/new.txt"))
+    status, _ = commit(hub, upload("data/new.txt"))
 
-    assert (status, paths_below(tmp_path / "outside")) == (500, set())
+    assert (status, list_paths(tmp_path / "outside")) == (500, set())
 
 
 @pytest.mark.parametrize("mark", [".gated", ".private", ".new.txt.new"])
-def test_files_that_the_hub_keeps_in_a_repo_are_not_written_through_links(
-    hub: LoopbackHub, repo: Path, tmp_path: Path, mark: str
-) -> None:
+def test_metadata_files_are_not_written_through_links(hub: LoopbackHub, repo: Path, tmp_path: Path, mark: str) -> None:
     (repo / mark).symlink_to(tmp_path / "outside")
 
     settings = json.dumps({"gated": "auto", "visibility": "private"}).encode()
-    statuses = [send(f"{hub.endpoint}{API}/settings", "PUT", settings)[0], commit(hub, file("new.txt"))[0]]
+    statuses = [send(f"{hub.endpoint}{API}/settings", "PUT", settings)[0], commit(hub, upload("new.txt"))[0]]
 
     assert 500 in statuses and not (tmp_path / "outside").exists()
 
 
-def test_a_folder_of_uploads_that_is_a_link_is_refused_at_the_start(repo: Path, tmp_path: Path) -> None:
+def test_linked_upload_folder_is_refused_at_the_start(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "hub/.objects").symlink_to(tmp_path / "outside")
 
@@ -198,7 +193,7 @@ HOSTS = ["evil.test", "evil.test:PORT", "127.0.0.1", "localhost", "127.0.0.1:1",
 
 
 @pytest.mark.parametrize("host", [*HOSTS, "", "127.0.0.1:PORT, evil.test", "127.0.0.1:PORT."])
-def test_a_request_with_another_host_is_refused(hub: LoopbackHub, repo: Path, host: str) -> None:
+def test_request_with_another_host_is_refused(hub: LoopbackHub, repo: Path, host: str) -> None:
     addresses = [f"{hub.endpoint}/api/datasets/{REPO}", _location(hub, "data/archive.zst")]
 
     for address in addresses:
@@ -207,7 +202,7 @@ def test_a_request_with_another_host_is_refused(hub: LoopbackHub, repo: Path, ho
         assert send(address, "GET", Host=f"LocalHost:{port}")[0] == 200
 
 
-def test_reports_beside_the_ui_are_refused_to_another_host(tmp_path: Path) -> None:
+def test_report_server_of_the_ui_refuses_another_host(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with serve_reports(tmp_path / "data", 0) as variables:
         [address] = variables.values()
@@ -221,40 +216,40 @@ def test_reports_beside_the_ui_are_refused_to_another_host(tmp_path: Path) -> No
 def test_only_the_printed_token_may_write(
     hub: LoopbackHub, tmp_path: Path, method: str, path: str, authorization: str
 ) -> None:
-    before = paths_below(tmp_path)
+    before = list_paths(tmp_path)
 
     status, _ = send(hub.endpoint + path, method, b"{}", Authorization=authorization)
 
     assert status == (403 if authorization.startswith("Bearer ") else 401)
-    assert paths_below(tmp_path) == before
+    assert list_paths(tmp_path) == before
 
 
-def test_an_upload_needs_an_address_that_was_signed_with_the_token(hub: LoopbackHub, tmp_path: Path) -> None:
-    asked = json.dumps({"objects": [{"oid": SHA256, "size": 3}]}).encode()
+def test_upload_needs_an_address_signed_with_the_token(hub: LoopbackHub, tmp_path: Path) -> None:
+    request = json.dumps({"objects": [{"oid": SHA256, "size": 3}]}).encode()
     batch = f"{hub.endpoint}/datasets/{REPO}.git/info/lfs/objects/batch"
-    href = json.loads(send(batch, "POST", asked)[1])["objects"][0]["actions"]["upload"]["href"]
+    href = json.loads(send(batch, "POST", request)[1])["objects"][0]["actions"]["upload"]["href"]
     unsigned, other = href.partition("?")[0], href.replace(SHA256, "0" * 64)
 
     refused = [send(address, "PUT", b"abc", Authorization="Bearer hf_other")[0] for address in (unsigned, other)]
 
-    assert refused == [403, 403] and paths_below(tmp_path / "hub/.objects") == set()
+    assert refused == [403, 403] and list_paths(tmp_path / "hub/.objects") == set()
     assert send(href, "PUT", b"abc", Authorization="")[0] == 200
-    assert paths_below(tmp_path / "hub/.objects") == {SHA256}
+    assert list_paths(tmp_path / "hub/.objects") == {SHA256}
 
 
 @pytest.mark.parametrize("body", [DEEP, b'{"a":' * 200_000, b"7", b"", b"\xff", b'{"objects": 7, "files": [[]]}'])
 @pytest.mark.parametrize("method, path", JSON_ROUTES)
-def test_json_that_is_too_deep_or_of_another_shape_is_a_400(
+def test_json_of_wrong_depth_or_shape_is_a_400(
     hub: LoopbackHub, capfd: pytest.CaptureFixture[str], method: str, path: str, body: bytes
 ) -> None:
     status, answer = send(hub.endpoint + path, method, body)
 
-    is_settings = path.endswith("settings") and body.startswith(b'{"objects"')  # which it has no key of
+    is_settings = path.endswith("settings") and body.startswith(b'{"objects"')  # an object without known keys
     assert status == (200 if is_settings else 400), answer
     assert capfd.readouterr().err == ""
 
 
-def test_who_may_not_write_sends_no_more_than_a_megabyte(hub: LoopbackHub) -> None:
+def test_reader_cannot_send_more_than_a_megabyte(hub: LoopbackHub) -> None:
     lengths = {"Content-Length": str(READER_BODY_LIMIT_BYTES + 1), "Authorization": "Bearer hf_other"}
 
     assert send(f"{hub.endpoint}{API}/paths-info/main", "POST", b"", **lengths)[0] == 400

@@ -1,4 +1,4 @@
-"""A repo's commit on the loopback hub is a function of its files, and of nothing else."""
+"""A repo's commit on the loopback hub depends only on its files."""
 
 import os
 from collections.abc import Callable
@@ -37,9 +37,7 @@ def test_equal_content_in_two_folders_has_one_commit(tmp_path: Path) -> None:
     ],
     ids=["content", "name", "removal", "addition"],
 )
-def test_main_moves_with_any_change_and_the_old_commit_is_gone(
-    repo: Path, api: HfApi, change: Callable[[Path], object]
-) -> None:
+def test_main_moves_with_any_change(repo: Path, api: HfApi, change: Callable[[Path], object]) -> None:
     before = api.repo_info(REPO, repo_type="dataset").sha
 
     change(repo)
@@ -51,7 +49,7 @@ def test_main_moves_with_any_change_and_the_old_commit_is_gone(
         api.repo_info(REPO, repo_type="dataset", revision=before)
 
 
-def test_content_is_read_again_only_when_size_or_mtime_differ(repo: Path, hub: LoopbackHub) -> None:
+def test_content_is_reread_only_when_size_or_mtime_differ(repo: Path, hub: LoopbackHub) -> None:
     os.utime(repo / "README.md", ns=(0, 1_000_000_000))
     before = hub.commits()[REPO]
 
@@ -65,7 +63,7 @@ def test_content_is_read_again_only_when_size_or_mtime_differ(repo: Path, hub: L
     assert noticed == repo_commit(repo) != COMMIT
 
 
-def test_commits_names_every_repo(repo: Path, hub: LoopbackHub) -> None:
+def test_commits_lists_every_repo(repo: Path, hub: LoopbackHub) -> None:
     (repo.parent / "empty").mkdir()
 
     assert hub.commits() == {"maker/empty": "da39a3ee5e6b4b0d3255bfef95601890afd80709", REPO: COMMIT}
@@ -81,7 +79,7 @@ def test_dot_files_and_links_are_not_part_of_a_repo(repo: Path, hub: LoopbackHub
     assert hub.commits() == {REPO: COMMIT}
 
 
-def test_content_written_a_moment_ago_is_reread(repo: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recently_written_content_is_reread(repo: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loopback_repos, "MTIME_TICK_NS", 86_400_000_000_000)  # a clock that advances once a day
     (repo / "README.md").write_bytes(b"# Stories\n")
     written = os.stat(repo / "README.md").st_mtime_ns
@@ -93,9 +91,7 @@ def test_content_written_a_moment_ago_is_reread(repo: Path, hub: LoopbackHub, mo
     assert repo_commit(repo) != COMMIT
 
 
-def test_large_files_of_earlier_commits_are_listed_until_they_are_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_files_of_old_commits_are_listed_until_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     (tmp_path / "hub").mkdir()
     with LoopbackHub(tmp_path / "hub", writable=True) as hub:
@@ -119,8 +115,8 @@ def test_large_files_of_earlier_commits_are_listed_until_they_are_deleted(
         [commit] = api.list_repo_commits("loopback/rows", repo_type="dataset")
         assert commit.commit_id == main.target_commit
         assert sorted(file.size for file in listed) == [5, 6]
-        [left] = api.list_lfs_files("loopback/rows", repo_type="dataset")
-        assert left.file_oid == "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4"
+        [remaining] = api.list_lfs_files("loopback/rows", repo_type="dataset")
+        assert remaining.file_oid == "16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4"
         assert (tmp_path / "hub/datasets/loopback/rows/rows.parquet").read_bytes() == b"second"
 
 
@@ -138,7 +134,7 @@ def test_a_pull_request_is_refused_and_changes_nothing(tmp_path: Path) -> None:
         assert hub.commits() == created
 
 
-def test_replaced_commits_are_read_and_listed_until_a_squash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_commits_can_be_read_until_a_squash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     (tmp_path / "hub").mkdir()
     with LoopbackHub(tmp_path / "hub", writable=True) as hub:

@@ -1,4 +1,4 @@
-"""The loopback hub as an HTTP server: ranges, bad requests, connections, and the command that serves."""
+"""The loopback hub as an HTTP server, and the command that serves it."""
 
 import hashlib
 import http.client
@@ -12,7 +12,7 @@ import pytest
 from faulty_hub import FaultyHub
 from huggingface_hub import HfApi, HfFileSystem
 from huggingface_hub.errors import HfHubHTTPError
-from loopback_repo import ARCHIVE, COMMIT, README, REPO, ROOT, ask
+from loopback_repo import ARCHIVE, COMMIT, README, REPO, ROOT, send_request
 from refusals import refusal
 
 
@@ -33,11 +33,11 @@ def test_no_path_leads_out_of_a_repo(repo: Path, hub: FaultyHub, tmp_path: Path,
     (tmp_path / "secret.txt").write_text("secret")
     (repo / ".gated").touch()
 
-    assert ask(hub.endpoint + path, headers={"Authorization": "Bearer any"})[0] == 404
+    assert send_request(hub.endpoint + path, headers={"Authorization": "Bearer any"})[0] == 404
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "content_range", "body"),
+    ("byte_range", "status", "content_range", "body"),
     [
         ("bytes=0-0", 206, "bytes 0-0/10", b"#"),
         ("bytes=2-4", 206, "bytes 2-4/10", b"Sto"),
@@ -54,15 +54,15 @@ def test_no_path_leads_out_of_a_repo(repo: Path, hub: FaultyHub, tmp_path: Path,
         ("lines=1-2", 200, None, README),
     ],
 )
-def test_a_range_is_answered_as_the_rfc_says(
-    hub: FaultyHub, asked: str, status: int, content_range: str | None, body: bytes
+def test_range_is_answered_according_to_the_rfc(
+    hub: FaultyHub, byte_range: str, status: int, content_range: str | None, body: bytes
 ) -> None:
-    answer = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/README.md", headers={"Range": asked})
+    answer = send_request(f"{hub.endpoint}/datasets/{REPO}/resolve/main/README.md", headers={"Range": byte_range})
 
     assert (answer[0], answer[1].get("Content-Range"), answer[2]) == (status, content_range, body)
 
 
-def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: FaultyHub, api: HfApi) -> None:
+def test_range_past_the_end_of_a_large_file_is_416(hub: FaultyHub, api: HfApi) -> None:
     files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)
 
     with files.open(f"datasets/{REPO}/data/archive.zst") as content, pytest.raises(HfHubHTTPError) as error:
@@ -72,11 +72,11 @@ def test_a_range_past_the_end_of_a_large_file_is_416_for_the_client(hub: FaultyH
     assert error.value.response.headers["Content-Range"] == "bytes */4096"
 
 
-def test_storage_gives_nothing_by_a_stale_digest(hub: FaultyHub) -> None:
-    location = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/data/archive.zst", "HEAD")[1]["Location"]
+def test_storage_answers_404_to_a_stale_digest(hub: FaultyHub) -> None:
+    location = send_request(f"{hub.endpoint}/datasets/{REPO}/resolve/main/data/archive.zst", "HEAD")[1]["Location"]
 
-    assert ask(location, headers={"Range": "bytes=1-3"})[2] == b"\x01\x02\x03"
-    assert ask(location.replace(hashlib.sha256(ARCHIVE).hexdigest(), "0" * 64))[0] == 404
+    assert send_request(location, headers={"Range": "bytes=1-3"})[2] == b"\x01\x02\x03"
+    assert send_request(location.replace(hashlib.sha256(ARCHIVE).hexdigest(), "0" * 64))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_storage_gives_nothing_by_a_stale_digest(hub: FaultyHub) -> None:
         ),
     ],
 )
-def test_a_bad_request_is_refused_without_a_word_on_stderr(
+def test_bad_request_is_refused_without_output_on_stderr(
     hub: FaultyHub, capfd: pytest.CaptureFixture[str], sent: bytes, status_line: bytes
 ) -> None:
     port = hub.endpoint.rsplit(":")[-1]
@@ -108,11 +108,11 @@ def test_a_bad_request_is_refused_without_a_word_on_stderr(
     assert capfd.readouterr().err == ""
 
 
-def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
+def test_interrupted_download_is_counted_by_sent_bytes(
     repo: Path, hub: FaultyHub, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (repo / "long.bin").write_bytes(bytes(64_000_000))
-    location = ask(f"{hub.endpoint}/datasets/{REPO}/resolve/main/long.bin", "HEAD")[1]["Location"]
+    location = send_request(f"{hub.endpoint}/datasets/{REPO}/resolve/main/long.bin", "HEAD")[1]["Location"]
     host, _, path = location.removeprefix("http://").partition("/")
 
     connection = http.client.HTTPConnection(host, timeout=60)
@@ -122,10 +122,10 @@ def test_a_client_that_hangs_up_midway_is_counted_for_what_was_sent(
     for _ in range(5000):  # the server notices when it writes on
         if any(request.origin == "storage" for request in hub.requests):
             break
-        ask(f"{hub.endpoint}/api/whoami-v2")
+        send_request(f"{hub.endpoint}/api/whoami-v2")
 
-    [cut] = [request for request in hub.requests if request.origin == "storage"]
-    assert 0 < cut.bytes_sent < 64_000_000
+    [partial] = [request for request in hub.requests if request.origin == "storage"]
+    assert 0 < partial.bytes_sent < 64_000_000
     assert capfd.readouterr().err == ""
 
 
@@ -141,7 +141,7 @@ def test_one_connection_carries_many_requests(hub: FaultyHub) -> None:
     assert len(ports) == 1
 
 
-def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
+def test_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) -> None:
     with FaultyHub(tmp_path / "hub") as hub:
         connection = http.client.HTTPConnection(hub.endpoint.removeprefix("http://"), timeout=60)
         connection.request("GET", "/api/whoami-v2")
@@ -152,39 +152,39 @@ def test_a_stopped_hub_answers_no_open_connection(repo: Path, tmp_path: Path) ->
         connection.getresponse()
 
 
-def test_a_missing_folder_a_file_and_a_taken_port_say_what_to_do(hub: FaultyHub, tmp_path: Path) -> None:
+def test_missing_folder_file_and_used_port_are_reported_with_a_fix(hub: FaultyHub, tmp_path: Path) -> None:
     port = int(hub.endpoint.rsplit(":")[-1])
     (tmp_path / "file").touch()
 
-    missing, file, taken = (
-        refusal(served.start)
-        for served in (FaultyHub(tmp_path / "no"), FaultyHub(tmp_path / "file"), FaultyHub(tmp_path / "hub", port))
+    missing, file, used = (
+        refusal(unserved.start)
+        for unserved in (FaultyHub(tmp_path / "no"), FaultyHub(tmp_path / "file"), FaultyHub(tmp_path / "hub", port))
     )
 
     fix = "choose a folder that contains datasets/<owner>/<name>/…"
     assert missing == f"{tmp_path}/no: folder not found; {fix}"
     assert file == f"{tmp_path}/file: expected a folder, got a file; {fix}"
-    assert taken == f"127.0.0.1:{port}: the port is in use; choose another port with --port"
+    assert used == f"127.0.0.1:{port}: the port is in use; choose another port with --port"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_serve_says_how_to_use_it_and_ends_on_a_signal(repo: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_serve_prints_its_usage_and_ends_on_a_signal(repo: Path, tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub")]
     program = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    said = [program.stdout.readline() for _ in range(3)]
+    lines = [program.stdout.readline() for _ in range(3)]
     program.send_signal(number)
-    rest, complaints = program.communicate(timeout=60)
+    rest, errors = program.communicate(timeout=60)
 
-    endpoint = said[0].removeprefix("hub: ").strip()
-    assert said == [
+    endpoint = lines[0].removeprefix("hub: ").strip()
+    assert lines == [
         f"hub: {endpoint}\n",
         f"{REPO} {COMMIT}\n",
         f"use: HF_ENDPOINT={endpoint} HF_HUB_DISABLE_TELEMETRY=1 <command>; Ctrl-C ends it\n",
     ]
-    assert (rest, complaints, program.returncode) == ("", "", 0)
+    assert (rest, errors, program.returncode) == ("", "", 0)
 
 
-def test_a_hub_that_is_written_to_prints_the_token_that_may_write(repo: Path, tmp_path: Path) -> None:
+def test_writable_hub_prints_the_write_token(repo: Path, tmp_path: Path) -> None:
     command = ["-m", "pipeline_assets.cli", "hub", "serve", str(tmp_path / "hub"), "--writable"]
     program = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     lines = [program.stdout.readline() for _ in range(3)]

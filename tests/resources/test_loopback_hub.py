@@ -1,6 +1,6 @@
-"""What the loopback hub promises, asked by the real clients: huggingface_hub, its file system, and datasets.
+"""The loopback hub works with huggingface_hub, its file system, and datasets.
 
-Small files come from the hub, large ones from a storage origin; only the bytes that are asked for travel.
+Small files come from the hub, large files from a storage origin; only requested bytes are sent.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from huggingface_hub.hf_api import RepoFile, RepoFolder
 from loopback_repo import ARCHIVE, COMMIT, README, REPO, download
 
 
-def test_repo_info_gives_commit_sizes_and_digests_without_a_download(api: HfApi, hub: FaultyHub) -> None:
+def test_repo_info_has_commit_sizes_and_digests_without_a_download(api: HfApi, hub: FaultyHub) -> None:
     info = api.repo_info(REPO, repo_type="dataset", files_metadata=True)
     plain = api.repo_info(REPO, repo_type="dataset", revision=COMMIT)
 
@@ -37,14 +37,14 @@ def test_repo_info_gives_commit_sizes_and_digests_without_a_download(api: HfApi,
     assert {(file.size, file.lfs) for file in plain.siblings} == {(None, None)}
 
 
-def test_a_small_file_has_the_blob_id_that_git_gives_it(api: HfApi) -> None:
+def test_small_file_has_its_git_blob_id(api: HfApi) -> None:
     [item] = api.get_paths_info(REPO, "README.md", repo_type="dataset")
 
     # printf '# Stories\n' | git hash-object --stdin
     assert item.blob_id == "70ac3484b4eb20ce34c7b01b7d652ae8d359ee88"
 
 
-def test_a_recursive_tree_lists_folders_and_files_over_several_pages(repo: Path, tmp_path: Path) -> None:
+def test_recursive_tree_lists_folders_and_files_over_several_pages(repo: Path, tmp_path: Path) -> None:
     with FaultyHub(tmp_path / "hub") as hub:
         hub.page_size = 2
         api = HfApi(endpoint=hub.endpoint, token=False)
@@ -61,7 +61,7 @@ def test_a_recursive_tree_lists_folders_and_files_over_several_pages(repo: Path,
     assert len(hub.requests) == 3
 
 
-def test_a_plain_tree_lists_one_folder_by_its_escaped_path(api: HfApi) -> None:
+def test_plain_tree_lists_one_folder_by_its_escaped_path(api: HfApi) -> None:
     items = list(api.list_repo_tree(REPO, "data", repo_type="dataset"))
     nested = list(api.list_repo_tree(REPO, "data/notes", repo_type="dataset"))
 
@@ -70,7 +70,7 @@ def test_a_plain_tree_lists_one_folder_by_its_escaped_path(api: HfApi) -> None:
     assert [item.path for item in nested] == ["data/notes/ab.txt"]
 
 
-def test_paths_info_leaves_out_what_does_not_exist(api: HfApi) -> None:
+def test_paths_info_omits_missing_paths(api: HfApi) -> None:
     items = api.get_paths_info(REPO, ["data", "data/notes/ab.txt", "no.txt"], repo_type="dataset")
 
     assert [(type(item), item.path) for item in items] == [(RepoFolder, "data"), (RepoFile, "data/notes/ab.txt")]
@@ -98,7 +98,7 @@ def test_a_large_file_comes_from_the_storage_origin(hub: FaultyHub, tmp_path: Pa
     ]
 
 
-def test_a_file_above_one_mebibyte_is_lfs_whatever_its_name(repo: Path, api: HfApi) -> None:
+def test_file_above_one_mebibyte_is_lfs_with_any_name(repo: Path, api: HfApi) -> None:
     (repo / "exactly.txt").write_bytes(b"a" * 1_048_576)
     (repo / "one_over.txt").write_bytes(b"a" * 1_048_577)
 
@@ -109,14 +109,14 @@ def test_a_file_above_one_mebibyte_is_lfs_whatever_its_name(repo: Path, api: HfA
 
 
 @pytest.mark.parametrize("path", ["empty.txt", "empty.zst", "a b/é%2F#?.txt", "a b/é%2F#?.gz"])
-def test_empty_files_and_odd_names_arrive(repo: Path, hub: FaultyHub, tmp_path: Path, path: str) -> None:
+def test_empty_files_and_odd_names_are_downloaded(repo: Path, hub: FaultyHub, tmp_path: Path, path: str) -> None:
     (repo / path).parent.mkdir(exist_ok=True)
     (repo / path).write_bytes(b"" if "empty" in path else b"odd")
 
     assert download(hub, path, tmp_path / "cache").read_bytes() == (repo / path).read_bytes()
 
 
-def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: FaultyHub, tmp_path: Path) -> None:
+def test_model_is_listed_and_downloaded_at_its_commit(hub: FaultyHub, tmp_path: Path) -> None:
     model = tmp_path / "hub/models/maker/tiny"
     (model / "original").mkdir(parents=True)
     for name, content in (("config.json", b"{}"), ("model.safetensors", ARCHIVE), ("original/params.json", b"[]")):
@@ -124,7 +124,7 @@ def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: FaultyHu
     commit, api = hub.commits()["models/maker/tiny"], HfApi(endpoint=hub.endpoint, token=False)
 
     info = api.model_info("maker/tiny", revision=commit, files_metadata=True)
-    whole = api.snapshot_download("maker/tiny", revision=commit, cache_dir=tmp_path / "cache")
+    folder = api.snapshot_download("maker/tiny", revision=commit, cache_dir=tmp_path / "cache")
 
     assert (info.id, info.sha) == ("maker/tiny", commit)
     assert [(file.rfilename, file.size, file.lfs is None) for file in info.siblings] == [
@@ -132,13 +132,13 @@ def test_a_model_is_told_listed_and_downloaded_whole_at_its_commit(hub: FaultyHu
         ("model.safetensors", 4096, False),
         ("original/params.json", 2, True),
     ]
-    files = {path.relative_to(whole).as_posix(): path.read_bytes() for path in Path(whole).rglob("*.*")}
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*.*")}
     assert files == {"config.json": b"{}", "model.safetensors": ARCHIVE, "original/params.json": b"[]"}
-    assert Path(whole).name == commit
+    assert Path(folder).name == commit
     assert [request.status for request in hub.requests if request.origin == "storage"] == [200]
 
 
-def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_path: Path) -> None:
+def test_models_are_read_only_on_a_writable_hub(repo: Path, tmp_path: Path) -> None:
     (tmp_path / "hub/models/maker/stories").mkdir(parents=True)
     with FaultyHub(tmp_path / "hub", writable=True, token="hf_any") as hub:
         before = hub.commits()
@@ -151,7 +151,7 @@ def test_models_are_read_alone_where_datasets_are_written_to(repo: Path, tmp_pat
         assert before[REPO] == COMMIT
 
 
-def test_a_parquet_footer_travels_alone(repo: Path, hub: FaultyHub) -> None:
+def test_parquet_footer_is_fetched_alone(repo: Path, hub: FaultyHub) -> None:
     numbers = pa.table({"number": pa.array(range(100_000), pa.int64()), "other": pa.array(range(100_000), pa.int64())})
     pq.write_table(numbers, repo / "rows.parquet", row_group_size=10_000, compression="none", use_dictionary=False)
     files = HfFileSystem(endpoint=hub.endpoint, token=False, skip_instance_cache=True)

@@ -1,9 +1,9 @@
-"""What the UI shows of an artifact."""
+"""Previews of an artifact in the UI."""
 
 from resources.artifact_metadata import preview_table
 
 
-def test_what_a_document_says_is_shown_as_text() -> None:
+def test_markup_in_documents_is_escaped() -> None:
     rows = [{"doc_id": "<urn:uuid:1>", "characters": "1,200", "text": "![x](http://evil.example/p.png) | a"}]
 
     assert preview_table(rows).splitlines() == [

@@ -1,4 +1,4 @@
-"""The store's settings: the config's, else those of CORPUSMILL_* when they are used, else the defaults."""
+"""Settings of the store: its config, then CORPUSMILL_* variables, then defaults."""
 
 import math
 import sys
@@ -33,7 +33,7 @@ def use_all(store: Store, hub: Hub) -> tuple[Path, RunSettings, int]:
 
 
 @pytest.mark.parametrize("empty", [None, *SETTINGS])
-def test_without_config_and_environment_or_with_an_empty_variable_the_defaults_hold(
+def test_missing_config_and_empty_variables_mean_defaults(
     empty: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -43,7 +43,7 @@ def test_without_config_and_environment_or_with_an_empty_variable_the_defaults_h
     assert use_all(Store(), Hub()) == (tmp_path / "data", ENGINE, 6)
 
 
-def test_what_the_config_lacks_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_settings_are_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, hub = Store(), Hub()
     for name, value in zip(SETTINGS, (str(tmp_path), "0", "forkserver", "22", "60", "1", "local", "2048"), strict=True):
         monkeypatch.setenv(f"CORPUSMILL_{name}", value)
@@ -52,7 +52,7 @@ def test_what_the_config_lacks_is_read_from_the_environment(tmp_path: Path, monk
     assert use_all(store, hub) == (tmp_path, engine, 1)
 
 
-def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_overrides_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_WORKERS", "many")
     monkeypatch.setenv("CORPUSMILL_HUB_TRIES", "many")
 
@@ -61,7 +61,7 @@ def test_the_config_goes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     assert (run.settings.workers, run.require_hub("a test").tries) == (0, 2)
 
 
-def test_the_config_chooses_the_engine_and_a_workers_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_selects_the_engine_and_the_memory_of_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ENGINE", "local")
     monkeypatch.setenv("CORPUSMILL_MEMORY_MIB", "1000")
 
@@ -95,7 +95,7 @@ def test_ray_without_its_extra_is_refused_in_one_line(tmp_path: Path, monkeypatc
         *(("ENGINE", value, "must be local or ray") for value in ("spark", "Ray", "0")),
     ],
 )
-def test_a_variable_out_of_range_is_named_with_its_value_and_what_it_may_be(
+def test_invalid_variable_is_named_with_its_value_and_its_range(
     name: str, value: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"CORPUSMILL_{name}", value)
@@ -126,7 +126,7 @@ def healing_job(tmp_path_factory: pytest.TempPathFactory) -> dg.JobDefinition:
 
 
 @pytest.mark.parametrize(("resource", "name", "value", "rule"), WRONG)
-def test_a_wrong_value_in_the_launchpad_fails_the_step_in_one_line_and_not_the_creation_of_its_resource(
+def test_wrong_launchpad_value_fails_the_step_in_one_line(
     resource: str, name: str, value: object, rule: str, healing_job: dg.JobDefinition
 ) -> None:
     # Dagster runs a job again, twice, if a resource cannot be created; it does not after a failed step.
@@ -135,37 +135,37 @@ def test_a_wrong_value_in_the_launchpad_fails_the_step_in_one_line_and_not_the_c
     with dg.instance_for_test() as instance:
         run = healing_job.execute_in_process(config, instance=instance, raise_on_error=False)
 
-    [failed] = run.filter_events(lambda event: event.is_step_failure)
-    failure = failed.step_failure_data.user_failure_data
+    [event] = run.filter_events(lambda event: event.is_step_failure)
+    failure = event.step_failure_data.user_failure_data
     assert failure is not None
     assert failure.description == f"the resource `{resource}`: `{name}` must be {rule}; correct it"
 
 
 @pytest.mark.parametrize("field", ["zstd_level", "start_method", "log_every_s"])
-def test_what_the_environment_alone_decides_is_no_field_of_the_config(field: str) -> None:
+def test_settings_of_the_environment_alone_are_not_config_fields(field: str) -> None:
     assert field not in Store.model_fields
 
 
-def test_where_score_shards_run_is_config_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launcher_is_selected_by_config_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LAUNCHER", "MODAL_COST_LIMIT"):
         monkeypatch.delenv(f"CORPUSMILL_{name}", raising=False)
 
-    def launcher_of(**config: object) -> object:
+    def build_launcher(**config: object) -> object:
         launcher = Launcher(**config)
         first, second = (Store().make_run(data_root(), Hub().files(data_root()), launcher=launcher) for _ in range(2))
         assert first.remote_launcher is second.remote_launcher  # the steps of a run share one limit
         return first.remote_launcher
 
-    assert launcher_of() is None
-    chosen = launcher_of(name="modal", cost_limit=5, split_cost_limit=2)
+    assert build_launcher() is None
+    chosen = build_launcher(name="modal", cost_limit=5, split_cost_limit=2)
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "modal")
     monkeypatch.setenv("CORPUSMILL_MODAL_COST_LIMIT", "7")
-    from_environment = launcher_of()
+    from_environment = build_launcher()
 
     assert isinstance(chosen, ModalLauncherFactory) and isinstance(from_environment, ModalLauncherFactory)
     assert (chosen.settings.cost_limit, from_environment.settings.cost_limit) == (5, 7)
     assert (chosen.settings.split_cost_limit, from_environment.settings.split_cost_limit) == (2, None)
-    assert launcher_of(name="local") is None
+    assert build_launcher(name="local") is None
     monkeypatch.setenv("CORPUSMILL_LAUNCHER", "nowhere")
     with pytest.raises(UsageError, match="CORPUSMILL_LAUNCHER: must be one of local, modal, got 'nowhere'"):
-        launcher_of()
+        build_launcher()

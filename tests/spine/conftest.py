@@ -1,4 +1,4 @@
-"""A target for the words of `word_artifact`, whose folder is on the module path: spawned workers import from it."""
+"""Fixtures for tests of the spine."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def target(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["exchange", "no exchange"])
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A system that can exchange two folders in one step, and one that can't."""
+    """Run with and without an exchange of folders in one step."""
     if request.param == "no exchange":
         monkeypatch.setattr(folder_exchange, "exchange", lambda first, second: False)
     return str(request.param)
@@ -25,6 +25,6 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def building(tmp_path: Path) -> Iterator[StagingDir]:
-    """An open building folder for words."""
+    """Open a staging directory for words."""
     with open_staging_dir(tmp_path / "words", {}) as building:
         yield building

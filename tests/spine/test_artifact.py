@@ -1,4 +1,4 @@
-"""Sealed artifacts: opened by size, verified by hash; whatever contradicts the manifest is found."""
+"""Sealed artifacts are checked by size when opened and by hash when verified."""
 
 import hashlib
 import shutil
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from crash_points import steps_of
+from crash_points import list_steps
 from forgery import overwrite
 from refusals import refusal
 from word_artifact import build_words
@@ -21,13 +21,13 @@ from pipeline_assets.spine.verified_reads import verify_reads
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A sealed artifact: parts/a.txt, parts/b.txt, parts/c.txt."""
+    """Seal an artifact of parts/a.txt, parts/b.txt and parts/c.txt."""
     return build_words(tmp_path, "english").folder
 
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """An artifact that has two members, train and valid, inside it."""
+    """Seal an artifact that contains two members, train and valid."""
     inputs = []
     for member, language in (("train", "english"), ("valid", "french")):
         sealed = build_words(tmp_path / member, language)
@@ -38,20 +38,20 @@ def dataset(tmp_path: Path) -> Path:
     return seal_in_place(tmp_path / "dataset", Manifest("words/dataset", "words", identity, [], {})).folder
 
 
-def damages(folder: Path) -> list[Damage]:
+def find_damages(folder: Path) -> list[Damage]:
     artifact = Artifact(folder, require_manifest(folder))
     return [item for item in verify(artifact) if isinstance(item, Damage)]
 
 
-def names(items: Iterable[StoredFile | Damage]) -> list[str]:
+def list_paths(items: Iterable[StoredFile | Damage]) -> list[str]:
     return [item.path for item in items]
 
 
-def test_an_intact_artifact_gives_every_file_as_sealed(folder: Path) -> None:
-    found = list(verify(open_artifact(folder)))
+def test_intact_artifact_yields_every_file_as_sealed(folder: Path) -> None:
+    results = list(verify(open_artifact(folder)))
 
     texts = {"parts/a.txt": b"ONE\nTWO\n", "parts/b.txt": b"THREE\nFOUR\nFIVE\n", "parts/c.txt": b"SIX\n"}
-    assert found == [StoredFile(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
+    assert results == [StoredFile(name, len(text), hashlib.sha256(text).hexdigest()) for name, text in texts.items()]
 
 
 @pytest.mark.parametrize("name", ["parts/a.txt", "parts/b.txt", "parts/c.txt"])
@@ -61,18 +61,18 @@ def test_one_flipped_bit_in_any_file_is_found(folder: Path, name: str) -> None:
     for position in range(len(sealed)):
         for bit in range(8):
             overwrite(folder / name, sealed[:position] + bytes([sealed[position] ^ 1 << bit]) + sealed[position + 1 :])
-            assert names(damages(folder)) == [name]
+            assert list_paths(find_damages(folder)) == [name]
 
 
-def test_a_link_in_the_place_of_a_file_is_damage_and_hides_no_other(folder: Path) -> None:
+def test_link_in_place_of_a_file_is_damage_and_hides_no_other_damage(folder: Path) -> None:
     (folder / "parts/a.txt").unlink()
     (folder / "parts/a.txt").symlink_to("a.txt")
     overwrite(folder / "parts/c.txt", b"SEX\n")
 
-    found = damages(folder)
+    damages = find_damages(folder)
 
     actual, sealed = (hashlib.sha256(text).hexdigest() for text in (b"SEX\n", b"SIX\n"))
-    assert found == [
+    assert damages == [
         Damage("parts/a.txt", "expected a plain file, got a link"),
         Damage("parts/c.txt", f"sha256 is {actual}, sealed with {sealed}"),
     ]
@@ -86,18 +86,16 @@ def test_a_link_in_the_place_of_a_file_is_damage_and_hides_no_other(folder: Path
         ("parts/a.txt", None, "the file is missing"),
     ],
 )
-def test_a_file_that_is_missing_or_of_another_size_is_found_and_does_not_open(
-    folder: Path, name: str, data: bytes | None, what: str
-) -> None:
+def test_missing_file_or_another_size_prevents_opening(folder: Path, name: str, data: bytes | None, what: str) -> None:
     (folder / name).unlink() if data is None else overwrite(folder / name, data)
 
-    assert damages(folder) == [Damage(name, what)]
+    assert find_damages(folder) == [Damage(name, what)]
     assert refusal(lambda: open_artifact(folder)) == (
         f"{folder / name}: {what}; run `corpusmill verify` on the folder, then rebuild it"
     )
 
 
-def test_a_build_that_reads_a_changed_file_is_refused(folder: Path) -> None:
+def test_changed_file_is_refused_when_a_build_reads_it(folder: Path) -> None:
     overwrite(folder / "parts/a.txt", b"ONE\nTWP\n")
     artifact, actual = open_artifact(folder), hashlib.sha256(b"ONE\nTWP\n").hexdigest()
 
@@ -109,22 +107,22 @@ def test_a_build_that_reads_a_changed_file_is_refused(folder: Path) -> None:
     assert str(refused.value).startswith(f"{folder}/parts/a.txt: sha256 is {actual}, sealed with ")
 
 
-def test_files_that_the_manifest_does_not_name_are_found_in_the_order_of_their_names(folder: Path) -> None:
-    names = [*(f"{letter}.txt" for letter in "qjzbtkmxw"), "parts/d.txt", "parts/a.txt.tmp", "parts/.hidden"]
-    for name in names:
+def test_files_missing_in_the_manifest_are_found_in_order_of_name(folder: Path) -> None:
+    paths = [*(f"{letter}.txt" for letter in "qjzbtkmxw"), "parts/d.txt", "parts/a.txt.tmp", "parts/.hidden"]
+    for name in paths:
         (folder / name).write_text("")
 
-    assert damages(folder) == [Damage(name, "the manifest doesn't name this file") for name in sorted(names)]
+    assert find_damages(folder) == [Damage(name, "the manifest doesn't name this file") for name in sorted(paths)]
 
 
-def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> None:
+def test_edited_manifest_is_refused(folder: Path) -> None:
     manifest = folder / "manifest.json"
     overwrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
 
-    told = refusal(lambda: require_manifest(folder))
+    message = refusal(lambda: require_manifest(folder))
 
-    assert told.startswith(f"{manifest}: digest is sha256:")
-    assert told.endswith("; the manifest was edited; restore it, or run its recipe with --replace")
+    assert message.startswith(f"{manifest}: digest is sha256:")
+    assert message.endswith("; the manifest was edited; restore it, or run its recipe with --replace")
 
 
 @pytest.mark.parametrize(
@@ -135,13 +133,13 @@ def test_an_edited_manifest_is_refused_before_anything_is_read(folder: Path) -> 
         ("words/parts", "nothing is sealed here (no manifest.json)"),
     ],
 )
-def test_what_is_no_artifact_is_said_to_be_none(folder: Path, name: str, what: str) -> None:
+def test_path_without_an_artifact_is_refused(folder: Path, name: str, what: str) -> None:
     missing = folder.parent / name
 
     assert refusal(lambda: require_manifest(missing)) == f"{missing}: {what}; pass the folder of a finished artifact"
 
 
-def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
+def test_path_without_a_sealed_artifact_has_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     assert read_manifest(tmp_path) is None
@@ -149,7 +147,7 @@ def test_nothing_sealed_has_no_manifest(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "file") is None
 
 
-def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
+def test_artifact_with_another_digest_does_not_open(folder: Path) -> None:
     digest = open_artifact(folder).manifest.digest
 
     assert open_artifact(folder, digest).folder == folder
@@ -158,77 +156,79 @@ def test_an_artifact_of_another_digest_does_not_open(folder: Path) -> None:
     )
 
 
-def test_a_file_that_an_artifact_does_not_hold_is_an_error_that_lists_what_it_holds(folder: Path) -> None:
+def test_unknown_file_is_an_error_that_lists_the_files(folder: Path) -> None:
     assert open_artifact(folder).path("parts/a.txt").read_text() == "ONE\nTWO\n"
     assert refusal(lambda: open_artifact(folder).path("parts/z.txt")) == (
         f"{folder}: no file 'parts/z.txt' in the manifest; its files are parts/a.txt, parts/b.txt, parts/c.txt"
     )
 
 
-def test_the_files_of_members_are_verified_with_the_artifact_that_holds_them(dataset: Path) -> None:
+def test_files_of_members_are_verified_with_their_artifact(dataset: Path) -> None:
     overwrite(dataset / "valid/parts/c.txt", b"SEX\n")
 
-    found = list(verify(open_artifact(dataset)))
+    results = list(verify(open_artifact(dataset)))
 
-    assert names(found) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
-    assert [item.path for item in found if isinstance(item, Damage)] == ["valid/parts/c.txt"]
+    assert list_paths(results) == [f"{member}/parts/{part}.txt" for member in ("train", "valid") for part in "abc"]
+    assert [item.path for item in results if isinstance(item, Damage)] == ["valid/parts/c.txt"]
 
 
-def test_a_member_in_place_of_another_or_of_none_is_found(dataset: Path) -> None:
-    sealed, found = (open_artifact(dataset / member).manifest.digest for member in ("valid", "train"))
+def test_missing_or_replaced_member_is_found(dataset: Path) -> None:
+    sealed, actual = (open_artifact(dataset / member).manifest.digest for member in ("valid", "train"))
     shutil.rmtree(dataset / "valid")
-    missing = damages(dataset)
+    missing = find_damages(dataset)
     shutil.copytree(dataset / "train", dataset / "valid")
 
     assert missing == [Damage("valid", f"digest is missing, sealed with {sealed}")]
-    assert damages(dataset) == [Damage("valid", f"digest is {found}, sealed with {sealed}")]
+    assert find_damages(dataset) == [Damage("valid", f"digest is {actual}, sealed with {sealed}")]
 
 
-def test_members_of_an_artifact_are_its_folders_in_order_and_others_are_none(dataset: Path, folder: Path) -> None:
+def test_members_are_the_folders_named_in_the_manifest_in_order(dataset: Path, folder: Path) -> None:
     assert open_artifact(folder).members() == []
     assert open_artifact(dataset).members() == [open_artifact(dataset / name).manifest for name in ("train", "valid")]
 
 
-def test_an_edited_manifest_of_a_member_is_damage_and_hides_no_other(dataset: Path) -> None:
+def test_edited_manifest_of_a_member_is_damage_and_hides_no_other_damage(dataset: Path) -> None:
     manifest = dataset / "train" / "manifest.json"
     overwrite(manifest, manifest.read_bytes().replace(b'"documents": 6', b'"documents": 7'))
     overwrite(dataset / "valid/parts/c.txt", b"SEX\n")
 
-    found = damages(dataset)
+    damages = find_damages(dataset)
 
-    assert names(found) == ["train/manifest.json", "valid/parts/c.txt"]
-    assert found[0].what.startswith("digest is sha256:")
+    assert list_paths(damages) == ["train/manifest.json", "valid/parts/c.txt"]
+    assert damages[0].what.startswith("digest is sha256:")
 
 
-def test_what_another_builder_sealed_meanwhile_in_place_is_not_written_again(tmp_path: Path) -> None:
+def test_manifest_sealed_by_another_builder_is_not_written_again(tmp_path: Path) -> None:
     identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
-    one, other = (Manifest("words/set", "words", identity, [], {"said": said}) for said in ("first", "second"))
-    first = seal_in_place(tmp_path / "words", one)
+    first_manifest, second_manifest = (
+        Manifest("words/set", "words", identity, [], {"said": value}) for value in ("first", "second")
+    )
+    first = seal_in_place(tmp_path / "words", first_manifest)
     before = (first.folder / "manifest.json").stat().st_ino
 
-    second = seal_in_place(tmp_path / "words", other, lambda: True)
+    second = seal_in_place(tmp_path / "words", second_manifest, lambda: True)
 
     assert (second.manifest.provenance["said"], (second.folder / "manifest.json").stat().st_ino) == ("first", before)
 
 
-def test_a_copy_of_a_manifest_has_its_bytes_and_is_written_only_once(tmp_path: Path) -> None:
+def test_manifest_copy_has_equal_bytes_and_is_written_once(tmp_path: Path) -> None:
     artifact, copy = build_words(tmp_path, "english"), tmp_path / "manifests" / "words.json"
 
-    first, again = (steps_of(lambda: copy_manifest(artifact, copy)) for _ in range(2))
+    first, again = (list_steps(lambda: copy_manifest(artifact, copy)) for _ in range(2))
 
     assert copy.read_bytes() == (artifact.folder / "manifest.json").read_bytes()
     assert first != [] and again == []
 
 
 @pytest.mark.parametrize("read", ["former", "first half", "other builder"])
-def test_a_manifest_that_is_not_the_one_that_was_opened_is_not_copied(tmp_path: Path, read: str) -> None:
+def test_manifest_changed_since_opening_is_not_copied(tmp_path: Path, read: str) -> None:
     artifact, former = build_words(tmp_path, "english"), build_words(tmp_path / "former", "french")
     file, copy = artifact.folder / "manifest.json", tmp_path / "copy.json"
     data = file.read_bytes()
     half, edited = data[: len(data) // 2], data.replace(b'"builder": 1', b'"builder": 2')
     assert edited != data
-    others = {"former": (former.folder / "manifest.json").read_bytes(), "first half": half, "other builder": edited}
-    overwrite(file, others[read])
+    contents = {"former": (former.folder / "manifest.json").read_bytes(), "first half": half, "other builder": edited}
+    overwrite(file, contents[read])
 
     with pytest.raises(InputError) as refused:
         copy_manifest(artifact, copy)

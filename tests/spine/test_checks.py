@@ -1,5 +1,6 @@
-"""What checks said is kept beside an artifact, for its digest alone. A blocking one that failed holds it back: it isn't
-current, nothing is made of it, and it isn't built again, which would give equal bytes.
+"""Check results are stored next to an artifact, for its digest alone.
+
+An artifact with a failed blocking check is not up to date and has no downstream builds, but is not rebuilt.
 """
 
 from dataclasses import dataclass, replace
@@ -22,13 +23,13 @@ WARNED = CheckResult("shares_reached", False, False, "b: asked 50.00%, reached 9
 FAILED = CheckResult("words_are_english", False, True, "3 of 4 are not")
 
 
-def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_path: Path) -> None:
+def test_check_results_are_read_back_and_only_blocking_failures_block(tmp_path: Path) -> None:
     write_check_results(tmp_path / "words", "sha256:aa", [PASSED, WARNED, FAILED])
 
-    found = read_check_results(tmp_path / "words", "sha256:aa")
+    results = read_check_results(tmp_path / "words", "sha256:aa")
 
-    assert found == (PASSED, WARNED, FAILED)
-    assert [(one.state, one.is_blocking_failure) for one in found] == [
+    assert results == (PASSED, WARNED, FAILED)
+    assert [(result.state, result.is_blocking_failure) for result in results] == [
         ("passed", False),
         ("WARNING", False),
         ("FAILED", True),
@@ -45,105 +46,105 @@ def test_what_was_said_is_read_back_and_only_a_blocking_failure_holds_back(tmp_p
     ],
     ids=["torn", "no result", "another schema"],
 )
-def test_what_is_no_record_says_nothing(content: bytes, tmp_path: Path) -> None:
+def test_unreadable_record_has_no_results(content: bytes, tmp_path: Path) -> None:
     (tmp_path / ".words.checks.json").write_bytes(content)
 
     assert read_check_results(tmp_path / "words", "sha256:aa") is None
 
 
-def test_a_link_is_no_record_and_writing_follows_none(tmp_path: Path) -> None:
+def test_record_is_not_read_or_written_through_a_link(tmp_path: Path) -> None:
     write_check_results(tmp_path / "other", "sha256:aa", [PASSED])
     planted = tmp_path / ".other.checks.json"
     before = planted.read_bytes()
 
     (tmp_path / ".words.checks.json").symlink_to(planted)
-    of_link = read_check_results(tmp_path / "words", "sha256:aa")
+    linked = read_check_results(tmp_path / "words", "sha256:aa")
     write_check_results(tmp_path / "words", "sha256:aa", [FAILED])
 
-    assert of_link is None
+    assert linked is None
     assert planted.read_bytes() == before
 
 
 @dataclass(frozen=True)
-class AtMost:
-    """A demand on the documents of an artifact."""
+class MaxDocuments:
+    """Limit on the documents of an artifact."""
 
     documents: int
     check_name: str = "few_documents"
 
     def evaluate(self, manifest: Manifest) -> Verdict:
-        there = manifest.identity.counts["documents"]
-        return Verdict(there <= self.documents, f"{there} documents, {self.documents} at most")
+        documents = manifest.identity.counts["documents"]
+        return Verdict(documents <= self.documents, f"{documents} documents, {self.documents} at most")
 
 
 @pytest.fixture
 def digest(tmp_path: Path) -> str:
-    """Of the words, which are sealed."""
+    """Seal the words and return their digest."""
     return build_words(tmp_path, "english").manifest.digest
 
 
-def say(root: Path, digest: str, *results: CheckResult) -> None:
+def write_results(root: Path, digest: str, *results: CheckResult) -> None:
     write_check_results(root / ENGLISH_WORDS.folder, digest, results)
 
 
-def test_a_failed_one_says_which_check_and_why_and_a_warning_leaves_it_current(tmp_path: Path, digest: str) -> None:
-    say(tmp_path, digest, PASSED, WARNED, FAILED)
+def test_failed_check_is_the_state_with_its_reason_and_a_warning_is_not(tmp_path: Path, digest: str) -> None:
+    write_results(tmp_path, digest, PASSED, WARNED, FAILED)
     failed = (
         ENGLISH_WORDS.state(tmp_path),
         ENGLISH_WORDS.matches_recipe(tmp_path),
         ENGLISH_WORDS.is_up_to_date(tmp_path),
     )
 
-    say(tmp_path, digest, PASSED, WARNED)
+    write_results(tmp_path, digest, PASSED, WARNED)
 
     assert failed == (("failed", "words_are_english failed: 3 of 4 are not"), True, False)
     assert ENGLISH_WORDS.state(tmp_path) == ("current", digest)
     assert ENGLISH_WORDS.is_up_to_date(tmp_path)
 
 
-def test_one_whose_checks_were_never_asked_is_current_but_not_settled(tmp_path: Path, digest: str) -> None:
-    orphans = ENGLISH_WORDS.state(tmp_path)
-    say(tmp_path, "sha256:of-what-lay-here-before", FAILED)
+def test_artifact_without_check_results_is_current_but_not_up_to_date(tmp_path: Path, digest: str) -> None:
+    without_record = ENGLISH_WORDS.state(tmp_path)
+    write_results(tmp_path, "sha256:of-what-lay-here-before", FAILED)
 
-    assert orphans == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
+    assert without_record == ENGLISH_WORDS.state(tmp_path) == ("current", digest)
     assert not ENGLISH_WORDS.is_up_to_date(tmp_path)
 
 
 @pytest.mark.parametrize("is_replacing", [False, True])
-def test_a_failed_one_is_not_built_again(tmp_path: Path, digest: str, is_replacing: bool) -> None:
-    say(tmp_path, digest, FAILED)
+def test_failed_artifact_is_not_rebuilt(tmp_path: Path, digest: str, is_replacing: bool) -> None:
+    write_results(tmp_path, digest, FAILED)
 
-    there = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
+    artifact = build(ENGLISH_WORDS, tmp_path, never, is_replacing)
     members = seal_manifest(ENGLISH_WORDS, tmp_path, lambda: BuildResult([], {}, {}), True, {})
 
-    assert there.manifest.digest == members.manifest.digest == digest
+    assert artifact.manifest.digest == members.manifest.digest == digest
 
 
-def test_nothing_is_made_of_a_failed_one_and_the_line_names_the_check(tmp_path: Path, digest: str) -> None:
-    say(tmp_path, digest, FAILED)
+def test_failed_artifact_has_no_downstream_builds_and_the_error_names_the_check(tmp_path: Path, digest: str) -> None:
+    write_results(tmp_path, digest, FAILED)
 
-    told = {
+    messages = {
         refusal(lambda: build(COUNT, tmp_path, never)),
         refusal(lambda: seal_manifest(COUNT, tmp_path, lambda: BuildResult([], {}, {}), True, {})),
     }
 
     why = "words_are_english failed: 3 of 4 are not; downstream artifacts are not built until that check passes"
-    assert told == {f"{tmp_path / 'words'}: {why}"}
+    assert messages == {f"{tmp_path / 'words'}: {why}"}
     assert not (tmp_path / COUNT.folder).exists()
 
 
-def test_once_it_passes_all_goes_on(tmp_path: Path, digest: str) -> None:
-    say(tmp_path, digest, FAILED)
-    say(tmp_path, digest, CheckResult(FAILED.name, True, True, "all are"))
+def test_downstream_builds_continue_after_the_check_passes(tmp_path: Path, digest: str) -> None:
+    write_results(tmp_path, digest, FAILED)
+    write_results(tmp_path, digest, CheckResult(FAILED.name, True, True, "all are"))
 
     build(COUNT, tmp_path, nothing)
 
     assert ENGLISH_WORDS.state(tmp_path)[0] == COUNT.state(tmp_path)[0] == "current"
 
 
-def test_what_was_made_of_it_before_is_stale_in_the_inventory_as_long(tmp_path: Path, digest: str) -> None:
+def test_downstream_artifact_of_a_failed_artifact_is_stale(tmp_path: Path, digest: str) -> None:
     build(COUNT, tmp_path, nothing)
-    say(tmp_path, digest, FAILED, WARNED)
+    write_results(tmp_path, digest, FAILED, WARNED)
 
     words, count = artifact_statuses(tmp_path, [ENGLISH_WORDS, COUNT])
 
@@ -152,9 +153,9 @@ def test_what_was_made_of_it_before_is_stale_in_the_inventory_as_long(tmp_path: 
     assert (count.condition, count.reason) == ("stale", "words/parts words is failed")
 
 
-def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tmp_path: Path, digest: str) -> None:
-    say(tmp_path, digest, CheckResult("few_documents", False, True, "of an older recipe"))
-    few, many = (replace(ENGLISH_WORDS, count_limit=AtMost(documents)) for documents in (1, 99))
+def test_count_limit_of_a_recipe_overrides_its_stored_result(tmp_path: Path, digest: str) -> None:
+    write_results(tmp_path, digest, CheckResult("few_documents", False, True, "of an older recipe"))
+    few, many = (replace(ENGLISH_WORDS, count_limit=MaxDocuments(documents)) for documents in (1, 99))
 
     assert few.state(tmp_path) == ("failed", "few_documents failed: 6 documents, 1 at most")
     assert many.state(tmp_path) == ("current", digest)
@@ -166,7 +167,7 @@ def test_what_a_recipe_asks_beyond_the_bytes_is_asked_anew_over_what_was_kept(tm
 @pytest.mark.parametrize(
     ("lost", "more"), [(["a"], ""), (["a", "b"], ", and 1 more"), (["a", "b", "c"], ", and 2 more")]
 )
-def test_the_files_check_names_the_first_damage_and_counts_others(tmp_path: Path, lost: list[str], more: str) -> None:
+def test_files_check_names_the_first_damage_and_counts_others(tmp_path: Path, lost: list[str], more: str) -> None:
     artifact = build_words(tmp_path, "english")
     paths = [file.path for file in artifact.manifest.storage][: len(lost)]
     for path in paths:

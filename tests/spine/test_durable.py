@@ -1,4 +1,4 @@
-"""Durable files: whole under their own name, or not there; one that many write is reserved whole, each range synced."""
+"""Durable files are complete under their own name, or missing."""
 
 import errno
 import hashlib
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from crash_points import killed_at, steps_of
+from crash_points import kill_at, list_steps
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.disk_errors import explain_os_error
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "words.txt"
 
 
-def test_a_file_stands_under_its_name_with_its_bytes_counted_and_hashed(path: Path) -> None:
+def test_file_is_written_with_its_bytes_counted_and_hashed(path: Path) -> None:
     with DurableFile(path) as file:
         file.write(b"one ")
         assert file.write(memoryview(b"two!").cast("H")) == 4
@@ -38,7 +38,7 @@ def test_a_file_stands_under_its_name_with_its_bytes_counted_and_hashed(path: Pa
 
 
 @pytest.mark.parametrize("size", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_000])
-def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: Path, size: int) -> None:
+def test_first_bytes_of_another_file_are_appended_counted_and_hashed(path: Path, size: int) -> None:
     content = bytes(range(256)) * 12_000
     path.with_name("source").write_bytes(content)
 
@@ -52,10 +52,10 @@ def test_the_first_bytes_of_another_file_are_appended_counted_and_hashed(path: P
     assert (file.bytes_written, file.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
 
 
-@pytest.mark.parametrize("found", [b"", b"on", b"onf", b"one more"], ids=["empty", "cut", "changed", "longer"])
-def test_a_file_with_other_bytes_is_named_when_it_is_appended_and_nothing_is_left(path: Path, found: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"on", b"onf", b"one more"], ids=["empty", "cut", "changed", "longer"])
+def test_appended_file_with_other_bytes_is_refused_without_leftover(path: Path, content: bytes) -> None:
     source = path.with_name("source")
-    source.write_bytes(found)
+    source.write_bytes(content)
     expected = f"{source}: the bytes differ from those written; run the same command again"
 
     with pytest.raises(RetryableError, match=expected), DurableFile(path) as file:
@@ -64,7 +64,7 @@ def test_a_file_with_other_bytes_is_named_when_it_is_appended_and_nothing_is_lef
     assert [entry.name for entry in path.parent.iterdir()] == ["source"]
 
 
-def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
+def test_file_has_a_temporary_name_while_it_is_written(path: Path) -> None:
     with DurableFile(path) as file:
         file.write(b"half")
 
@@ -73,7 +73,7 @@ def test_while_it_is_written_a_file_has_a_temporary_name(path: Path) -> None:
         assert is_temporary(name)
 
 
-def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
+def test_error_keeps_the_previous_file(path: Path) -> None:
     write_durably(path, b"old")
 
     with pytest.raises(ZeroDivisionError), DurableFile(path) as file:
@@ -83,8 +83,8 @@ def test_an_error_leaves_the_file_that_stood_there_before(path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_the_order_is_write_fsync_rename_fsync_of_the_folder(path: Path) -> None:
-    steps = steps_of(lambda: write_durably(path, b"x"))
+def test_order_is_write_fsync_rename_fsync_of_the_folder(path: Path) -> None:
+    steps = list_steps(lambda: write_durably(path, b"x"))
 
     temporary = steps[0][1]
     assert is_temporary(temporary.name)
@@ -97,45 +97,45 @@ def test_the_order_is_write_fsync_rename_fsync_of_the_folder(path: Path) -> None
     ]
 
 
-def test_before_whatever_step_the_process_dies_the_file_is_old_or_new(path: Path) -> None:
-    seen = []
+def test_file_is_old_or_new_after_a_kill_at_any_step(path: Path) -> None:
+    contents = []
 
     write_durably(path, b"old")
     for step in itertools.count(1):
-        if killed_at(step, lambda: write_durably(path, b"new")) is None:
+        if kill_at(step, lambda: write_durably(path, b"new")) is None:
             break
-        seen.append(path.read_bytes())
+        contents.append(path.read_bytes())
 
-    # From the third death on, what the second one left is removed first: one step more.
-    assert seen == [b"old", b"old", b"old", b"old", b"old", b"new"]
+    # From the third kill on, the leftover of the second is removed first, which is one more step.
+    assert contents == [b"old", b"old", b"old", b"old", b"old", b"new"]
 
 
-def test_a_file_that_the_disk_stored_wrongly_never_gets_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrongly_stored_file_never_gets_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     write_durably(path, b"old")
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, bytes(len(data))))
 
-    with pytest.raises(RetryableError) as lost:
+    with pytest.raises(RetryableError) as error:
         write_durably(path, b"written")
 
-    assert str(lost.value) == f"{path}: the disk stored other bytes; run the same command again"
+    assert str(error.value) == f"{path}: the disk stored other bytes; run the same command again"
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert path.read_bytes() == b"old"
 
 
-def test_a_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
-    with pytest.raises(OSError, match="No space left") as full, DurableFile(path) as file:
+def test_full_disk_leaves_no_file_and_is_explained(path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as error, DurableFile(path) as file:
         file.write(b"half")
         with open("/dev/full", "wb", buffering=0) as full_disk:
             full_disk.write(b"x")
 
     assert list(path.parent.iterdir()) == []
-    assert str(explain_os_error(full.value, path)) == (
+    assert str(explain_os_error(error.value, path)) == (
         f"{path}: no space is left on the disk; free some space, then run the same command to continue"
     )
 
 
-def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
+def test_refused_write_names_its_file(path: Path) -> None:
     with pytest.raises(OSError) as refused, DurableFile(path) as file:
         os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
         file.write(b"x")
@@ -162,13 +162,13 @@ def test_a_write_that_the_system_refuses_names_its_file(path: Path) -> None:
         ),
     ],
 )
-def test_what_the_system_refuses_is_explained(path: Path, numbers: str, line: str) -> None:
+def test_os_errors_are_explained(path: Path, numbers: str, line: str) -> None:
     lines = {str(explain_os_error(OSError(getattr(errno, number), "bad disk"), path)) for number in numbers.split()}
 
     assert lines == {f"{path}: {line}"}
 
 
-def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denied_read_is_explained(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.R_OK)
 
     error = explain_os_error(OSError(errno.EACCES, "denied"), path)
@@ -176,8 +176,8 @@ def test_what_may_not_be_read_is_explained(path: Path, monkeypatch: pytest.Monke
     assert str(error) == f"{path}: reading is not allowed; grant read permission"
 
 
-def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp_path: Path) -> None:
-    steps = steps_of(lambda: make_folder(tmp_path / "a" / "b"))
+def test_folder_is_created_with_its_parents_and_each_is_synced(tmp_path: Path) -> None:
+    steps = list_steps(lambda: make_folder(tmp_path / "a" / "b"))
 
     assert steps == [
         ("mkdir", tmp_path / "a"),
@@ -186,17 +186,17 @@ def test_a_folder_is_made_with_those_above_it_each_synced_into_the_one_above(tmp
         ("fsync", tmp_path / "a"),
     ]
     assert (tmp_path / "a" / "b").is_dir()
-    assert steps_of(lambda: make_folder(tmp_path / "a" / "b")) == []
+    assert list_steps(lambda: make_folder(tmp_path / "a" / "b")) == []
 
 
-def test_no_folder_is_made_in_the_place_of_a_file(path: Path) -> None:
+def test_folder_cannot_replace_a_file(path: Path) -> None:
     path.write_text("words")
 
     with pytest.raises(FileExistsError):
         make_folder(path / "below")
 
 
-def test_a_link_is_the_same_file_in_the_place_of_what_lay_there(tmp_path: Path) -> None:
+def test_link_replaces_the_target_with_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "source").write_text("words")
     (tmp_path / "target").write_text("former")
 
@@ -205,28 +205,28 @@ def test_a_link_is_the_same_file_in_the_place_of_what_lay_there(tmp_path: Path) 
     assert (tmp_path / "source").samefile(tmp_path / "target")
 
 
-def test_where_a_system_has_no_links_a_link_is_a_durable_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_is_a_durable_copy_on_systems_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, "not here")
 
     (tmp_path / "source").write_text("words")
     monkeypatch.setattr("os.link", refuse)
 
-    steps = steps_of(lambda: link(tmp_path / "source", tmp_path / "target"))
+    steps = list_steps(lambda: link(tmp_path / "source", tmp_path / "target"))
 
     assert (tmp_path / "target").read_text() == "words"
     assert [kind for kind, _ in steps] == ["link", "create", "append", "fsync", "rename", "fsync"]
 
 
-def test_what_one_boot_of_the_machine_is_called_does_not_change_in_it() -> None:
+def test_boot_id_is_constant_during_a_boot() -> None:
     code = "from pipeline_assets.spine.durable import boot_id; print(boot_id())"
-    elsewhere = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    other_id = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
     assert boot_id()
-    assert boot_id() == elsewhere or not sys.platform.startswith("linux")
+    assert boot_id() == other_id or not sys.platform.startswith("linux")
 
 
-def test_removing_takes_files_folders_links_and_what_is_not_there_but_follows_no_link(tmp_path: Path) -> None:
+def test_removal_accepts_any_path_and_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     (tmp_path / "folder" / "inner" / "file").touch()
     (tmp_path / "kept").mkdir()
@@ -241,7 +241,7 @@ def test_removing_takes_files_folders_links_and_what_is_not_there_but_follows_no
     assert list((tmp_path / "kept").iterdir()) == []
 
 
-def test_exchanged_folders_have_each_others_name(tmp_path: Path) -> None:
+def test_exchanged_folders_swap_their_names(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         write_durably(tmp_path / name / "word", name.encode())
@@ -252,40 +252,38 @@ def test_exchanged_folders_have_each_others_name(tmp_path: Path) -> None:
     assert (tmp_path / "second" / "word").read_bytes() == b"first"
 
 
-def test_exchanging_with_what_is_not_there_is_an_error_not_a_lack_of_the_system(tmp_path: Path) -> None:
+def test_exchange_with_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
 
     with pytest.raises(FileNotFoundError):
         exchange(tmp_path / "first", tmp_path / "second")
 
 
-def test_a_system_without_exchange_says_so_before_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchange_is_false_on_a_system_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
 
     assert exchange(tmp_path / "first", tmp_path / "second") is False
 
 
 @pytest.mark.parametrize("kind", ["write", "fsync", "rename"])
-def test_a_file_that_two_processes_write_at_once_is_there_for_both(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, others = tmp_path / "word", iter([b"said by both"])
+def test_file_of_two_writers_exists_for_both(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, contents = tmp_path / "word", iter([b"said by both"])
     steps = []
 
-    def meanwhile(step: durable.Operation, where: Path) -> None:
+    def write_in_between(step: durable.Operation, where: Path) -> None:
         steps.append((step, where))
-        if step == kind and (word := next(others, None)) is not None:
+        if step == kind and (word := next(contents, None)) is not None:
             write_durably(path, word)
 
-    monkeypatch.setattr(durable, "failpoint", meanwhile)
+    monkeypatch.setattr(durable, "failpoint", write_in_between)
 
     assert write_durably(path, b"said by both") == hashlib.sha256(b"said by both").hexdigest()
     assert [file.name for file in tmp_path.iterdir()] == ["word"]
     assert path.read_bytes() == b"said by both"
-    assert steps.count(("fsync", tmp_path)) == 2  # neither goes on before the name is durable
+    assert steps.count(("fsync", tmp_path)) == 2  # neither process continues before the name is durable
 
 
-def test_a_folder_that_goes_while_a_file_is_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_removed_during_a_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     monkeypatch.setattr(durable, "failpoint", lambda step, path: step == "rename" and shutil.rmtree(folder))
@@ -294,15 +292,15 @@ def test_a_folder_that_goes_while_a_file_is_written_is_told(tmp_path: Path, monk
         write_durably(folder / "word", b"lost")
 
 
-def test_a_reserved_file_is_zeros_until_ranges_are_written_in_any_order_and_it_is_reserved_once(path: Path) -> None:
-    reserving = steps_of(lambda: reserve(path, 16))
-    at_first = path.read_bytes()
+def test_reserved_file_is_zero_until_ranges_are_written(path: Path) -> None:
+    reserving = list_steps(lambda: reserve(path, 16))
+    initial = path.read_bytes()
 
-    writing = steps_of(lambda: write_range(path, 12, np.array([4], "<i4").data))
+    writing = list_steps(lambda: write_range(path, 12, np.array([4], "<i4").data))
     write_range(path, 0, np.array([1, 2], "<i4").data)
     reserve(path, 16)
 
-    assert at_first == bytes(16)
+    assert initial == bytes(16)
     assert np.fromfile(path, "<i4").tolist() == [1, 2, 0, 4]
     assert list(path.parent.iterdir()) == [path]
     assert [kind for kind, _ in reserving] == ["create", "fsync", "rename", "fsync"]

@@ -1,5 +1,6 @@
-"""The engine: the same receipts in the same order for any workers; errors as they were raised; a row that kills its
-worker is found and rejected; and however a build ends, no process is left behind.
+"""The engine runs shards of a stage, with equal receipts for any workers.
+
+Errors arrive unchanged, poison rows are rejected, and no process outlives a build.
 """
 
 import contextlib
@@ -32,7 +33,7 @@ from word_artifact import (
     stumble_over_five,
     write_words,
 )
-from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, parts_of, run
+from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, read_parts, run
 
 from pipeline_assets.spine import pool
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage, stage_runner
@@ -42,22 +43,20 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
 from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
 from pipeline_assets.spine.worker import ShardJob, serve
 
-# The same, however it is run
-
 
 @every_way
-def test_receipts_come_in_the_shards_order_and_files_are_equal(building: StagingDir, settings: RunSettings) -> None:
+def test_receipts_and_files_are_equal_in_the_order_of_the_shards(building: StagingDir, settings: RunSettings) -> None:
     receipts = run(write_words, building, settings)
 
     assert [receipt.files[0].path for receipt in receipts] == ["parts/a.txt", "parts/b.txt", "parts/c.txt"]
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
-    assert parts_of(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFOUR\nFIVE\n", "c.txt": "SIX\n"}
+    assert read_parts(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFOUR\nFIVE\n", "c.txt": "SIX\n"}
     assert [building.read_receipt("write", shard.name) for shard in ENGLISH] == receipts
     assert children() == []
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one forked", "two forked", "two spawned"])
-def test_workers_of_a_run_serve_the_next_and_end_with_the_runner(building: StagingDir, settings: RunSettings) -> None:
+def test_next_run_reuses_workers_which_end_with_the_runner(building: StagingDir, settings: RunSettings) -> None:
     runner = stage_runner(write_words, settings)
     list(runner("write", ENGLISH, building))
     first = children()
@@ -69,23 +68,23 @@ def test_workers_of_a_run_serve_the_next_and_end_with_the_runner(building: Stagi
     assert children() == []
 
 
-def test_a_run_that_ends_early_leaves_no_worker_to_the_next_one(building: StagingDir) -> None:
+def test_run_that_ends_early_leaves_no_worker(building: StagingDir) -> None:
     runner = stage_runner(write_words, TWO)
-    begun = runner("write", MANY, building)
-    next(begun)
-    begun.close()
+    receipts = runner("write", MANY, building)
+    next(receipts)
+    receipts.close()
 
     assert children() == []
     assert len(list(runner("write", MANY, building))) == len(MANY)
 
 
 @pytest.mark.parametrize("settings", [INLINE, TWO], ids=["inline", "two workers"])
-def test_two_shards_of_one_name_are_refused(settings: RunSettings, building: StagingDir) -> None:
+def test_shards_with_equal_names_are_refused(settings: RunSettings, building: StagingDir) -> None:
     with pytest.raises(ValueError, match=r"^write: shards must have unique names, got"):
         list(run_stage("write", write_words, [*ENGLISH, ENGLISH[0]], building, settings))
 
 
-def test_an_idle_worker_that_was_killed_is_replaced(building: StagingDir) -> None:
+def test_killed_idle_worker_is_replaced(building: StagingDir) -> None:
     runner = stage_runner(write_words, ONE)
     list(runner("write", ENGLISH, building))
     os.kill(children()[0], signal.SIGKILL)
@@ -93,33 +92,33 @@ def test_an_idle_worker_that_was_killed_is_replaced(building: StagingDir) -> Non
     assert [receipt.counts for receipt in runner("write", MANY, building)] == [{"documents": 1}] * len(MANY)
 
 
-def test_more_workers_than_shards_are_not_started(building: StagingDir) -> None:
+def test_no_more_workers_than_shards_are_started(building: StagingDir) -> None:
     shards = ENGLISH[:1]
 
-    run_of = run_stage("write", write_words, shards, building, RunSettings(8))
-    next(run_of)
+    receipts = run_stage("write", write_words, shards, building, RunSettings(8))
+    next(receipts)
 
     assert len(children()) == 1
-    run_of.close()
+    receipts.close()
 
 
 @pytest.mark.parametrize(("first", "second"), [(INLINE, TWO), (TWO, ONE), (ONE, INLINE)])
-def test_finished_shards_are_adopted_whatever_the_workers_and_nothing_is_rewritten(
+def test_finished_shards_are_adopted_with_any_workers_and_not_rewritten(
     building: StagingDir, first: RunSettings, second: RunSettings
 ) -> None:
     receipts = run(write_words, building, first)
     before = {path: path.stat() for path in building.folder.rglob("*")}
 
-    again = run(die_always, building, second)
+    readopted = run(die_always, building, second)
 
-    assert again == receipts
+    assert readopted == receipts
     after = {path: path.stat() for path in building.folder.rglob("*")}
     assert {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in after.items()} == {
         path: (stat.st_ino, stat.st_mtime_ns) for path, stat in before.items()
     }
 
 
-def test_only_the_shards_that_are_missing_are_run(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_missing_shards_are_run(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     run(write_words, building, INLINE, ENGLISH[:1])
     run(write_words, building, INLINE, ENGLISH[2:])
     kept = (building.folder / "parts/a.txt").stat().st_ino
@@ -144,7 +143,7 @@ def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) ->
 
 
 @every_way
-def test_bad_input_met_by_a_stage_arrives_as_it_was_raised(building: StagingDir, settings: RunSettings) -> None:
+def test_input_error_of_a_stage_arrives_unchanged(building: StagingDir, settings: RunSettings) -> None:
     with pytest.raises(InputError) as refused:
         run(refuse_five, building, settings)
 
@@ -165,7 +164,7 @@ def test_other_errors_in_a_worker_carry_shard_and_traceback(building: StagingDir
     assert children() == []
 
 
-def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(building: StagingDir) -> None:
+def test_full_disk_in_a_worker_is_one_line_that_names_the_staging_folder(building: StagingDir) -> None:
     with pytest.raises(RetryableError, match="no space is left on the disk") as failed:
         run(fill_the_disk, building, ONE)
 
@@ -177,7 +176,7 @@ def test_a_full_disk_in_a_worker_is_one_line_that_names_the_building_folder(buil
     ("work", "words"),
     [(raise_unsendable, "Unsendable: one in row 0"), (raise_unpicklable, "ValueError: holds a function")],
 )
-def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, work: Work[Words], words: str) -> None:
+def test_unpicklable_error_arrives_as_text(building: StagingDir, work: Work[Words], words: str) -> None:
     with pytest.raises(RuntimeError) as failed:
         run(work, building, ONE)
 
@@ -188,23 +187,25 @@ def test_an_error_that_cannot_be_sent_arrives_in_words(building: StagingDir, wor
 @pytest.mark.parametrize(
     ("sizes", "workers"),
     [
-        *(([40, 59, 100], [0, 2]), ([40, 60, 100], [2, 2]), ([60, 40], [0, 2])),  # so much lies beside the largest one
+        *(
+            ([40, 59, 100], [0, 2]),
+            ([40, 60, 100], [2, 2]),
+            ([60, 40], [0, 2]),
+        ),  # bytes in addition to the largest shard
         *(([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])),
     ],
 )
-def test_without_enough_beside_the_largest_shard_there_are_workers_only_where_a_build_has_died_or_failed(
-    sizes: list[int], workers: list[int], tmp_path: Path
-) -> None:
-    found = []
+def test_small_builds_have_workers_only_after_a_crash(sizes: list[int], workers: list[int], tmp_path: Path) -> None:
+    worker_counts = []
     for _ in workers:
         with open_staging_dir(tmp_path / "words", {}) as building:
-            found.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
+            worker_counts.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
 
-    assert found == workers
+    assert worker_counts == workers
 
 
 @pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one", "two", "spawned"])
-def test_a_shard_whose_worker_was_killed_once_is_run_again(
+def test_shard_of_a_worker_killed_once_is_run_again(
     building: StagingDir, settings: RunSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     marker = tmp_path / "killed once"
@@ -219,13 +220,13 @@ def test_a_shard_whose_worker_was_killed_once_is_run_again(
 
 @pytest.mark.parametrize("settings", [ONE, TWO], ids=["one", "two"])
 @pytest.mark.parametrize(("deadly", "shard", "row"), [("three", 1, 0), ("four", 1, 1), ("five", 1, 2), ("six", 2, 0)])
-def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
+def test_poison_row_is_rejected_and_all_other_rows_are_processed(
     building: StagingDir, deadly: str, shard: int, row: int, settings: RunSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = run(partial(die_of_words, deadly=(deadly,)), building, settings)
 
-    kept = [[word.upper() for word in one.words if word != deadly] for one in ENGLISH]
-    assert [text.split() for text in parts_of(building).values()] == kept
+    kept = [[word.upper() for word in source.words if word != deadly] for source in ENGLISH]
+    assert [text.split() for text in read_parts(building).values()] == kept
     for number, receipt in enumerate(receipts):
         killed = {"killed_worker": 1} if number == shard else {}
         assert receipt.counts == {"documents": len(kept[number])} | killed
@@ -234,9 +235,7 @@ def test_a_row_that_kills_its_worker_is_found_and_rejected_and_all_else_is_done(
     assert building.read_receipt("write", ENGLISH[shard].name) is not None
 
 
-def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
-    building: StagingDir, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_row_that_ends_its_worker_by_exit_is_rejected(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     receipts = run(exit_on_five, building, ONE)
 
     assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
@@ -244,14 +243,14 @@ def test_a_worker_that_ends_itself_is_narrowed_down_like_one_that_is_killed(
 
 
 @pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
-def test_a_worker_that_dies_whatever_rows_it_is_given_stops_the_build(building: StagingDir, shard: Words) -> None:
+def test_worker_that_dies_on_any_rows_stops_the_build(building: StagingDir, shard: Words) -> None:
     assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
         "w: the worker crashes on any rows; read its last lines in the log, or give the machine more memory"
     )
     assert children() == []
 
 
-def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build(building: StagingDir) -> None:
+def test_worker_that_dies_only_on_rows_together_stops_the_build(building: StagingDir) -> None:
     shard = Words("w", ("one", "two"))
 
     assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
@@ -260,22 +259,22 @@ def test_a_worker_that_dies_on_rows_together_and_on_neither_half_stops_the_build
     )
 
 
-def test_more_fatal_rows_than_bad_luck_stop_the_build(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_poison_rows_stop_the_build(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_MAX_POISON_ROWS", 3)
     words = tuple(f"word{row}" for row in range(5))
 
     [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
-    told = refusal(lambda: run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)]))
+    message = refusal(lambda: run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)]))
 
     assert receipt.counts == {"documents": 2, "killed_worker": 3}
-    assert told == (
+    assert message == (
         "one more: more than 3 rows crash their worker; "
         "look at the rows named in the log, or give the machine more memory"
     )
 
 
 @in_workers
-def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
+def test_caller_that_stops_early_wastes_little_and_leaves_no_process(
     building: StagingDir, settings: RunSettings
 ) -> None:
     with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
@@ -288,7 +287,7 @@ def test_a_caller_that_stops_early_wastes_little_and_leaves_no_process(
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
-def test_a_caller_that_fails_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
+def test_failure_of_the_caller_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
     with pytest.raises(kind):
         for _ in run_stage("write", write_words, MANY, building, TWO):
             raise kind
@@ -296,7 +295,7 @@ def test_a_caller_that_fails_leaves_no_process(building: StagingDir, kind: type[
     assert children() == []
 
 
-def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+def test_workers_ignore_ctrl_c(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     receipts = run_stage("write", write_words, MANY, building, TWO)
     next(receipts)
 
@@ -307,17 +306,15 @@ def test_workers_leave_ctrl_c_to_the_parent(building: StagingDir, caplog: pytest
     assert caplog.messages == []
 
 
-def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
-    building: StagingDir, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_orphaned_worker_commits_its_shard_and_ends(building: StagingDir, capfd: pytest.CaptureFixture[str]) -> None:
     ours, theirs = multiprocessing.Pipe()
 
-    def write_as_the_parent_dies(shard: Words, window: Window, folder: StagingView) -> Receipt:
+    def write_after_parent_death(shard: Words, window: Window, folder: StagingView) -> Receipt:
         ours.close()
         return write_words(shard, window, folder)
 
     ours.send(ShardJob(ENGLISH[0], WHOLE_SHARD, StagingView(building.folder), "write"))
-    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_as_the_parent_dies))
+    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_after_parent_death))
     worker.start()
     ours.close()
     worker.join()
@@ -335,7 +332,7 @@ def test_a_worker_whose_parent_is_gone_commits_its_shard_and_ends_in_silence(
         (signal.SIGINT, "forkserver"),
     ],
 )
-def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
+def test_workers_end_with_their_parent_after_any_signal(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
     fifo = tmp_path / "held open by workers"
     os.mkfifo(fifo)
     script = (
@@ -355,11 +352,11 @@ def test_workers_end_with_their_parent_however_it_ends(tmp_path: Path, end: sign
         env={**os.environ, "PYTHONPATH": path},
         stderr=subprocess.DEVNULL,
     )
-    with open(fifo, "rb", buffering=0) as held:  # ends when the last process that holds the other end is gone
-        assert [held.read(1), held.read(1)] == [b".", b"."]
+    with open(fifo, "rb", buffering=0) as pipe:  # ends when the last process with the other end has exited
+        assert [pipe.read(1), pipe.read(1)] == [b".", b"."]
         parent.send_signal(end)
         parent.wait()
-        has_ended, _, _ = select.select([held], [], [], 20)
+        has_ended, _, _ = select.select([pipe], [], [], 20)
 
         assert has_ended
-        assert held.read() == b""
+        assert pipe.read() == b""

@@ -1,4 +1,4 @@
-"""The user's errors: one line that says where, what, and what to do next."""
+"""Errors for users: one line with place, problem and fix."""
 
 import pickle
 
@@ -8,18 +8,18 @@ from pipeline_assets.spine.errors import InputError, RecipeKey, UsageError
 from pipeline_assets.spine.install_hints import install_hint
 
 
-def test_an_error_reads_where_then_what_then_the_fix() -> None:
+def test_error_text_is_place_then_problem_then_fix() -> None:
     error = InputError("has 3 bytes, sealed with 4", "data/a.bin", "rebuild it")
 
     assert str(error) == "data/a.bin: has 3 bytes, sealed with 4; rebuild it"
 
 
-def test_wrong_use_is_told_from_wrong_input_by_its_type() -> None:
+def test_usage_error_is_an_input_error() -> None:
     assert issubclass(UsageError, InputError)
 
 
 @pytest.mark.parametrize("kind", [InputError, UsageError])
-def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]) -> None:
+def test_error_is_unchanged_by_pickling(kind: type[InputError]) -> None:
     error = kind("`near.threshold` must be <= 1, got 2", RecipeKey("near.threshold"), "correct `near.threshold`")
 
     arrived = pickle.loads(pickle.dumps(error))
@@ -30,7 +30,7 @@ def test_an_error_arrives_from_another_process_as_it_left(kind: type[InputError]
     assert str(arrived) == "--threshold must be <= 1, got 2; correct --threshold"
 
 
-def test_a_column_of_the_input_is_not_taken_for_the_option_of_its_name() -> None:
+def test_input_column_is_not_renamed_to_the_option_of_its_name() -> None:
     error = InputError("there is no column `language`", "a.parquet", "set `language` in the recipe")
 
     error.name_keys(find_option={"language": "--language"}.get)
@@ -38,7 +38,7 @@ def test_a_column_of_the_input_is_not_taken_for_the_option_of_its_name() -> None
     assert str(error) == "a.parquet: there is no column `language`; set --language"
 
 
-def test_an_optional_part_is_installed_from_the_projects_folder_with_its_constraints() -> None:
+def test_install_hint_of_an_extra_uses_the_constraints_of_the_project() -> None:
     assert install_hint("faiss") == (
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[faiss]'"
     )

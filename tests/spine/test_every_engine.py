@@ -1,8 +1,8 @@
-"""The contract of engines, checked over each of them.
+"""Contract of engines, checked with each engine.
 
-These are this process, forked workers, futures of a process pool, and Ray on one node. Receipts come in the order of
-the shards; poison rows are found and rejected; errors arrive as they were raised; the caller may stop early; and a run
-whose process was killed reuses its finished shards, whatever the engine.
+Engines are this process, forked workers, futures of a process pool, and Ray on one node. Receipts arrive in the order
+of the shards, poison rows are rejected, errors arrive unchanged, the caller may stop early, and a run reuses the
+finished shards of a killed run of any engine.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from word_artifact import (
     write_where,
     write_words,
 )
-from word_stage import MANY, parts_of
+from word_stage import MANY, read_parts
 
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.opening import open_staging_dir
@@ -42,12 +42,12 @@ from pipeline_assets.spine.staging import StagingDir
 
 ENGINES = [pytest.param(name, marks=pytest.mark.slow) if name == "ray" else name for name in NAMES]
 CRASHING = [engine for engine in ENGINES if engine != "here"]  # engines that survive the crash of a row
-IN_PROCESSES = pytest.mark.parametrize("name", CRASHING)
+WITH_CRASHES = pytest.mark.parametrize("name", CRASHING)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def ray() -> Iterator[None]:
-    """Ray on this machine, started by the first test that uses it."""
+    """Provide Ray on this machine, started by the first test that uses it."""
     with ray_here():
         yield
 
@@ -63,11 +63,11 @@ def engine(name: str) -> Iterator[Engine]:
         yield opened
 
 
-def test_receipts_come_in_the_order_of_the_shards_with_the_same_files(engine: Engine, building: StagingDir) -> None:
+def test_receipts_and_files_are_equal_in_the_order_of_the_shards(engine: Engine, building: StagingDir) -> None:
     receipts = list(engine(write_words)("write", MANY, building))
 
     assert [receipt.files[0].path for receipt in receipts] == [f"parts/{shard.name}.txt" for shard in MANY]
-    assert parts_of(building) == {f"{shard.name}.txt": f"{shard.words[0].upper()}\n" for shard in MANY}
+    assert read_parts(building) == {f"{shard.name}.txt": f"{shard.words[0].upper()}\n" for shard in MANY}
     assert building.read_receipt("write", "099") == receipts[99]
 
 
@@ -75,8 +75,8 @@ def test_no_shards_give_no_receipts(engine: Engine, building: StagingDir) -> Non
     assert list(engine(write_words)("write", [], building)) == []
 
 
-@IN_PROCESSES
-def test_a_poison_row_is_found_and_rejected_and_all_others_are_written(
+@WITH_CRASHES
+def test_poison_row_is_rejected_and_all_other_rows_are_written(
     engine: Engine, building: StagingDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     receipts = list(engine(partial(die_of_words, deadly=("four",)))("write", ENGLISH, building))
@@ -86,26 +86,26 @@ def test_a_poison_row_is_found_and_rejected_and_all_others_are_written(
         {"documents": 2, "killed_worker": 1},
         {"documents": 1},
     ]
-    assert parts_of(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFIVE\n", "c.txt": "SIX\n"}
+    assert read_parts(building) == {"a.txt": "ONE\nTWO\n", "b.txt": "THREE\nFIVE\n", "c.txt": "SIX\n"}
     assert "shard b: row 1 crashes its worker; retrying without it" in caplog.messages
 
 
-@IN_PROCESSES
-def test_a_worker_that_is_killed_once_costs_no_row(engine: Engine, building: StagingDir, tmp_path: Path) -> None:
+@WITH_CRASHES
+def test_worker_killed_once_loses_no_row(engine: Engine, building: StagingDir, tmp_path: Path) -> None:
     receipts = list(engine(partial(die_once, marker=tmp_path / "killed"))("write", ENGLISH, building))
 
     assert (tmp_path / "killed").exists()
     assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
 
 
-def test_bad_input_arrives_as_it_was_raised(engine: Engine, building: StagingDir) -> None:
+def test_input_error_arrives_unchanged(engine: Engine, building: StagingDir) -> None:
     assert refusal(lambda: list(engine(refuse_five)("write", ENGLISH, building))) == (
         "b row 2: five is not a word; take four"
     )
 
 
-@IN_PROCESSES
-def test_another_error_carries_its_shard_and_traceback(engine: Engine, building: StagingDir) -> None:
+@WITH_CRASHES
+def test_other_error_has_its_shard_and_traceback(engine: Engine, building: StagingDir) -> None:
     with pytest.raises(KeyError, match="five") as failed:
         list(engine(stumble_over_five)("write", ENGLISH, building))
 
@@ -114,13 +114,13 @@ def test_another_error_carries_its_shard_and_traceback(engine: Engine, building:
     assert "in stumble_over_five" in note
 
 
-def test_an_error_of_the_warm_up_arrives_as_it_was_raised(engine: Engine, building: StagingDir) -> None:
+def test_error_of_the_warm_up_arrives_unchanged(engine: Engine, building: StagingDir) -> None:
     with pytest.raises(InputError, match="here: there is no tokenizer; bring one"):
         list(engine(write_words, refuse_to_load)("write", ENGLISH, building))
 
 
 @pytest.mark.parametrize("name", [engine for engine in CRASHING if engine != "forked"])
-def test_the_data_of_a_stage_is_loaded_once_in_a_process(engine: Engine, building: StagingDir) -> None:
+def test_data_of_a_stage_is_loaded_once_per_process(engine: Engine, building: StagingDir) -> None:
     receipts = list(engine(write_where, load)("write", MANY, building))
 
     loaded = {receipt.notes["process"]: receipt.notes["loaded"] for receipt in receipts}
@@ -128,23 +128,23 @@ def test_the_data_of_a_stage_is_loaded_once_in_a_process(engine: Engine, buildin
     assert {receipt.notes["threads"] for receipt in receipts} <= {"1", os.environ.get("OPENBLAS_NUM_THREADS")}
 
 
-def test_a_caller_that_stops_early_wastes_little_and_no_job_runs_on(engine: Engine, building: StagingDir) -> None:
+def test_early_stop_of_the_caller_wastes_little_and_ends_all_jobs(engine: Engine, building: StagingDir) -> None:
     with contextlib.closing(engine(write_slowly)("write", MANY, building)) as receipts:
         next(receipts)
         next(receipts)
 
     finished = sorted(path.name for path in (building.folder / ".receipts/write").iterdir())
-    time.sleep(0.3)  # a job that runs on would finish by then
+    time.sleep(0.3)  # enough time for a job that still runs
     assert sorted(path.name for path in (building.folder / ".receipts/write").iterdir()) == finished
     assert "001.json" in finished
     assert "020.json" not in finished
 
 
-def test_finished_shards_are_adopted_from_any_engine(
+def test_finished_shards_of_another_engine_are_adopted(
     engine: Engine, building: StagingDir, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with engine_named("here") as here:
-        first = list(here(write_words)("write", ENGLISH[:2], building))
+    with engine_named("here") as in_process:
+        first = list(in_process(write_words)("write", ENGLISH[:2], building))
 
     with caplog.at_level("INFO", "corpusmill"):
         receipts = list(engine(write_words)("write", ENGLISH, building))
@@ -167,7 +167,7 @@ with open_staging_dir(Path(sys.argv[2]), {}) as building, engine_named(sys.argv[
 
 
 @pytest.mark.slow
-def test_a_run_whose_process_was_killed_reuses_its_finished_shards(name: str, engine: Engine, tmp_path: Path) -> None:
+def test_killed_run_is_resumed_with_its_finished_shards(name: str, engine: Engine, tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
     run = subprocess.Popen(
         [sys.executable, "-c", _RUN_SLOWLY, name, str(tmp_path / "words")],
@@ -200,7 +200,7 @@ def test_a_run_whose_process_was_killed_reuses_its_finished_shards(name: str, en
         ("somewhere", "must be HOST:PORT or auto"),
     ],
 )
-def test_a_cluster_that_cannot_be_reached_is_one_line(
+def test_unreachable_cluster_is_one_line(
     address: str, problem: str, building: StagingDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disconnect()
@@ -212,9 +212,7 @@ def test_a_cluster_that_cannot_be_reached_is_one_line(
         )
 
 
-def test_a_ray_that_does_not_start_here_is_not_blamed_on_an_address(
-    building: StagingDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_local_start_of_ray_names_no_address(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     disconnect()
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -227,7 +225,7 @@ def test_a_ray_that_does_not_start_here_is_not_blamed_on_an_address(
 
 
 @pytest.mark.slow
-def test_each_shard_is_one_job_of_ray_and_later_stages_can_fork(building: StagingDir) -> None:
+def test_each_shard_is_one_ray_job_and_later_stages_can_fork(building: StagingDir) -> None:
     with engine_named("ray") as engine, counted_ray_jobs() as jobs:
         list(engine(write_words)("write", ENGLISH, building))
         assert jobs == [3]

@@ -1,4 +1,4 @@
-"""Own files: read without waiting, up to a size, into a shape; what isn't so is one line."""
+"""Metadata files are read without waiting, up to a size and into a type."""
 
 import os
 import socket
@@ -36,13 +36,13 @@ def bind_socket(path: Path) -> None:
         server.bind(str(path))
 
 
-def test_what_was_written_is_read(path: Path) -> None:
+def test_written_content_is_read(path: Path) -> None:
     path.write_text('{"a": 1, "b": 2}\n')
 
     assert NOTE.read(path) == {"a": 1, "b": 2}
 
 
-def test_where_nothing_is_nothing_is_refused(path: Path) -> None:
+def test_missing_file_is_an_os_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         NOTE.read(path)
 
@@ -62,26 +62,26 @@ def test_where_nothing_is_nothing_is_refused(path: Path) -> None:
         (link_to_another, "the path is a link"),
     ],
 )
-def test_what_is_no_plain_file_is_named(path: Path, make: Callable[[Path], object], complaint: str) -> None:
+def test_path_that_is_not_a_plain_file_is_refused(path: Path, make: Callable[[Path], object], complaint: str) -> None:
     make(path)
 
     assert refusal(lambda: NOTE.read(path)) == f"{path}: not a valid note: {complaint}; write it again"
 
 
-def test_where_people_lay_links_one_is_followed_to_a_plain_file_only(path: Path) -> None:
-    given = MetadataFormat("note", 20, "write it again", dict[str, int], allow_symlink=True)
+def test_allowed_link_is_followed_only_to_a_plain_file(path: Path) -> None:
+    symlink_format = MetadataFormat("note", 20, "write it again", dict[str, int], allow_symlink=True)
     link_to_another(path)
 
-    assert given.read(path) == {"a": 1}
+    assert symlink_format.read(path) == {"a": 1}
     path.unlink()
     link_to_zeros(path)
-    assert "the path is a pipe or a device" in refusal(lambda: given.read(path))
+    assert "the path is a pipe or a device" in refusal(lambda: symlink_format.read(path))
     path.unlink()
     link_to_itself(path)
-    assert "Too many levels of symbolic links" in refusal(lambda: given.read(path))
+    assert "Too many levels of symbolic links" in refusal(lambda: symlink_format.read(path))
 
 
-def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
+def test_file_above_the_size_limit_is_refused(path: Path) -> None:
     path.write_text('{"a": 1}'.ljust(20))
     assert NOTE.read(path) == {"a": 1}
 
@@ -109,5 +109,5 @@ def test_no_more_is_read_than_such_a_file_has(path: Path) -> None:
         (b'{"a": 1' + b"0" * 40 + b"}", "a number has more than 64 bits"),
     ],
 )
-def test_what_says_something_else_or_too_much_is_refused_in_one_line(path: Path, text: bytes, complaint: str) -> None:
+def test_invalid_content_is_refused_in_one_line(path: Path, text: bytes, complaint: str) -> None:
     assert refusal(lambda: NOTE.parse(text, path)) == f"{path}: not a valid note: {complaint}; write it again"

@@ -1,4 +1,4 @@
-"""The fork server: what a stage needs is loaded once, workers share it, and nothing that dies there takes the build."""
+"""The fork server loads the data of a stage once and forks workers from it."""
 
 import os
 import resource
@@ -42,22 +42,22 @@ def run(
     return list(run_stage("write", work, shards, building, RunSettings(workers), warm_up))
 
 
-def noted(receipts: list[Receipt], name: str) -> list[object]:
+def read_notes(receipts: list[Receipt], name: str) -> list[object]:
     return [receipt.notes[name] for receipt in receipts]
 
 
-def test_what_a_stage_needs_is_loaded_once_in_another_process_for_all_workers(building: StagingDir) -> None:
+def test_stage_data_is_loaded_once_in_another_process_for_all_workers(building: StagingDir) -> None:
     receipts = run(write_where, building, load, workers=3)
 
-    [loaders] = {tuple(loaded) for loaded in noted(receipts, "loaded")}  # type: ignore[call-overload]
+    [loaders] = {tuple(loaded) for loaded in read_notes(receipts, "loaded")}  # type: ignore[call-overload]
     assert len(loaders) == 1
-    assert loaders[0] not in {os.getpid(), *noted(receipts, "process")}
-    assert len(set(noted(receipts, "process"))) == 3
+    assert loaders[0] not in {os.getpid(), *read_notes(receipts, "process")}
+    assert len(set(read_notes(receipts, "process"))) == 3
     assert word_artifact.LOADED == []
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_what_work_writes_to_its_streams_is_not_lost_with_its_worker(
+def test_unflushed_output_of_a_worker_is_not_lost(
     building: StagingDir, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, method: StartMethod
 ) -> None:
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
@@ -71,14 +71,14 @@ def test_what_work_writes_to_its_streams_is_not_lost_with_its_worker(
     assert [captured.err.count(f"[{shard.name}]") for shard in FEW] == [1] * len(FEW)
 
 
-def test_it_ends_with_its_parent_though_a_fork_of_that_lives_on(building: StagingDir) -> None:
+def test_server_ends_with_its_parent_though_another_fork_is_alive(building: StagingDir) -> None:
     run(write_where, building, load)
     assert fork_server._server is not None
     server = fork_server._server._started.process
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         os.close(writer)
-        os.read(reader, 1)  # until its parent is through
+        os.read(reader, 1)  # until the parent closes its end
         os._exit(0)
 
     fork_server._stop_server()
@@ -99,34 +99,32 @@ def test_one_process_serves_all_stages(building: StagingDir) -> None:
     assert len(loaders) == 1
 
 
-def test_a_stage_keeps_to_its_own_work_while_another_runs(building: StagingDir) -> None:
+def test_concurrent_stages_run_only_their_own_work(building: StagingDir) -> None:
     settings = RunSettings(1)
     where = run_stage("write", write_where, FEW[:3], building, settings, load)
     plain = run_stage("write again", write_words, FEW[3:6], building, settings)
 
-    taken = [(next(where), next(plain)) for _ in range(3)]
+    receipts = [(next(where), next(plain)) for _ in range(3)]
 
-    assert all(one.notes["loaded"] and not other.notes for one, other in taken)
+    assert all(loaded.notes["loaded"] and not plain_receipt.notes for loaded, plain_receipt in receipts)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-@pytest.mark.parametrize(("asked", "threads"), [(None, "1"), ("3", "3")])
-def test_workers_start_no_threads_but_those_that_the_user_asks_for(
-    building: StagingDir, monkeypatch: pytest.MonkeyPatch, method: StartMethod, asked: str | None, threads: str
+@pytest.mark.parametrize(("configured", "threads"), [(None, "1"), ("3", "3")])
+def test_workers_start_only_the_threads_that_the_user_configured(
+    building: StagingDir, monkeypatch: pytest.MonkeyPatch, method: StartMethod, configured: str | None, threads: str
 ) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    if asked is not None:
-        monkeypatch.setenv("OPENBLAS_NUM_THREADS", asked)
+    if configured is not None:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", configured)
 
     receipts = list(run_stage("write", write_where, ENGLISH, building, RunSettings(2, method)))
 
-    assert set(noted(receipts, "threads")) == {threads}
-    assert os.environ.get("OPENBLAS_NUM_THREADS") == asked
+    assert set(read_notes(receipts, "threads")) == {threads}
+    assert os.environ.get("OPENBLAS_NUM_THREADS") == configured
 
 
-def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_done(
-    building: StagingDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_is_loaded_in_this_process_without_workers(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_artifact, "LOADED", [])
 
     list(run_stage("write", write_words, ENGLISH, building, RunSettings(), load))
@@ -135,16 +133,16 @@ def test_without_workers_it_is_loaded_here_and_not_at_all_where_every_shard_is_d
     assert [os.getpid()] == word_artifact.LOADED
 
 
-def test_a_worker_that_has_grown_makes_way_for_another(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_with_much_memory_is_replaced(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
     receipts = run(hoard, building, load, FEW[:4], workers=1)
 
-    assert len(set(noted(receipts, "process"))) == 4
+    assert len(set(read_notes(receipts, "process"))) == 4
     assert [receipt.counts for receipt in receipts] == [{"documents": 1}] * 4
     assert caplog.messages == []
     assert children() == []
 
 
-def test_a_worker_counts_for_peak_memory(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_memory_includes_workers(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=0))
 
     run(hoard, building, load, FEW[:1], workers=1)
@@ -152,12 +150,12 @@ def test_a_worker_counts_for_peak_memory(building: StagingDir, monkeypatch: pyte
     assert peak_memory_bytes() >= 256 << 20
 
 
-def test_what_loading_refuses_is_refused_as_it_was_said(building: StagingDir) -> None:
+def test_input_error_of_loading_arrives_unchanged(building: StagingDir) -> None:
     assert refusal(lambda: run(write_words, building, refuse_to_load)) == "here: there is no tokenizer; bring one"
     assert children() == []
 
 
-def test_a_bug_in_loading_carries_where_it_happened(building: StagingDir) -> None:
+def test_bug_in_loading_has_its_traceback(building: StagingDir) -> None:
     with pytest.raises(KeyError, match="a bug") as failed:
         run(write_words, building, fail_to_load)
 
@@ -166,7 +164,7 @@ def test_a_bug_in_loading_carries_where_it_happened(building: StagingDir) -> Non
     assert "in fail_to_load" in note
 
 
-def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path: Path) -> None:
+def test_killed_server_is_restarted(building: StagingDir, tmp_path: Path) -> None:
     marker = tmp_path / "killed once"
 
     receipts = run(partial(kill_the_server_once, marker=marker), building, load, ENGLISH)
@@ -176,7 +174,7 @@ def test_a_server_that_is_killed_is_started_again(building: StagingDir, tmp_path
     assert children() == []
 
 
-def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir) -> None:
+def test_server_that_dies_while_loading_is_reported_with_a_fix(building: StagingDir) -> None:
     assert refusal(lambda: run(write_words, building, die_loading)) == (
         f"process {os.getpid()}: the process that workers are forked from died (killed by SIGKILL, out of memory "
         "perhaps); give the machine more memory, or set CORPUSMILL_START_METHOD=spawn"
@@ -187,7 +185,7 @@ def test_a_server_that_dies_loading_is_said_with_what_to_do(building: StagingDir
 @pytest.mark.parametrize(
     ("thread", "is_safe"), [("", True), ("threading.Thread(target=time.sleep, args=(9,), daemon=True).start();", False)]
 )
-def test_a_process_is_forked_only_if_no_thread_is_lost(thread: str, is_safe: bool) -> None:
+def test_process_with_other_threads_is_not_forked(thread: str, is_safe: bool) -> None:
     program = "import threading, time; from pipeline_assets.spine.fork_server import _can_fork_safely;"
     run = subprocess.run([sys.executable, "-c", f"{program} {thread} print(_can_fork_safely())"], capture_output=True)
 
@@ -209,7 +207,7 @@ print(sys.modules["__main__"].__file__)
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
-def test_workers_do_not_run_a_script_without_a_guard_again(method: str, tmp_path: Path) -> None:
+def test_workers_do_not_rerun_a_script_without_a_main_guard(method: str, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, "script.py", method, *sys.path]
 

@@ -1,4 +1,4 @@
-"""What lies under a data root: each state with its reason, and not a byte changed by asking."""
+"""States of artifacts in a data root, read without changing a byte."""
 
 import datetime
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from forgery import overwrite
-from word_artifact import build_words, refuse_five, target_of
+from word_artifact import build_words, refuse_five, target_in
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.inventory import ArtifactSize, artifact_statuses, find_orphans, sealed_at
@@ -22,166 +22,170 @@ from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.manifest import StageVersion
 
 
-def interrupted(root: Path, language: str = "english") -> None:
-    """A build that stopped at its second shard of three."""
+def interrupt_build(root: Path, language: str = "english") -> None:
+    """Start a build that fails in its second shard of three."""
     with pytest.raises(InputError):
         build_words(root, language, refuse_five)
 
 
-def made_from_words() -> Target:
-    """An artifact that is made from `words`."""
+def index_target() -> Target:
+    """Return the target of an artifact that is derived from `words`."""
     return Target(
-        unknown_kind("words/index", StageVersion("index", 1)), "index", Path("index"), {}, (target_of("english"),)
+        unknown_kind("words/index", StageVersion("index", 1)), "index", Path("index"), {}, (target_in("english"),)
     )
 
 
-def everything_in(root: Path) -> dict[str, tuple[int, int, bytes]]:
+def read_tree(root: Path) -> dict[str, tuple[int, int, bytes]]:
     return {
         str(path): (path.stat().st_ino, path.stat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
         for path in sorted(root.rglob("*"))
     }
 
 
-def test_a_build_that_ended_after_the_last_year_has_no_time() -> None:
+def test_build_that_ended_after_the_year_9999_has_no_time() -> None:
     assert sealed_at({"started_at_utc": "9999-12-31T23:59:59+00:00", "seconds": 60.0}) is None
 
 
-def test_what_was_never_built_is_missing(tmp_path: Path) -> None:
-    [held] = artifact_statuses(tmp_path / "nowhere", [target_of("english")])
+def test_target_that_was_never_built_is_missing(tmp_path: Path) -> None:
+    [status] = artifact_statuses(tmp_path / "nowhere", [target_in("english")])
 
-    assert (held.condition, held.reason, held.manifest) == ("missing", "not built yet", None)
-    assert (held.size, held.sealed_at, held.partial_build) == (ArtifactSize(None, None, None), None, None)
+    assert (status.condition, status.reason, status.manifest) == ("missing", "not built yet", None)
+    assert (status.size, status.sealed_at, status.partial_build) == (ArtifactSize(None, None, None), None, None)
 
 
-def test_what_is_there_as_asked_is_current(tmp_path: Path) -> None:
+def test_artifact_that_matches_its_recipe_is_current(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
 
-    [held] = artifact_statuses(tmp_path, [target_of("english")])
+    [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-    age = datetime.datetime.now(datetime.UTC) - held.sealed_at
-    assert (held.condition, held.reason) == ("current", None)
-    assert held.size == ArtifactSize(documents=6, tokens=None, bytes=28)
+    age = datetime.datetime.now(datetime.UTC) - status.sealed_at
+    assert (status.condition, status.reason) == ("current", None)
+    assert status.size == ArtifactSize(documents=6, tokens=None, bytes=28)
     assert datetime.timedelta(seconds=-2) < age < datetime.timedelta(minutes=1)
 
 
-def test_an_edited_manifest_is_damage(tmp_path: Path) -> None:
+def test_artifact_with_an_edited_manifest_is_damaged(tmp_path: Path) -> None:
     manifest = build_words(tmp_path, "english").folder / "manifest.json"
     overwrite(manifest, b"{")
 
-    [held] = artifact_statuses(tmp_path, [target_of("english")])
+    [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-    assert (held.condition, held.manifest) == ("damaged", None)
-    assert held.reason.startswith(f"{manifest}: not a valid manifest: invalid JSON")
+    assert (status.condition, status.manifest) == ("damaged", None)
+    assert status.reason.startswith(f"{manifest}: not a valid manifest: invalid JSON")
 
 
-def test_what_is_made_from_something_stale_is_stale_too(tmp_path: Path) -> None:
+def test_downstream_artifact_of_a_stale_artifact_is_stale(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
-    index = made_from_words()
+    index = index_target()
     build_target(index, tmp_path, lambda building: BuildResult([], {}, {}), False, {})
-    french = replace(index, upstream=(target_of("french"),))
+    french = replace(index, upstream=(target_in("french"),))
 
-    as_asked = artifact_statuses(tmp_path, [target_of("english"), index])
-    otherwise = artifact_statuses(tmp_path, [target_of("french"), french])
+    up_to_date = artifact_statuses(tmp_path, [target_in("english"), index])
+    changed = artifact_statuses(tmp_path, [target_in("french"), french])
 
-    assert [held.condition for held in as_asked] == ["current", "current"]
-    assert [held.condition for held in otherwise] == ["stale", "stale"]
-    assert otherwise[1].reason == "words/parts words is stale"
+    assert [status.condition for status in up_to_date] == ["current", "current"]
+    assert [status.condition for status in changed] == ["stale", "stale"]
+    assert changed[1].reason == "words/parts words is stale"
 
 
-class TestUnfinished:
-    """Building folders, with a builder and without."""
+class TestPartialBuild:
+    """Staging folders, with and without a builder."""
 
-    def test_a_build_that_stopped_is_interrupted_and_its_shards_are_counted(self, tmp_path: Path) -> None:
-        interrupted(tmp_path)
+    def test_stopped_build_is_interrupted_and_its_shards_are_counted(self, tmp_path: Path) -> None:
+        interrupt_build(tmp_path)
 
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
+        [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        age = datetime.datetime.now(datetime.UTC) - held.partial_build.last_write
-        assert (held.condition, held.sealed_state) == ("interrupted", "missing")
-        assert held.partial_build.finished_shards == {"write": 1}
-        assert (held.partial_build.builder, held.partial_build.is_sealing) == (None, False)
+        age = datetime.datetime.now(datetime.UTC) - status.partial_build.last_write
+        assert (status.condition, status.sealed_state) == ("interrupted", "missing")
+        assert status.partial_build.finished_shards == {"write": 1}
+        assert (status.partial_build.builder, status.partial_build.is_sealing) == (None, False)
         assert age < datetime.timedelta(minutes=1)
 
-    def test_a_build_with_a_live_builder_is_building(self, tmp_path: Path) -> None:
-        interrupted(tmp_path)
+    def test_target_with_a_live_builder_is_building(self, tmp_path: Path) -> None:
+        interrupt_build(tmp_path)
 
         with locked(tmp_path / "words"):
-            [held] = artifact_statuses(tmp_path, [target_of("english")])
+            [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        builder = held.partial_build.builder
-        assert held.condition == "building"
+        builder = status.partial_build.builder
+        assert status.condition == "building"
         assert (builder.pid, builder.host) == (os.getpid(), socket.gethostname())
         assert datetime.datetime.now(datetime.UTC) - builder.since < datetime.timedelta(minutes=1)
 
-    def test_what_is_sealed_is_told_beside_the_build_that_will_replace_it(self, tmp_path: Path) -> None:
+    def test_status_has_the_sealed_artifact_and_the_build_that_replaces_it(self, tmp_path: Path) -> None:
         build_words(tmp_path, "french")
-        interrupted(tmp_path)
+        interrupt_build(tmp_path)
 
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
+        [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (held.condition, held.sealed_state) == ("interrupted", "stale")
-        assert held.reason == "the recipe changed (`language`: french → english)"
-        assert held.size.documents == 6
+        assert (status.condition, status.sealed_state) == ("interrupted", "stale")
+        assert status.reason == "the recipe changed (`language`: french → english)"
+        assert status.size.documents == 6
 
     @pytest.mark.parametrize("name", [".words.building.1", ".words.old.2"])
-    def test_a_seal_that_was_cut_short_is_told_from_a_build(self, name: str, tmp_path: Path) -> None:
+    def test_interrupted_seal_differs_from_an_interrupted_build(self, name: str, tmp_path: Path) -> None:
         build_words(tmp_path, "english").folder.rename(tmp_path / name)
 
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
+        [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (held.condition, held.sealed_state, held.partial_build.is_sealing) == ("interrupted", "missing", True)
+        assert (status.condition, status.sealed_state, status.partial_build.is_sealing) == (
+            "interrupted",
+            "missing",
+            True,
+        )
 
-    def test_a_folder_that_a_crash_left_before_its_plan_is_not_a_seal(self, tmp_path: Path) -> None:
+    def test_staging_folder_without_a_plan_is_not_a_seal(self, tmp_path: Path) -> None:
         (tmp_path / ".words.building.1").mkdir()
 
-        [status] = artifact_statuses(tmp_path, [target_of("english")])
+        [status] = artifact_statuses(tmp_path, [target_in("english")])
 
         assert (status.condition, status.partial_build.is_sealing) == ("interrupted", False)
 
-    def test_what_a_crash_left_beside_a_current_artifact_is_no_build(self, tmp_path: Path) -> None:
-        """No build will go on from it: `run` finds the artifact there as asked."""
+    def test_leftover_next_to_a_current_artifact_is_not_a_build(self, tmp_path: Path) -> None:
+        """No build resumes it, because `run` finds the artifact up to date."""
         folder = build_words(tmp_path, "english").folder
         shutil.copytree(folder, tmp_path / ".words.old.2")
 
-        [held] = artifact_statuses(tmp_path, [target_of("english")])
+        [status] = artifact_statuses(tmp_path, [target_in("english")])
 
-        assert (held.condition, held.sealed_state, held.reason) == ("current", "current", None)
-        assert held.partial_build.folders == [tmp_path / ".words.old.2"]
+        assert (status.condition, status.sealed_state, status.reason) == ("current", "current", None)
+        assert status.partial_build.folders == [tmp_path / ".words.old.2"]
 
 
-class TestUnasked:
-    """What no target names."""
+class TestOrphans:
+    """Artifacts that no target names."""
 
-    def test_a_sealed_artifact_that_no_target_names_is_told_with_its_digest(self, tmp_path: Path) -> None:
+    def test_sealed_artifact_without_a_target_is_listed_with_its_digest(self, tmp_path: Path) -> None:
         artifact = build_words(tmp_path / "corpora", "english")
-        asked = replace(target_of("english"), folder=Path("corpora", "words"))
+        target = replace(target_in("english"), folder=Path("corpora", "words"))
 
-        [other] = find_orphans(Lineage(tmp_path), [target_of("english")])
+        [orphan] = find_orphans(Lineage(tmp_path), [target_in("english")])
 
-        assert (other.folder, other.name, other.damage) == (tmp_path / "corpora" / "words", "words", None)
-        assert other.digest == artifact.manifest.digest
-        assert other.size == ArtifactSize(documents=6, tokens=None, bytes=28)
-        assert find_orphans(Lineage(tmp_path), [asked]) == []
+        assert (orphan.folder, orphan.name, orphan.damage) == (tmp_path / "corpora" / "words", "words", None)
+        assert orphan.digest == artifact.manifest.digest
+        assert orphan.size == ArtifactSize(documents=6, tokens=None, bytes=28)
+        assert find_orphans(Lineage(tmp_path), [target]) == []
 
-    def test_one_whose_manifest_cannot_be_read_is_told_as_damaged(self, tmp_path: Path) -> None:
+    def test_artifact_with_an_unreadable_manifest_is_listed_as_damaged(self, tmp_path: Path) -> None:
         manifest = build_words(tmp_path / "corpora", "english").folder / "manifest.json"
         overwrite(manifest, b"{}")
 
-        [other] = find_orphans(Lineage(tmp_path), [])
+        [orphan] = find_orphans(Lineage(tmp_path), [])
 
-        assert (other.name, other.digest) == (None, None)
-        assert other.damage == "not a valid manifest: Object missing required field `schema`"
+        assert (orphan.name, orphan.digest) == (None, None)
+        assert orphan.damage == "not a valid manifest: Object missing required field `schema`"
 
 
-def test_asking_changes_nothing(tmp_path: Path) -> None:
-    """Neither recovery nor a new lock file: not for a build without a builder, nor for a seal that was cut short."""
+def test_reading_the_status_changes_nothing(tmp_path: Path) -> None:
+    """Neither an interrupted build nor an interrupted seal is recovered or locked."""
     build_words(tmp_path, "french")
-    interrupted(tmp_path)
+    interrupt_build(tmp_path)
     shutil.copytree(tmp_path / "words", tmp_path / ".words.old.9")
     (tmp_path / ".words.lock").unlink()
-    before = everything_in(tmp_path)
+    before = read_tree(tmp_path)
 
-    artifact_statuses(tmp_path, [target_of("english"), made_from_words()])
+    artifact_statuses(tmp_path, [target_in("english"), index_target()])
     find_orphans(Lineage(tmp_path), [])
 
-    assert everything_in(tmp_path) == before
+    assert read_tree(tmp_path) == before

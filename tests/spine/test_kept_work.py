@@ -1,4 +1,4 @@
-"""Kept work: tasks that a build leaves for the next version of its artifact."""
+"""Kept work: tasks that a build keeps for the next version of its artifact."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from pipeline_assets.spine.kept_work import KeptWork
 from pipeline_assets.spine.staging import WORK_FOLDER, Receipt, StagingDir, StagingView
 
 
-def test_a_kept_task_is_reused_with_its_files_and_notes_of_any_size(building: StagingDir, tmp_path: Path) -> None:
+def test_kept_task_is_reused_with_its_files_and_notes(building: StagingDir, tmp_path: Path) -> None:
     files = [building.write(f"{WORK_FOLDER}/ids/a", b"one two"), building.write("parts/a.txt", b"ONE TWO")]
     building.write(f"{WORK_FOLDER}/pairs/a", b"of no kept task")
     receipt = Receipt(files, {"words": 2}, {"squares": 2**90, "places": [1, None]})
@@ -17,12 +17,12 @@ def test_a_kept_task_is_reused_with_its_files_and_notes_of_any_size(building: St
     (building.folder / WORK_FOLDER).rename(kept_folder(building.target))  # as the seal does
     building.folder.rename(building.target)
 
-    following = StagingView(tmp_path / "next")
-    following.folder.mkdir()
+    next_build = StagingView(tmp_path / "next")
+    next_build.folder.mkdir()
     earlier = KeptWork(building.target)
 
-    assert earlier.reuse("write", "a", "another digest", following) is None
-    assert earlier.reuse("write", "b", "digest", following) is None
-    assert earlier.reuse("write", "a", "digest", following) == receipt
-    assert [following.path(file.path).read_bytes() for file in files] == [b"one two", b"ONE TWO"]
+    assert earlier.reuse("write", "a", "another digest", next_build) is None
+    assert earlier.reuse("write", "b", "digest", next_build) is None
+    assert earlier.reuse("write", "a", "digest", next_build) == receipt
+    assert [next_build.path(file.path).read_bytes() for file in files] == [b"one two", b"ONE TWO"]
     assert not (kept_folder(building.target) / "pairs" / "a").exists()

@@ -1,4 +1,4 @@
-"""Ledger: too many rejects stop the build."""
+"""Rejects above the limit stop a build."""
 
 import pytest
 from refusals import refusal
@@ -14,10 +14,10 @@ REJECTS = [Reject("a.parquet", row, "empty_text") for row in range(7)]
     ("rejects", "rows", "limit"),
     [
         *((0, 0, "0"), (0, 10, "0"), (1, 1000, "0.001"), (10, 100, "0.1"), (3, 10, "0.3"), (5, 5, "1")),
-        (10**17, 10**18, "0.1"),  # which no binary fraction meets
+        (10**17, 10**18, "0.1"),  # no binary fraction equals 0.1
     ],
 )
-def test_as_many_rejects_as_the_limit_are_accepted(rejects: int, rows: int, limit: str) -> None:
+def test_rejects_up_to_the_limit_are_accepted(rejects: int, rows: int, limit: str) -> None:
     check_rejects(rejects, rows, limit, REJECTS, "the snapshot")
 
 
@@ -30,7 +30,7 @@ def test_one_reject_above_the_limit_stops_the_build(rejects: int, rows: int, lim
         check_rejects(rejects, rows, limit, REJECTS, "the snapshot")
 
 
-def test_the_error_counts_them_shows_the_first_five_and_says_what_to_do() -> None:
+def test_error_counts_rejects_shows_the_first_five_and_names_a_fix() -> None:
     assert refusal(lambda: check_rejects(1234, 10_000, "0.05", iter(REJECTS), "snapshot of fineweb")) == (
         "snapshot of fineweb: 1,234 of 10,000 rows are rejected (7 empty_text), above `max_reject_fraction` 0.05 "
         "(the first: a.parquet row 0: empty_text; "

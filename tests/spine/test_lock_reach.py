@@ -1,4 +1,4 @@
-"""Locks that have no effect, do not exist or end at one machine: one line."""
+"""Locks that have no effect, do not exist or are local are refused in one line."""
 
 import errno
 import os
@@ -18,45 +18,45 @@ FIX = "use a data root whose file system has locks; docs/scale.md lists mount op
 
 
 @pytest.fixture(autouse=True)
-def no_disk_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def forget_probed_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "_probed_disks", set())
 
 
-def lock(target: Path) -> None:
+def lock_once(target: Path) -> None:
     with locked(target):
         pass
 
 
-def test_a_lock_that_another_process_gets_too_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: None)  # as a file system that ignores it
+def test_lock_that_another_process_also_gets_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: None)  # like a file system that ignores locks
 
-    lines = [refusal(lambda: lock(tmp_path / "words"), RetryableError) for _ in range(2)]
+    lines = [refusal(lambda: lock_once(tmp_path / "words"), RetryableError) for _ in range(2)]
 
     what = "locks have no effect on this file system: two processes got the same one"
     assert lines == [f"{tmp_path / '.words.lock'}: {what}; {FIX}"] * 2
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+def test_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def flock(descriptor: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", flock)
 
-    line = refusal(lambda: lock(tmp_path / "words"), RetryableError)
+    line = refusal(lambda: lock_once(tmp_path / "words"), RetryableError)
 
     assert line == f"{tmp_path / '.words.lock'}: this file system has no locks ({os.strerror(number)}); {FIX}"
 
 
-def test_a_disk_is_probed_once_and_the_lock_is_free_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    children: list[object] = []
+def test_disk_is_probed_once_and_the_lock_is_free_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[object] = []
     run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *words, **more: (children.append(words), run(*words, **more))[1])
+    monkeypatch.setattr(subprocess, "run", lambda *words, **more: (probes.append(words), run(*words, **more))[1])
 
     for name in ("words", "others", "words"):
-        lock(tmp_path / name)
+        lock_once(tmp_path / name)
 
-    assert len(children) == 1
+    assert len(probes) == 1
     assert lock_owner(tmp_path / "words") is None
 
 
@@ -93,5 +93,5 @@ def test_mount_options_of_local_locks_are_named(tmp_path: Path, kind: str, optio
         assert line == f"{root}: {what}; mount it without that option, or run without --join"
 
 
-def test_without_proc_nothing_is_refused(tmp_path: Path) -> None:
+def test_locks_are_accepted_without_proc(tmp_path: Path) -> None:
     raise_if_locks_are_local(tmp_path, tmp_path / "mountinfo")

@@ -1,6 +1,4 @@
-"""Manifests: what an artifact is made of has a digest, of canonical JSON: one value, one byte string; how it is stored
-and came about has none.
-"""
+"""A manifest's digest covers its identity, but not storage and provenance."""
 
 import json
 import pickle
@@ -51,12 +49,12 @@ MANIFEST = Manifest(
 )
 
 
-def in_another_order(value: object, dice: random.Random) -> object:
+def reorder_keys(value: object, generator: random.Random) -> object:
     if isinstance(value, list):
-        return [in_another_order(item, dice) for item in value]
+        return [reorder_keys(item, generator) for item in value]
     if isinstance(value, dict):
-        keys = dice.sample(sorted(value), len(value))
-        return {key: in_another_order(value[key], dice) for key in keys}
+        keys = generator.sample(sorted(value), len(value))
+        return {key: reorder_keys(value[key], generator) for key in keys}
     return value
 
 
@@ -79,7 +77,7 @@ def in_another_order(value: object, dice: random.Random) -> object:
         "tuples are lists",
     ],
 )
-def test_a_value_has_one_spelling(value: object, written: str) -> None:
+def test_each_value_has_one_encoding(value: object, written: str) -> None:
     assert canonical_json(value).decode() == written
 
 
@@ -97,7 +95,7 @@ def test_a_value_has_one_spelling(value: object, written: str) -> None:
         ({"inner": {None: 0}}, "got the key None"),
     ],
 )
-def test_a_value_with_no_single_spelling_is_refused_and_named(value: object, named: str) -> None:
+def test_value_without_a_unique_encoding_is_refused_and_named(value: object, named: str) -> None:
     with pytest.raises(TypeError) as refusal:
         canonical_json(value)
 
@@ -106,31 +104,31 @@ def test_a_value_with_no_single_spelling_is_refused_and_named(value: object, nam
 
 
 @pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, ["\ud83d"]])
-def test_a_lone_surrogate_is_refused_since_utf8_cannot_hold_it(value: object) -> None:
+def test_lone_surrogate_is_refused_because_utf8_cannot_encode_it(value: object) -> None:
     with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
         canonical_json(value)
 
 
 @given(values, st.randoms())
-def test_equal_values_have_equal_bytes_whatever_the_order_of_keys(value: object, dice: random.Random) -> None:
-    other = in_another_order(value, dice)
+def test_equal_values_have_equal_bytes_for_any_order_of_keys(value: object, generator: random.Random) -> None:
+    other = reorder_keys(value, generator)
 
     assert canonical_json(other) == canonical_json(value)
 
 
 @given(values)
-def test_a_json_reader_gives_the_value_back(value: object) -> None:
+def test_canonical_json_is_read_back_by_a_json_reader(value: object) -> None:
     assert json.loads(canonical_json(value)) == value
 
 
 @given(values, values)
-def test_different_values_have_different_bytes(one: object, other: object) -> None:
-    is_same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def test_different_values_have_different_bytes(first: object, second: object) -> None:
+    is_same = json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
-    assert (canonical_json(one) == canonical_json(other)) == is_same
+    assert (canonical_json(first) == canonical_json(second)) == is_same
 
 
-def edited(change: Callable[[dict[str, Any]], object]) -> bytes:
+def edit_manifest(change: Callable[[dict[str, Any]], object]) -> bytes:
     value = json.loads(MANIFEST.to_bytes())
     change(value)
     return json.dumps(value).encode()
@@ -143,24 +141,24 @@ def refusal(data: bytes) -> InputError:
     return refused.value
 
 
-def test_the_digest_of_a_known_identity_is_a_known_one() -> None:
+def test_digest_of_a_fixed_identity_does_not_change() -> None:
     assert IDENTITY.digest == "sha256:fd1370536c1938a3dd3e05943bf0aa95253508fe16fe2d23dc00825016d4cd59"
 
 
-def test_files_of_a_hub_are_inputs_but_no_artifacts_upstream() -> None:
+def test_hub_files_are_inputs_but_not_upstream_artifacts() -> None:
     hub_file = {"name": "maker/pages@0f:a.parquet", "digest": "sha256:bb", "bytes": 7}
 
     assert replace(IDENTITY, inputs=[hub_file, *IDENTITY.inputs]).upstream == IDENTITY.inputs
 
 
-def test_what_is_read_equals_what_was_written() -> None:
-    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+def test_manifest_is_read_as_written() -> None:
+    manifest = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
 
-    assert read == MANIFEST
-    assert read.to_bytes() == MANIFEST.to_bytes()
+    assert manifest == MANIFEST
+    assert manifest.to_bytes() == MANIFEST.to_bytes()
 
 
-def test_the_file_is_sorted_indented_utf8_with_a_newline_at_its_end() -> None:
+def test_file_is_sorted_indented_utf8_with_a_final_newline() -> None:
     lines = MANIFEST.to_bytes().decode().splitlines(keepends=True)
 
     assert lines[:2] == ["{\n", f' "digest": "{IDENTITY.digest}",\n']
@@ -188,7 +186,7 @@ def test_the_file_is_sorted_indented_utf8_with_a_newline_at_its_end() -> None:
         replace(IDENTITY, files=[FileContent("valid.bin", 9, "dd"), IDENTITY.files[1]]),
     ],
 )
-def test_another_digest_for_a_change_in_any_part_of_the_identity(other: Identity) -> None:
+def test_digest_changes_with_any_part_of_the_identity(other: Identity) -> None:
     assert other.digest != IDENTITY.digest
 
 
@@ -201,12 +199,12 @@ def test_another_digest_for_a_change_in_any_part_of_the_identity(other: Identity
         replace(MANIFEST, identity=replace(IDENTITY, recipe={"rows": 10, "seed": "healing"})),
     ],
 )
-def test_the_same_digest_however_it_is_stored_called_or_came_about(other: Manifest) -> None:
+def test_digest_is_independent_of_storage_name_and_provenance(other: Manifest) -> None:
     assert other.digest == MANIFEST.digest
 
 
-def test_an_edited_identity_is_refused_with_both_digests() -> None:
-    error = refusal(edited(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
+def test_edited_identity_is_refused_with_both_digests() -> None:
+    error = refusal(edit_manifest(lambda value: value["identity"]["counts"].update(documents=1_000_000)))
 
     actual = replace(IDENTITY, counts={**IDENTITY.counts, "documents": 1_000_000}).digest
     assert error.what == f"digest is {IDENTITY.digest}, its identity has {actual}"
@@ -223,13 +221,13 @@ def test_an_edited_identity_is_refused_with_both_digests() -> None:
     ],
 )
 def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[dict[str, Any]], object]) -> None:
-    error = refusal(edited(change))
+    error = refusal(edit_manifest(change))
 
     assert error.fix == "the manifest was edited; restore it, or run its recipe with --replace"
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "problem"),
     [
         (lambda value: value["identity"]["counts"].update(documents=0.5), "Expected `int | object`, got `float`"),
         (lambda value: value["identity"]["counts"].update(documents=-1), "Expected `int` >= 0"),
@@ -263,50 +261,48 @@ def test_any_edit_of_the_identity_or_its_digests_is_refused(change: Callable[[di
         (lambda value: value.clear(), "Object missing required field `schema`"),
     ],
 )
-def test_an_edit_that_leaves_no_manifest_is_refused_and_what_is_odd_is_said(
-    change: Callable[[dict[str, Any]], object], complaint: str
-) -> None:
-    error = refusal(edited(change))
+def test_invalid_manifest_is_refused_with_a_reason(change: Callable[[dict[str, Any]], object], problem: str) -> None:
+    error = refusal(edit_manifest(change))
 
-    assert error.what.startswith(f"not a valid manifest: {complaint}")
+    assert error.what.startswith(f"not a valid manifest: {problem}")
     assert error.fix == "rebuild the artifact"
 
 
-def test_what_a_kind_tells_and_its_manifest_does_not_is_refused_when_it_is_asked_for() -> None:
-    read = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
+def test_missing_key_is_an_error_when_it_is_read() -> None:
+    manifest = Manifest.from_bytes(MANIFEST.to_bytes(), WHERE)
 
     with pytest.raises(InputError) as refused:
-        _ = read.identity.counts["dropped"]["no_text"]
+        _ = manifest.identity.counts["dropped"]["no_text"]
 
     assert str(refused.value) == (
         "artifact/manifest.json: the manifest lacks `no_text`, which its kind requires; rebuild the artifact"
     )
-    assert "no_text" not in read.identity.counts["dropped"]
-    assert pickle.loads(pickle.dumps(read)) == read
+    assert "no_text" not in manifest.identity.counts["dropped"]
+    assert pickle.loads(pickle.dumps(manifest)) == manifest
 
 
-def test_a_manifest_cut_anywhere_is_refused() -> None:
-    whole = MANIFEST.to_bytes()
+def test_truncated_manifest_is_refused() -> None:
+    data = MANIFEST.to_bytes()
 
-    for length in range(len(whole) - 2):
-        refusal(whole[:length])
+    for length in range(len(data) - 2):
+        refusal(data[:length])
 
 
 def test_another_schema_is_refused_with_both_names() -> None:
-    error = refusal(edited(lambda value: value.update(schema="corpusmill/manifest/2")))
+    error = refusal(edit_manifest(lambda value: value.update(schema="corpusmill/manifest/2")))
 
     assert error.what == "the schema is 'corpusmill/manifest/2', but this program reads 'corpusmill/manifest/1'"
     assert error.fix == "rebuild the artifact"
 
 
-def test_its_own_bytes_are_those_that_were_written_and_without_its_seal_they_are_not() -> None:
+def test_seal_is_intact_only_for_the_written_bytes() -> None:
     seal = next(line for line in MANIFEST.to_bytes().splitlines(keepends=True) if line.startswith(b' "seal"'))
 
     assert is_seal_intact(MANIFEST.to_bytes())
     assert not is_seal_intact(MANIFEST.to_bytes().replace(seal, b""))
 
 
-def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
+def test_any_flipped_bit_breaks_the_seal_or_the_manifest() -> None:
     sealed = MANIFEST.to_bytes()
 
     for position in range(len(sealed)):
@@ -331,14 +327,14 @@ def test_any_flipped_bit_shows_though_no_digest_covers_it() -> None:
         lambda value: None,  # another layout of the same values
     ],
 )
-def test_an_edit_that_leaves_the_identity_shows(change: Callable[[dict[str, Any]], object]) -> None:
-    data = edited(change)
+def test_edit_outside_the_identity_breaks_the_seal(change: Callable[[dict[str, Any]], object]) -> None:
+    data = edit_manifest(change)
 
     assert Manifest.from_bytes(data, WHERE).digest == MANIFEST.digest
     assert not is_seal_intact(data)
 
 
-def test_a_manifest_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifest_above_the_size_limit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = Manifest("corpora/words", "english", IDENTITY, [], {})
     data = manifest.to_bytes()
     file = manifests.MANIFEST_FORMAT

@@ -1,4 +1,4 @@
-"""Lines of Ray's core on stderr, which are hidden while it connects."""
+"""Lines of Ray's core on stderr are hidden while it connects."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from pipeline_assets.spine.ray_engine import _discard_stderr
 
 
-def test_stderr_works_again_after_the_block_and_no_descriptor_stays_open(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_is_restored_after_the_block_and_no_descriptor_leaks(capfd: pytest.CaptureFixture[str]) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     with pytest.raises(ConnectionError), _discard_stderr():

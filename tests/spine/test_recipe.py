@@ -1,4 +1,4 @@
-"""Recipes: small YAML files that say what is wanted; whatever is unclear in one is an error that names the key."""
+"""Recipes are small YAML files; an error in one names the key and the line."""
 
 import re
 from pathlib import Path
@@ -27,7 +27,7 @@ class Budget(RecipeSection):
     rows: int | None = None
 
     @pydantic.model_validator(mode="after")
-    def _is_one(self) -> "Budget":
+    def _check_one_limit(self) -> "Budget":
         if (self.tokens is None) == (self.rows is None):
             raise ValueError("give either tokens or rows")
         return self
@@ -55,7 +55,7 @@ class TextRecipe(Recipe):
     seed: str = ""
 
     @pydantic.model_validator(mode="after")
-    def _has_a_seed_of_its_own(self) -> "TextRecipe":
+    def _check_seed(self) -> "TextRecipe":
         if self.seed in {source.dataset for source in self.more}:
             raise ValueError("the seed is the name of a dataset")
         return self
@@ -96,7 +96,7 @@ def refusal(
     return refused.value
 
 
-def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
+def test_recipe_is_read_with_its_sections(path: Path) -> None:
     recipe = TextRecipe.read(path)
 
     assert recipe.name == "fineweb_v1"
@@ -164,7 +164,7 @@ def test_a_recipe_is_read_with_its_sections(path: Path) -> None:
         ),
     ],
 )
-def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
+def test_wrong_entry_is_named_with_its_line_and_key(
     path: Path, old: str, new: str, line: int | None, what: str, fix: str
 ) -> None:
     error = refusal(path, RECIPE.replace(old, new) if old else RECIPE + new, line)
@@ -172,7 +172,7 @@ def test_what_a_recipe_says_wrong_is_named_with_its_line_and_key(
     assert (error.what, error.fix) == (what, fix)
 
 
-def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -> None:
+def test_all_errors_are_reported_together_and_a_misspelt_key_once(path: Path) -> None:
     path.write_text(
         "system: text\n"
         "name: other\n"
@@ -196,7 +196,7 @@ def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(path: Path) -
     ]
 
 
-def test_a_list_whose_only_item_is_invalid_is_one_error_and_an_empty_one_another(path: Path) -> None:
+def test_list_with_an_invalid_item_and_an_empty_list_are_different_errors(path: Path) -> None:
     rules = "`numbers` must have at least 1 item, got []", "`numbers.0` must be an integer, got 'a'"
     for text, rule in zip(("[]", "[a]"), rules, strict=True):
         error = refusal(path, f"system: numbers\nname: fineweb_v1\nnumbers: {text}\n", 3, NumberRecipe)
@@ -223,7 +223,7 @@ def test_a_list_whose_only_item_is_invalid_is_one_error_and_an_empty_one_another
         ),
     ],
 )
-def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str, new: str, what: str) -> None:
+def test_invalid_value_is_named_with_its_rule(path: Path, old: str, new: str, what: str) -> None:
     lines = RECIPE.splitlines()
     line = next(number for number, text in enumerate(lines, 1) if old in text)
 
@@ -233,20 +233,20 @@ def test_a_value_that_does_not_fit_is_shown_with_what_would(path: Path, old: str
 
 
 @pytest.mark.parametrize("repeated", ["rows", '"rows"'])
-def test_a_key_that_is_there_twice_is_refused_with_its_line(path: Path, repeated: str) -> None:
+def test_repeated_key_is_refused_with_its_line(path: Path, repeated: str) -> None:
     error = refusal(path, RECIPE.replace("    seed:", f"    {repeated}: 2000\n    seed:"))
 
     assert error.what == "not valid YAML (line 7 repeats the key `rows`)"
 
 
-def test_a_key_may_override_one_that_is_merged_into_its_mapping(path: Path) -> None:
+def test_key_may_override_a_merged_key(path: Path) -> None:
     path.write_text(RECIPE.replace("sampling:\n    rows: 1000", "sampling:\n    <<: {rows: 1}\n    rows: 1000"))
 
     assert TextRecipe.read(path).source.sampling.rows == 1000
 
 
 @pytest.mark.parametrize(("written", "read"), [("12", "12"), ("0.10", "0.1"), ("1_000", "1000"), ("yes", "True")])
-def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, written: str, read: str) -> None:
+def test_number_or_yes_in_place_of_text_needs_quotes(path: Path, written: str, read: str) -> None:
     error = refusal(path, RECIPE.replace("seed: healing", f"seed: {written}"), 7)
 
     assert error.what == f"`source.sampling.seed` must be text, got {read}"
@@ -262,7 +262,7 @@ def test_a_number_or_a_yes_where_a_string_belongs_is_to_be_quoted(path: Path, wr
         ("broken/link.yaml", "correct the path"),
     ],
 )
-def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, name: str, fix: str) -> None:
+def test_missing_file_is_reported_with_the_nearest_recipe_or_all(path: Path, name: str, fix: str) -> None:
     path.with_name("books_v2.yaml").write_text(RECIPE)
     (path.parent / "broken").mkdir()
     (path.parent / "broken" / "link.yaml").symlink_to("nowhere")
@@ -272,11 +272,11 @@ def test_a_missing_file_names_the_nearest_recipe_beside_it_or_all(path: Path, na
     assert (error.what, error.fix) == ("recipe not found", fix)
 
 
-def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+def test_folder_is_not_a_recipe(tmp_path: Path) -> None:
     assert str(refusal(tmp_path)) == f"{tmp_path}: not a valid recipe: the path is a folder; pass a recipe file"
 
 
-def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -> None:
+def test_name_in_a_recipe_overrides_the_file_name_and_is_lowercased(path: Path) -> None:
     copy = path.with_name("Copy of it.yml")
     copy.write_text(RECIPE)
     assert TextRecipe.read(copy).name == "fineweb_v1"
@@ -297,7 +297,7 @@ def test_the_name_in_a_recipe_decides_and_is_folded_with_a_message(path: Path) -
         ("name: \udcff\n", "'utf-8' codec can't decode byte 0xff in position 6"),
     ],
 )
-def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str, why: str) -> None:
+def test_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str, why: str) -> None:
     path.write_bytes(text.encode(errors="surrogateescape"))
 
     error = refusal(path)
@@ -319,7 +319,7 @@ def test_a_file_that_is_not_yaml_is_refused_with_the_line(path: Path, text: str,
         (("7",), "a recipe must be a mapping, got int", "write `key: value` lines"),
     ],
 )
-def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[str], what: str, fix: str) -> None:
+def test_empty_file_or_other_than_a_mapping_is_refused(path: Path, texts: tuple[str], what: str, fix: str) -> None:
     errors = [refusal(path, text) for text in texts]
 
     assert {(error.what, error.fix) for error in errors} == {(what, fix)}
@@ -334,7 +334,7 @@ def test_a_file_that_is_empty_or_no_mapping_is_refused(path: Path, texts: tuple[
     ],
     ids=["another layout", "defaults written out"],
 )
-def test_the_content_is_what_a_recipe_says_not_its_layout_or_defaults_left_out(path: Path, text: str) -> None:
+def test_content_is_independent_of_layout_and_of_omitted_defaults(path: Path, text: str) -> None:
     before = TextRecipe.read(path).content()
 
     path.write_text(text)
@@ -342,7 +342,7 @@ def test_the_content_is_what_a_recipe_says_not_its_layout_or_defaults_left_out(p
     assert TextRecipe.read(path).content() == before
 
 
-def test_a_recipe_cannot_be_changed(path: Path) -> None:
+def test_recipe_is_frozen(path: Path) -> None:
     recipe = TextRecipe.read(path)
 
     with pytest.raises(pydantic.ValidationError, match="frozen"):

@@ -1,4 +1,4 @@
-"""Files held against their hashes by threads: each is found right or wrong, and read once."""
+"""Files are rehashed by threads: each is read once and compared with its hash."""
 
 import hashlib
 import os
@@ -16,20 +16,20 @@ SIZES = {"a": 10, "b": 3 * MIB + 7, "c": 0, "d": MIB, "e": 5000}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files a to e, of which b is read in four blocks."""
+    """Write files a to e; b is read in four blocks."""
     folder = tmp_path / "files"
     folder.mkdir()
     for name, size in SIZES.items():
-        (folder / name).write_bytes(content(name, size))
+        (folder / name).write_bytes(build_content(name, size))
     return folder
 
 
-def content(name: str, size: int) -> bytes:
+def build_content(name: str, size: int) -> bytes:
     return (name.encode() * size)[:size]
 
 
-def tasks(folder: Path, names: Sequence[str] = tuple(SIZES)) -> list[HashTask]:
-    expected = {name: sha256(content(name, SIZES[name])) for name in names}
+def build_tasks(folder: Path, names: Sequence[str] = tuple(SIZES)) -> list[HashTask]:
+    expected = {name: sha256(build_content(name, SIZES[name])) for name in names}
     return [
         HashTask("owner", name, (folder / name,), SIZES[name], "sha256", expected[name], "sealed with")
         for name in names
@@ -40,13 +40,13 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def read(wanted: Sequence[HashTask], threads: int = 1) -> dict[str, str | None]:
-    progress = Progress("verify", sum(task.bytes for task in wanted), "bytes", log_every_s=1000)
-    return {task.name: complaint for task, complaint in rehash(wanted, threads, progress)}
+def run_rehash(tasks: Sequence[HashTask], threads: int = 1) -> dict[str, str | None]:
+    progress = Progress("verify", sum(task.bytes for task in tasks), "bytes", log_every_s=1000)
+    return {task.name: error for task, error in rehash(tasks, threads, progress)}
 
 
-def change_unseen(path: Path) -> None:
-    """One bit, with size, time and inode as they were."""
+def flip_bit_unnoticed(path: Path) -> None:
+    """Flip one bit and keep size, time and inode."""
     before = path.stat()
     with open(path, "r+b") as file:
         file.write(bytes([path.read_bytes()[0] ^ 1]))
@@ -54,35 +54,35 @@ def change_unseen(path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 7])
-def test_every_file_is_read_once_and_as_claimed(folder: Path, threads: int) -> None:
-    assert read(tasks(folder), threads) == dict.fromkeys(SIZES)
-    assert read([], threads) == {}
+def test_every_file_is_read_once_and_matches_its_hash(folder: Path, threads: int) -> None:
+    assert run_rehash(build_tasks(folder), threads) == dict.fromkeys(SIZES)
+    assert run_rehash([], threads) == {}
 
 
-def test_a_file_that_changed_or_cannot_be_read_is_complained_of_and_hides_no_other(folder: Path) -> None:
-    change_unseen(folder / "e")
+def test_each_changed_or_unreadable_file_is_reported(folder: Path) -> None:
+    flip_bit_unnoticed(folder / "e")
     (folder / "a").unlink()
     (folder / "d").unlink()
     (folder / "d").mkdir()
 
-    found = read(tasks(folder))
+    errors = run_rehash(build_tasks(folder))
 
     actual = sha256((folder / "e").read_bytes())
-    assert found == {
+    assert errors == {
         "a": "cannot be read (No such file or directory)",
         "b": None,
         "c": None,
         "d": "cannot be read (Is a directory)",
-        "e": f"sha256 is {actual}, sealed with {sha256(content('e', 5000))}",
+        "e": f"sha256 is {actual}, sealed with {sha256(build_content('e', 5000))}",
     }
 
 
-def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
+def test_pieces_are_compared_with_the_hash_of_the_whole_file(folder: Path) -> None:
     paths = tuple(folder / name for name in "cab")
     whole = b"".join(path.read_bytes() for path in paths)
     git_sha1 = hashlib.sha1(b"blob %d\0" % len(whole) + whole).hexdigest()
 
-    found = read(
+    errors = run_rehash(
         [
             HashTask("x", "sha256", paths, len(whole), "sha256", sha256(whole), "listed as"),
             HashTask("x", "git", paths, len(whole), "git-sha1", git_sha1, "listed as"),
@@ -90,13 +90,13 @@ def test_pieces_are_held_against_the_hash_of_the_whole(folder: Path) -> None:
         ]
     )
 
-    assert (found["sha256"], found["git"]) == (None, None)
-    assert found["wrong"] == f"git-sha1 is {git_sha1}, listed as {'0' * 40}"
+    assert (errors["sha256"], errors["git"]) == (None, None)
+    assert errors["wrong"] == f"git-sha1 is {git_sha1}, listed as {'0' * 40}"
 
 
-def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path) -> None:
+def test_closing_the_results_stops_threads_in_the_middle_of_a_file(folder: Path) -> None:
     progress = Progress("verify", sum(SIZES.values()), "bytes", log_every_s=1000)
-    results = rehash(tasks(folder, "abd"), 1, progress)
+    results = rehash(build_tasks(folder, "abd"), 1, progress)
     first = next(results)
     results.close()  # type: ignore[attr-defined]
 
@@ -104,12 +104,12 @@ def test_calling_it_off_stops_the_threads_in_the_middle_of_a_file(folder: Path) 
     assert "left" in progress.format_line()
 
 
-def test_progress_counts_what_cannot_be_read_too(folder: Path) -> None:
+def test_progress_includes_unreadable_files(folder: Path) -> None:
     (folder / "d").unlink()
     total = sum(SIZES.values())
     progress = Progress("verify", total, "bytes", log_every_s=1000)
 
-    list(rehash(tasks(folder), 2, progress))
+    list(rehash(build_tasks(folder), 2, progress))
 
     assert progress.format_line().startswith(f"verify: {total / 1e6:.1f} of {total / 1e6:.1f} MB, ")
     assert "left" not in progress.format_line()

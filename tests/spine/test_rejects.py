@@ -1,11 +1,11 @@
-"""Rejects: each names file, row and reason; a summary shows each long detail once."""
+"""Rejects name file, row and reason, and a summary shows each long detail once."""
 
 from dataclasses import replace
 
 from pipeline_assets.spine.rejects import Reject, summarize_reasons
 
 
-def test_a_reject_reads_as_file_row_reason_and_detail_and_is_kept_with_every_field() -> None:
+def test_reject_text_is_file_row_reason_and_detail_and_json_has_every_field() -> None:
     plain, detailed = Reject("a.parquet", 3, "no_text"), Reject("a.parquet", 3, "invalid_utf8", "0xff at byte 12")
 
     assert (str(plain), str(detailed)) == (
@@ -15,14 +15,14 @@ def test_a_reject_reads_as_file_row_reason_and_detail_and_is_kept_with_every_fie
     assert plain.to_json() == {"file": "a.parquet", "row": 3, "reason": "no_text", "detail": ""}
 
 
-def test_a_long_detail_is_shown_once() -> None:
+def test_long_detail_is_shown_once() -> None:
     sentence = "my_filter.py:3: PermissionError: a step must not open a network connection"
     rejects = [Reject("rows.jsonl", row, "step_failed", sentence) for row in range(3)]
 
-    reasons, shown = summarize_reasons(rejects)
+    reasons, examples = summarize_reasons(rejects)
 
     assert reasons == "3 step_failed"
     for letters, times in ((20, 3), (21, 1)):
         detail = "a" * letters
         assert summarize_reasons([replace(reject, detail=detail) for reject in rejects])[1].count(detail) == times
-    assert shown == f"{rejects[0]}; rows.jsonl row 1: step_failed; rows.jsonl row 2: step_failed"
+    assert examples == f"{rejects[0]}; rows.jsonl row 1: step_failed; rows.jsonl row 2: step_failed"

@@ -1,4 +1,4 @@
-"""The seal comes last: it puts exactly the named files in place, of which one that has its lock is sure."""
+"""The seal moves exactly the named files of the builder that owns the lock."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from refusals import refusal
 from word_artifact import ENGLISH, write_words
-from word_building import PLAN, build, files_in, is_whole, names_beside, seal, write_shard
+from word_building import PLAN, build, files_in, is_whole, list_siblings, seal, write_shard
 
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.artifact import open_artifact
@@ -19,7 +19,7 @@ from pipeline_assets.spine.opening import open_staging_dir, recover, seal_in_pla
 from pipeline_assets.spine.staging import leftover_path
 
 
-def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
+def test_seal_moves_exactly_the_named_files(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         building.path("parts/stray.txt").write_text("")
@@ -29,7 +29,7 @@ def test_the_seal_puts_exactly_the_named_files_in_place(target: Path) -> None:
 
     assert artifact.folder == target
     assert sorted(files_in(target)) == ["manifest.json", "parts/a.txt", "parts/b.txt", "parts/c.txt"]
-    assert names_beside(target) == [".words.lock", "words"]
+    assert list_siblings(target) == [".words.lock", "words"]
     assert is_whole(target)
 
 
@@ -40,8 +40,8 @@ def _umask(request: pytest.FixtureRequest) -> Iterator[None]:
     os.umask(before)
 
 
-def modes_in(folder: Path) -> dict[str, int]:
-    """Rights of a folder and of all in it."""
+def read_modes(folder: Path) -> dict[str, int]:
+    """Return the permissions of a folder and of every path in it."""
     return {path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777 for path in [folder, *folder.rglob("*")]}
 
 
@@ -49,17 +49,17 @@ SEALED = {".": 0o755, "manifest.json": 0o444, "parts": 0o755} | {f"parts/{name}.
 
 
 @pytest.mark.usefixtures("_umask")
-def test_what_is_sealed_may_be_read_by_all_and_written_by_nobody_whatever_the_umask(target: Path, system: str) -> None:
+def test_sealed_files_are_readable_by_all_and_read_only_with_any_umask(target: Path, system: str) -> None:
     build(target)
-    at_first = modes_in(target)
+    first_modes = read_modes(target)
 
     build(target, {"second": "plan"})
 
-    assert at_first == modes_in(target) == SEALED
+    assert first_modes == read_modes(target) == SEALED
 
 
 @pytest.mark.usefixtures("_umask")
-def test_a_seal_that_a_crash_cut_short_ends_with_the_same_rights(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovered_seal_has_the_same_permissions(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(step: durable.Operation, path: Path) -> None:
         if (step, path) == ("rename", target):
             raise KeyboardInterrupt
@@ -74,34 +74,34 @@ def test_a_seal_that_a_crash_cut_short_ends_with_the_same_rights(target: Path, m
 
     recover(target)
 
-    assert modes_in(target) == SEALED
+    assert read_modes(target) == SEALED
 
 
 @pytest.mark.usefixtures("_umask")
-def test_sealing_in_place_leaves_the_same_rights(target: Path) -> None:
+def test_sealing_in_place_sets_the_same_permissions(target: Path) -> None:
     target.mkdir()
     build(target / "train")
 
     identity = Identity(StageVersion("join", 1), {}, [], None, {}, {}, [])
     seal_in_place(target, Manifest("words/dataset", "words", identity, [], {}))
 
-    found = modes_in(target)
-    assert (found["."], found["manifest.json"]) == (0o755, 0o444)
-    assert modes_in(target / "train") == SEALED
+    modes = read_modes(target)
+    assert (modes["."], modes["manifest.json"]) == (0o755, 0o444)
+    assert read_modes(target / "train") == SEALED
 
 
 @pytest.mark.usefixtures("_umask")
-def test_where_a_group_shares_a_folder_each_of_it_can_replace_what_another_sealed(target: Path) -> None:
+def test_group_of_a_shared_folder_can_replace_sealed_artifacts(target: Path) -> None:
     target.parent.chmod(0o2775)
 
     build(target / "below")
 
-    assert modes_in(target / "below") == SEALED | {".": 0o775, "parts": 0o775}
+    assert read_modes(target / "below") == SEALED | {".": 0o775, "parts": 0o775}
     assert target.stat().st_mode & 0o7777 == 0o2775
 
 
 @pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("ONE\n")], ids=["gone", "shorter"])
-def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: Callable[[Path], object]) -> None:
+def test_file_that_differs_from_the_written_one_is_not_sealed(target: Path, spoil: Callable[[Path], object]) -> None:
     with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, 0).files[0]]
         spoil(building.path("parts/a.txt"))
@@ -113,7 +113,7 @@ def test_a_file_that_is_not_what_was_written_is_not_sealed(target: Path, spoil: 
     assert not target.exists()
 
 
-def test_a_builder_that_loses_its_lock_in_a_seal_ends(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builder_that_loses_its_lock_during_a_seal_fails(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_staging_dir(target, PLAN) as building:
         files = [write_shard(building, position).files[0] for position in range(3)]
         monkeypatch.setattr(durable, "failpoint", lambda step, path: building.lock.path.unlink(missing_ok=True))
@@ -123,14 +123,12 @@ def test_a_builder_that_loses_its_lock_in_a_seal_ends(target: Path, monkeypatch:
     assert not target.exists()
 
 
-@pytest.mark.parametrize("plan_of_the_second", [PLAN, {"another": "plan"}])
-def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
-    target: Path, plan_of_the_second: Mapping[str, Any]
-) -> None:
+@pytest.mark.parametrize("second_plan", [PLAN, {"another": "plan"}])
+def test_only_the_newest_builder_can_seal(target: Path, second_plan: Mapping[str, Any]) -> None:
     with open_staging_dir(target, PLAN) as first:
         files = [write_shard(first, position).files[0] for position in range(3)]
         first.lock.path.unlink()
-        with open_staging_dir(target, plan_of_the_second) as second:
+        with open_staging_dir(target, second_plan) as second:
             with pytest.raises(InputError, match="this builder lost its lock"):
                 seal(first, files)
             receipts = list(run_stage("write", write_words, ENGLISH, second, RunSettings()))
@@ -140,19 +138,20 @@ def test_a_builder_that_another_took_over_from_cannot_seal_and_the_other_can(
     assert is_whole(target)
 
 
-def test_a_builder_that_another_took_over_from_has_nowhere_to_write(target: Path) -> None:
+def test_replaced_builder_cannot_write(target: Path) -> None:
     with open_staging_dir(target, PLAN) as first:
         first.lock.path.unlink()
         with open_staging_dir(target, PLAN):
-            told = refusal(lambda: first.path("parts/a.txt"))
+            message = refusal(lambda: first.path("parts/a.txt"))
 
     assert (
-        told == f"{first.folder}: the staging directory no longer exists; another builder took over; nothing was sealed"
+        message
+        == f"{first.folder}: the staging directory no longer exists; another builder took over; nothing was sealed"
     )
     assert not first.folder.exists()
 
 
-def test_the_number_rises_above_the_sealed_builders_when_the_lock_file_was_deleted(target: Path) -> None:
+def test_number_rises_above_the_sealed_one_after_the_lock_file_was_deleted(target: Path) -> None:
     build(target)
     build(target, {"second": "plan"})
     target.with_name(".words.lock").unlink()
@@ -162,7 +161,7 @@ def test_the_number_rises_above_the_sealed_builders_when_the_lock_file_was_delet
     assert artifact.manifest.provenance == {"builder": 3}
 
 
-def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> None:
+def test_folder_without_a_sealed_artifact_is_never_replaced(target: Path) -> None:
     target.mkdir()
     (target / "thesis.tex").write_text("years of work")
 
@@ -172,7 +171,7 @@ def test_a_folder_that_nothing_was_sealed_in_is_never_replaced(target: Path) -> 
     assert files_in(target) == {"thesis.tex": b"years of work"}
 
 
-def test_an_empty_folder_is_no_obstacle(target: Path) -> None:
+def test_empty_folder_is_replaced(target: Path) -> None:
     target.mkdir()
 
     build(target)
@@ -193,7 +192,7 @@ def test_sealing_in_place_writes_only_the_manifest(target: Path) -> None:
     assert is_whole(target)
 
 
-def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path) -> None:
+def test_partly_removed_leftover_is_cleaned_up(target: Path) -> None:
     build(target)
     half_removed = target.with_name(".words.building.7")
     (half_removed / "parts").mkdir(parents=True)
@@ -201,14 +200,14 @@ def test_a_crash_while_a_replaced_folder_was_removed_is_cleaned_up(target: Path)
 
     build(target, {"second": "plan"})
 
-    assert names_beside(target) == [".words.lock", "words"]
+    assert list_siblings(target) == [".words.lock", "words"]
 
 
-def test_an_artifact_is_back_after_a_crash_between_the_two_renames_of_its_replacement(target: Path) -> None:
+def test_artifact_is_restored_after_a_crash_between_the_renames(target: Path) -> None:
     artifact = build(target)
     target.rename(leftover_path(target, "old", 7))
 
     recover(target)
 
     assert is_whole(target) and open_artifact(target, artifact.manifest.digest)
-    assert names_beside(target) == [".words.lock", "words"]
+    assert list_siblings(target) == [".words.lock", "words"]

@@ -1,4 +1,4 @@
-"""Building folders: finished shards outlive a crash, and a builder that lost its lock writes and seals nothing."""
+"""Staging folders keep finished shards after a crash, for the owner of the lock."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from forgery import flip, overwrite
 from word_artifact import ENGLISH, Words, build_words, stumble_over_five, words_in, write_words
-from word_building import PLAN, build, files_in, names_beside, write_shard
+from word_building import PLAN, build, files_in, list_siblings, write_shard
 
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
@@ -17,10 +17,10 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import OutputFile, Receipt, StagingView, staging_folders, total_counts
 from pipeline_assets.spine.temporary_names import temporary_path
 
-# What a shard leaves
+# Receipts of a shard
 
 
-def test_a_receipt_is_read_as_it_was_written_and_cut_anywhere_or_with_any_flipped_bit_it_is_none() -> None:
+def test_receipt_is_read_as_written_but_not_if_truncated_or_changed() -> None:
     notes = {"first": "ö", "sizes": [1, 2]}
     receipt = Receipt([OutputFile("a.bin", 1, 2, "aa", "bb")], {"documents": 1}, notes, {"/in.zst": "cc"})
     written = receipt.to_bytes()
@@ -41,10 +41,10 @@ def test_counts_of_receipts_add_up_by_name() -> None:
     assert list(totals.items()) == [("documents", 3), ("tokens", 5)]
 
 
-# What a building folder takes over
+# Adoption of shards from earlier staging folders
 
 
-def replace_by_a_link(path: Path) -> None:
+def replace_by_link(path: Path) -> None:
     path.rename(path.with_name("elsewhere"))
     path.symlink_to("elsewhere")
 
@@ -55,15 +55,13 @@ def replace_by_a_link(path: Path) -> None:
         ("parts/a.txt", flip),
         (".work/a.lengths", flip),
         (".receipts/write/a.json", flip),
-        ("parts/a.txt", replace_by_a_link),
+        ("parts/a.txt", replace_by_link),
         ("parts/a.txt", Path.unlink),
         ("parts/a.txt", lambda path: path.write_text("ON")),
     ],
     ids=["bit of a part", "bit of a working file", "bit of the receipt", "link", "missing", "torn"],
 )
-def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_of_it_is_swept(
-    target: Path, name: str, spoil: Callable[[Path], object]
-) -> None:
+def test_changed_shard_is_not_adopted_but_removed(target: Path, name: str, spoil: Callable[[Path], object]) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         kept = write_shard(building, 1)
@@ -75,7 +73,7 @@ def test_a_shard_that_is_not_as_it_was_written_is_not_adopted_and_what_is_left_o
         assert {"parts/a.txt", ".work/a.lengths"}.isdisjoint(files_in(resumed.folder))
 
 
-def test_a_receipt_in_the_place_of_another_is_not_adopted(target: Path) -> None:
+def test_receipt_under_another_name_is_not_adopted(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         kept = write_shard(building, 1)
@@ -87,7 +85,7 @@ def test_a_receipt_in_the_place_of_another_is_not_adopted(target: Path) -> None:
         assert "parts/a.txt" not in files_in(resumed.folder)
 
 
-def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: Path) -> None:
+def test_no_shard_of_another_stage_is_adopted_after_a_changed_work_file(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         kept = write_shard(building, 1)
@@ -101,7 +99,7 @@ def test_after_a_changed_work_file_no_shard_of_another_stage_is_adopted(target: 
 
 
 @pytest.mark.parametrize("is_stumbling", [False, True], ids=["unseen", "seen as an error of the program"])
-def test_a_work_file_that_changes_meanwhile_is_named_and_a_rerun_right(tmp_path: Path, is_stumbling: bool) -> None:
+def test_work_file_changed_during_a_build_is_named_and_a_rerun_succeeds(tmp_path: Path, is_stumbling: bool) -> None:
     def flip_another(shard: Words, window: Window, folder: StagingView) -> Receipt:
         if shard.name == "c":
             flip(folder.path(".work/a.lengths"))
@@ -120,25 +118,25 @@ def test_a_work_file_that_changes_meanwhile_is_named_and_a_rerun_right(tmp_path:
     assert words_in(built.folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 
 
-def test_an_error_of_the_program_is_not_hidden_where_all_work_files_are_intact(tmp_path: Path) -> None:
+def test_program_error_is_raised_if_all_work_files_are_intact(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="five"):
         build_words(tmp_path, "english", stumble_over_five)
 
 
-def test_a_receipt_whose_file_lies_outside_is_not_adopted(target: Path, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.write_bytes(b"kept")
+def test_receipt_of_a_file_outside_the_folder_is_not_adopted(target: Path, tmp_path: Path) -> None:
+    external_file = tmp_path / "outside"
+    external_file.write_bytes(b"kept")
     sha256 = hashlib.sha256(b"kept").hexdigest()
     with open_staging_dir(target, PLAN) as building:
         building.commit("write", "a", Receipt([OutputFile("../outside", 1, 4, sha256, sha256)], {"documents": 1}))
 
     with open_staging_dir(target, PLAN) as resumed:
         assert resumed.read_receipt("write", "a") is None
-    assert outside.read_bytes() == b"kept"
+    assert external_file.read_bytes() == b"kept"
 
 
 @pytest.mark.parametrize(("flipped", "is_adopted"), [(0, True), (4, False), (7, False), (8, True)])
-def test_a_shared_files_range_is_adopted_by_the_hash_of_its_bytes(target: Path, flipped: int, is_adopted: bool) -> None:
+def test_range_of_a_shared_file_is_adopted_by_its_hash(target: Path, flipped: int, is_adopted: bool) -> None:
     sha256 = hashlib.sha256(b"bbbb").hexdigest()
     with open_staging_dir(target, PLAN) as building:
         building.path("shared").write_bytes(b"aaaabbbbcccc")
@@ -151,7 +149,7 @@ def test_a_shared_files_range_is_adopted_by_the_hash_of_its_bytes(target: Path, 
         assert (resumed.read_receipt("rows", "b") is not None) == is_adopted
 
 
-def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target: Path) -> None:
+def test_finished_shards_are_adopted_under_a_higher_number_after_a_crash(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         receipt = write_shard(building, 0)
         inode = building.path("parts/a.txt").stat().st_ino
@@ -163,7 +161,7 @@ def test_after_a_crash_finished_shards_are_adopted_under_a_higher_number(target:
         assert staging_folders(target) == [resumed.folder]
 
 
-def test_another_plan_starts_clean(target: Path) -> None:
+def test_another_plan_adopts_nothing(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
 
@@ -173,7 +171,7 @@ def test_another_plan_starts_clean(target: Path) -> None:
         assert staging_folders(target) == [other.folder]
 
 
-def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) -> None:
+def test_plan_with_reordered_keys_is_the_same_plan(target: Path) -> None:
     with open_staging_dir(target, {"recipe": "r", "inputs": [{"a": 1, "b": 2}]}) as building:
         write_shard(building, 0)
 
@@ -181,7 +179,7 @@ def test_a_plan_with_its_keys_in_another_order_is_the_same_plan(target: Path) ->
         assert resumed.read_receipt("write", "a") is not None
 
 
-def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
+def test_files_without_a_receipt_are_removed(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         write_words(ENGLISH[1], WHOLE_SHARD, building)
@@ -199,7 +197,7 @@ def test_files_that_no_receipt_names_are_swept(target: Path) -> None:
         ]
 
 
-def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(target: Path) -> None:
+def test_newest_staging_folder_of_the_same_plan_is_adopted(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
     for number, plan in ((2, PLAN), (3, {"another": "plan"})):
@@ -213,14 +211,14 @@ def test_of_several_building_folders_the_newest_of_the_same_plan_is_adopted(targ
         assert staging_folders(target) == [resumed.folder]
 
 
-def test_building_folders_of_targets_with_a_longer_name_are_left_alone(target: Path) -> None:
+def test_staging_folders_of_targets_with_a_longer_name_are_kept(target: Path) -> None:
     with open_staging_dir(target.with_name("words.building"), PLAN), open_staging_dir(target, PLAN):
         names = [".words.building.1", ".words.building.building.1"]
 
-        assert [name for name in names_beside(target) if not name.endswith(".lock")] == names
+        assert [name for name in list_siblings(target) if not name.endswith(".lock")] == names
 
 
-def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
+def test_second_builder_is_refused_and_changes_nothing(target: Path) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         with (
@@ -233,7 +231,7 @@ def test_a_second_builder_is_refused_and_disturbs_nothing(target: Path) -> None:
         assert staging_folders(target) == [building.folder]
 
 
-def test_what_fails_since_another_builder_took_over_fails_for_that(target: Path) -> None:
+def test_failure_after_a_lost_lock_is_reported_as_a_lost_lock(target: Path) -> None:
     with pytest.raises(InputError, match="this builder lost its lock"), open_staging_dir(target, PLAN) as first:
         first.lock.path.unlink()
         with open_staging_dir(target, PLAN):
@@ -243,7 +241,7 @@ def test_what_fails_since_another_builder_took_over_fails_for_that(target: Path)
 
 
 @pytest.mark.parametrize("number", ["²", "٣", "1½", "x", ""])
-def test_a_folder_whose_name_ends_in_no_number_of_ours_is_left_alone(target: Path, number: str) -> None:
+def test_folder_whose_name_has_no_staging_number_is_kept(target: Path, number: str) -> None:
     other = target.with_name(f".words.building.{number}")
     other.mkdir(parents=True)
 
@@ -254,7 +252,7 @@ def test_a_folder_whose_name_ends_in_no_number_of_ours_is_left_alone(target: Pat
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_a_plan_that_is_no_plain_file_is_another_plan(target: Path, make: Callable[[Path], object]) -> None:
+def test_plan_that_is_not_a_plain_file_is_another_plan(target: Path, make: Callable[[Path], object]) -> None:
     with open_staging_dir(target, PLAN) as building:
         write_shard(building, 0)
         (building.folder / ".plan.json").unlink()
@@ -264,7 +262,7 @@ def test_a_plan_that_is_no_plain_file_is_another_plan(target: Path, make: Callab
         assert resumed.read_receipt("write", "a") is None
 
 
-def test_a_sealed_manifest_that_names_no_builder_has_no_number(target: Path) -> None:
+def test_sealed_manifest_without_a_builder_has_no_number(target: Path) -> None:
     manifest = build(target).folder / "manifest.json"
     value = json.loads(manifest.read_bytes())
     del value["provenance"]["builder"]

@@ -1,4 +1,4 @@
-"""Targets: built when missing, left alone when current, never overwritten unasked; what is damaged is said to be."""
+"""Targets are built when missing and never overwritten without replace."""
 
 import shutil
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_points import steps_of
+from crash_points import list_steps
 from forgery import overwrite
 from refusals import refusal
-from word_artifact import ENGLISH, build_words, target_of, words_in, write_words
+from word_artifact import ENGLISH, build_words, target_in, words_in, write_words
 from word_targets import COUNT, ENGLISH_WORDS, build, never, nothing, one_file
 
 from pipeline_assets.build.build_target import seal_manifest
@@ -27,7 +27,7 @@ from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingDir, staging_folders
 
 
-def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -> None:
+def test_manifest_contains_the_target_and_its_content(tmp_path: Path) -> None:
     upstream = build(replace(ENGLISH_WORDS, folder=Path("up")), tmp_path)
     target = Target(
         kind=unknown_kind("words/count", StageVersion("count", 4)),
@@ -64,16 +64,16 @@ def test_the_manifest_says_what_the_target_and_its_content_say(tmp_path: Path) -
     assert manifest.provenance["remark"] == "by hand"
 
 
-def test_the_digest_is_the_same_whatever_it_and_what_it_is_made_from_are_called(tmp_path: Path) -> None:
-    def built(name: str) -> tuple[str, str]:
+def test_digest_is_independent_of_the_names_of_target_and_upstream(tmp_path: Path) -> None:
+    def build_both(name: str) -> tuple[str, str]:
         words = replace(ENGLISH_WORDS, name=f"{name}_words", folder=Path(f"{name}_words"))
         count = replace(COUNT, name=name, folder=Path(name), upstream=(words,))
         return tuple(build(target, tmp_path, one_file).manifest.digest for target in (words, count))
 
-    assert built("first") == built("second")
+    assert build_both("first") == build_both("second")
 
 
-def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_built(tmp_path: Path) -> None:
+def test_current_artifact_is_not_touched_and_opens_during_another_build(tmp_path: Path) -> None:
     sealed = build_words(tmp_path, "english")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
@@ -97,13 +97,13 @@ def test_what_is_current_is_not_touched_and_can_be_had_while_another_version_is_
         ({"tokenizer": {"family": "o200k", "sha256": "aa"}}, "the tokenizer changed"),
     ],
 )
-def test_what_was_asked_otherwise_makes_it_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
+def test_changed_request_makes_an_artifact_stale(tmp_path: Path, change: dict[str, Any], reason: str) -> None:
     build_words(tmp_path, "english")
 
     assert replace(ENGLISH_WORDS, **change).state(tmp_path) == ("stale", reason)
 
 
-def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
+def test_changed_upstream_makes_an_artifact_stale(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
     build(COUNT, tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_changed_upstream_makes_it_stale(tmp_path: Path) -> None:
     assert COUNT.state(tmp_path) == ("stale", "words/parts changed since")
 
 
-def test_an_upstream_that_was_removed_is_missing_and_not_changed(tmp_path: Path) -> None:
+def test_removed_upstream_is_missing_and_not_changed(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
     build(COUNT, tmp_path)
 
@@ -121,8 +121,8 @@ def test_an_upstream_that_was_removed_is_missing_and_not_changed(tmp_path: Path)
     assert COUNT.state(tmp_path) == ("stale", "words/parts is missing")
 
 
-def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path) -> None:
-    french = replace(target_of("french"), folder=Path("french"), partition="french")
+def test_removed_or_added_upstream_target_makes_an_artifact_stale(tmp_path: Path) -> None:
+    french = replace(target_in("french"), folder=Path("french"), partition="french")
     build_words(tmp_path, "english")
     build(french, tmp_path)
     build(COUNT, tmp_path)
@@ -133,18 +133,18 @@ def test_an_upstream_that_is_asked_no_more_or_anew_makes_it_stale(tmp_path: Path
     assert both.state(tmp_path) == ("stale", "not derived from words/parts/french")
 
 
-def test_an_upstream_that_is_not_built_is_asked_for(tmp_path: Path) -> None:
+def test_missing_upstream_is_an_error_that_requests_its_build(tmp_path: Path) -> None:
     assert refusal(lambda: build(COUNT, tmp_path)) == (
         f"{tmp_path / 'words'}: nothing is sealed here (no manifest.json); build it, or wait for its build to end"
     )
 
 
 @pytest.mark.parametrize("key", ["name", "source.name"])
-def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp_path: Path, key: str) -> None:
+def test_another_version_is_kept_without_replace_and_without_leftovers(tmp_path: Path, key: str) -> None:
     sealed = build_words(tmp_path, "english")
     (tmp_path / ".words.lock").unlink()
 
-    assert refusal(lambda: build(replace(target_of("french"), name_key=key), tmp_path, never), UsageError) == (
+    assert refusal(lambda: build(replace(target_in("french"), name_key=key), tmp_path, never), UsageError) == (
         f"{tmp_path / 'words'}: another version is sealed here: the recipe changed (`language`: english → french); "
         f"set another `{key}` in the recipe, or run with --replace"
     )
@@ -152,7 +152,7 @@ def test_without_replace_another_version_stays_and_nothing_is_left_beside_it(tmp
     assert list(tmp_path.iterdir()) == [tmp_path / "words"]
 
 
-def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
+def test_failed_build_keeps_the_old_version_and_its_own_shards(tmp_path: Path) -> None:
     build_words(tmp_path, "english")
 
     def fail(building: StagingDir) -> BuildResult:
@@ -160,15 +160,13 @@ def test_a_build_that_fails_leaves_the_old_version_and_its_own_shards(tmp_path: 
         raise InputError("the disk is full", building.folder, "free some")
 
     with pytest.raises(InputError, match="the disk is full"):
-        build(target_of("french"), tmp_path, fail, replace=True)
+        build(target_in("french"), tmp_path, fail, replace=True)
 
     assert ENGLISH_WORDS.state(tmp_path)[0] == "current"
     assert [path.name for path in staging_folders(tmp_path / "words")] == [".words.building.2"]
 
 
-def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifact_that_another_builder_just_sealed_is_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sealed = build_words(tmp_path / "elsewhere", "english")
 
     def appear(step: str, path: Path) -> None:
@@ -182,9 +180,9 @@ def test_what_another_builder_sealed_in_the_last_moment_is_taken_and_nothing_is_
     assert sorted(path.name for path in tmp_path.iterdir()) == [".words.lock", "elsewhere", "words"]
 
 
-def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_path: Path) -> None:
+def test_members_are_sealed_under_one_digest_and_verified_together(tmp_path: Path) -> None:
     members = [
-        replace(target_of(language), folder=Path("all", language), name=f"all/{language}", partition=language)
+        replace(target_in(language), folder=Path("all", language), name=f"all/{language}", partition=language)
         for language in ("en", "fr")
     ]
     dataset = Target(
@@ -193,7 +191,7 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     sealed = [build(member, tmp_path, one_file) for member in members]
 
     artifact = seal_manifest(dataset, tmp_path, lambda: BuildResult([], {"documents": 4}, {}), True, {})
-    steps_of_again = steps_of(
+    resealing = list_steps(
         lambda: seal_manifest(dataset, tmp_path, lambda: BuildResult([], {"documents": 4}, {}), True, {})
     )
 
@@ -203,10 +201,10 @@ def test_members_are_sealed_together_under_one_digest_and_verified_together(tmp_
     ]
     assert [file.path for file in verify(artifact)] == ["en/parts/a.txt", "fr/parts/a.txt"]
     assert dataset.state(tmp_path) == ("current", artifact.manifest.digest)
-    assert steps_of_again == []
+    assert resealing == []
 
 
-def test_members_that_changed_are_sealed_anew_without_being_asked(tmp_path: Path) -> None:
+def test_changed_members_are_resealed_without_replace(tmp_path: Path) -> None:
     member = replace(ENGLISH_WORDS, folder=Path("all", "en"), name="en")
     dataset = Target(unknown_kind("words/all", StageVersion("join", 1)), "all", Path("all"), {}, upstream=(member,))
     build(member, tmp_path, one_file)
@@ -254,7 +252,7 @@ def test_changed_keys_are_dotted_names_with_both_values(
     assert list(changed_keys(old, new).items()) == list(changed.items())  # sorted
 
 
-def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: Path) -> None:
+def test_build_that_fails_before_the_first_shard_leaves_no_folder(tmp_path: Path) -> None:
     def fail(building: StagingDir) -> BuildResult:
         building.path("half").write_text("a")
         raise UsageError("its language is unknown", "language", "take another")
@@ -265,31 +263,29 @@ def test_a_build_that_fails_before_a_shard_is_finished_leaves_nothing(tmp_path: 
     assert staging_folders(tmp_path / "words") == []
 
 
-def remove_a_file(folder: Path) -> tuple[str, str]:
+def remove_file(folder: Path) -> tuple[str, str]:
     (folder / "parts/a.txt").unlink()
     return "parts/a.txt", "the file is missing"
 
 
-def cut_a_file(folder: Path) -> tuple[str, str]:
+def cut_file(folder: Path) -> tuple[str, str]:
     overwrite(folder / "parts/b.txt", b"THREE\n")
     return "parts/b.txt", "has 6 bytes, sealed with 16"
 
 
-def spoil_the_manifest(folder: Path) -> tuple[str, str]:
+def overwrite_manifest(folder: Path) -> tuple[str, str]:
     (folder / "manifest.json").write_bytes(b"[]")
     return "manifest.json", "not a valid manifest: Expected `object`, got `array`"
 
 
-@pytest.mark.parametrize("damage", [remove_a_file, cut_a_file, spoil_the_manifest])
-def test_what_lost_a_file_or_its_manifest_is_damaged_until_it_is_replaced_by_the_same(
-    tmp_path: Path, damage: Callable[[Path], tuple[str, str]]
-) -> None:
+@pytest.mark.parametrize("damage", [remove_file, cut_file, overwrite_manifest])
+def test_artifact_is_damaged_until_it_is_rebuilt(tmp_path: Path, damage: Callable[[Path], tuple[str, str]]) -> None:
     sealed = build_words(tmp_path, "english")
     folder = sealed.folder
 
     name, what = damage(folder)
 
-    assert target_of("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
+    assert target_in("french").state(tmp_path) == ("damaged", f"{folder / name}: {what}")
     with pytest.raises(InputError) as refused:
         build(ENGLISH_WORDS, tmp_path, never)
     assert not isinstance(refused.value, UsageError)
@@ -298,20 +294,20 @@ def test_what_lost_a_file_or_its_manifest_is_damaged_until_it_is_replaced_by_the
     )
     assert ENGLISH_WORDS.state(tmp_path) == ("damaged", f"{folder / name}: {what}")
 
-    again = build_words(tmp_path, "english")  # it replaces what is there
+    rebuilt = build_words(tmp_path, "english")  # replaces the damaged artifact
 
-    assert again.manifest.digest == sealed.manifest.digest
+    assert rebuilt.manifest.digest == sealed.manifest.digest
     assert ENGLISH_WORDS.state(tmp_path) == ("current", sealed.manifest.digest)
     assert words_in(folder) == ["ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX"]
 
 
-def test_what_is_made_from_something_with_a_spoilt_manifest_is_stale_until_that_is_built_again(tmp_path: Path) -> None:
+def test_downstream_of_a_damaged_artifact_is_stale_until_its_rebuild(tmp_path: Path) -> None:
     folder = build_words(tmp_path, "english").folder
-    made = build(COUNT, tmp_path)
+    count = build(COUNT, tmp_path)
 
-    spoil_the_manifest(folder)
-    spoilt = COUNT.state(tmp_path)
+    overwrite_manifest(folder)
+    spoilt_state = COUNT.state(tmp_path)
     build_words(tmp_path, "english")
 
-    assert spoilt == ("stale", f"words/parts is damaged ({folder / 'manifest.json'})")
-    assert COUNT.state(tmp_path) == ("current", made.manifest.digest)
+    assert spoilt_state == ("stale", f"words/parts is damaged ({folder / 'manifest.json'})")
+    assert COUNT.state(tmp_path) == ("current", count.manifest.digest)

@@ -1,4 +1,4 @@
-"""Digests of tasks: equal for equal work, different for whatever a task could read."""
+"""Equal tasks have equal digests; anything that a task can read changes them."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipeline_assets.spine import task_digest
 from pipeline_assets.spine.staged_input import NOT_DIGESTED, StagedInput
 from pipeline_assets.spine.task import Task
-from pipeline_assets.spine.task_digest import task_digest as digest_of
+from pipeline_assets.spine.task_digest import task_digest as compute_digest
 
 STAGING = Path("/data/.words.building.1")
 
@@ -34,11 +34,11 @@ class Part:
 
 
 def work(part: Part, *options: object, **named: object) -> None:
-    """A kernel, which no test calls."""
+    """Kernel that no test calls."""
 
 
 def other_work(part: Part, *options: object, **named: object) -> None:
-    """Another kernel."""
+    """Another kernel that no test calls."""
 
 
 @pytest.fixture
@@ -47,68 +47,68 @@ def part(tmp_path: Path) -> Part:
     return Part("a", 2, tmp_path / "a.txt")
 
 
-def bound(part: Part, kernel: Callable[..., Any] = work, *options: object, **named: object) -> str | None:
-    return digest_of(functools.partial(kernel, *options, **named), part, STAGING)
+def digest(part: Part, kernel: Callable[..., Any] = work, *options: object, **named: object) -> str | None:
+    return compute_digest(functools.partial(kernel, *options, **named), part, STAGING)
 
 
-def test_equal_work_has_equal_digests_wherever_its_files_are(part: Part, tmp_path: Path) -> None:
+def test_equal_work_has_equal_digests_for_files_in_any_folder(part: Part, tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("one two")
 
-    assert bound(part, rules=Rules()) == bound(replace(part, file=tmp_path / "b.txt", place=7), rules=Rules())
-    assert digest_of(work, part, STAGING) is not None
+    assert digest(part, rules=Rules()) == digest(replace(part, file=tmp_path / "b.txt", place=7), rules=Rules())
+    assert compute_digest(work, part, STAGING) is not None
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda part: bound(replace(part, name="b")),
-        lambda part: bound(replace(part, rows=3)),
-        lambda part: bound(part, other_work),
-        lambda part: bound(part, work, 1),
-        lambda part: bound(part, work, "1"),
-        lambda part: bound(part, work, True),
-        lambda part: bound(part, work, (1, 2)),
-        lambda part: bound(part, work, frozenset({1, 2})),
-        lambda part: bound(part, work, {1: 2}),
-        lambda part: bound(part, work, b"1"),
-        lambda part: bound(part, work, None),
-        lambda part: bound(part, work, Fraction(1, 2)),
-        lambda part: bound(part, rules=Rules()),
-        lambda part: bound(part, rules=Rules(threshold="0.9")),
-        lambda part: bound(part, limits=Rules()),
+        lambda part: digest(replace(part, name="b")),
+        lambda part: digest(replace(part, rows=3)),
+        lambda part: digest(part, other_work),
+        lambda part: digest(part, work, 1),
+        lambda part: digest(part, work, "1"),
+        lambda part: digest(part, work, True),
+        lambda part: digest(part, work, (1, 2)),
+        lambda part: digest(part, work, frozenset({1, 2})),
+        lambda part: digest(part, work, {1: 2}),
+        lambda part: digest(part, work, b"1"),
+        lambda part: digest(part, work, None),
+        lambda part: digest(part, work, Fraction(1, 2)),
+        lambda part: digest(part, rules=Rules()),
+        lambda part: digest(part, rules=Rules(threshold="0.9")),
+        lambda part: digest(part, limits=Rules()),
     ],
 )
 def test_different_work_has_different_digests(change: Callable[[Part], str | None], part: Part) -> None:
-    plain = bound(part)
-    seen = change(part)
+    plain = digest(part)
+    changed = change(part)
 
-    assert seen is not None and seen != plain
+    assert changed is not None and changed != plain
 
 
-def test_a_changed_file_changes_the_digest(part: Part) -> None:
-    before = bound(part)
+def test_changed_file_changes_the_digest(part: Part) -> None:
+    before = digest(part)
     part.file.write_text("one three")
 
-    assert bound(part) != before
+    assert digest(part) != before
 
 
 def test_another_program_changes_the_digest(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = bound(part)
+    before = digest(part)
     monkeypatch.setattr(task_digest, "_versions_json", lambda: "another")
 
-    assert bound(part) != before
+    assert digest(part) != before
 
 
-def local_function() -> Callable[..., None]:
+def build_local_function() -> Callable[..., None]:
     def kernel(part: Part) -> None:
-        """A function whose name says nothing of what it captures."""
+        """Kernel whose name does not identify its captured values."""
 
     return kernel
 
 
 class Scorer:
     def score(self, part: Part) -> None:
-        """A method, whose object could be anything."""
+        """Kernel whose object can be anything."""
 
 
 @pytest.mark.parametrize(
@@ -120,27 +120,27 @@ class Scorer:
         np.zeros(3),
         Scorer(),
         Scorer().score,
-        local_function(),
+        build_local_function(),
         lambda part: None,
         Part,
         iter(()),
     ],
 )
-def test_work_whose_input_is_not_known_has_no_digest(argument: object, part: Part) -> None:
-    assert bound(part, work, argument) is None
-    assert bound(part, work, [argument]) is None
-    assert bound(part, work, rules={"key": argument}) is None
+def test_work_with_unknown_inputs_has_no_digest(argument: object, part: Part) -> None:
+    assert digest(part, work, argument) is None
+    assert digest(part, work, [argument]) is None
+    assert digest(part, work, rules={"key": argument}) is None
 
 
-def test_a_file_of_the_same_build_counts_by_its_stated_hash(part: Part) -> None:
-    first, second = (bound(part, work, StagedInput(STAGING / name, "ab")) for name in ("a", "b"))
+def test_staged_input_is_digested_by_its_stated_hash(part: Part) -> None:
+    first, second = (digest(part, work, StagedInput(STAGING / name, "ab")) for name in ("a", "b"))
 
-    assert first == second != bound(part, work, StagedInput(STAGING / "a", "cd"))
+    assert first == second != digest(part, work, StagedInput(STAGING / "a", "cd"))
 
 
-def test_a_task_has_the_digest_of_its_kernel_and_arguments(part: Part) -> None:
+def test_digest_of_a_task_covers_its_kernel_and_arguments(part: Part) -> None:
     def run(task: Task) -> str | None:
-        return digest_of(work, task, STAGING)
+        return compute_digest(work, task, STAGING)
 
     assert run(Task.bind(work, part, 1)) == run(Task.bind(work, part, 1)) != run(Task.bind(work, part, 2))
 
@@ -152,19 +152,19 @@ values = st.recursive(
 )
 
 
-def typed(value: object) -> object:
-    """A value that equals another only if their types are equal too, at every depth."""
+def add_types(value: object) -> object:
+    """Add the type to a value at every depth, so that equal values have equal types."""
     match value:
         case tuple():
-            return ("tuple", *map(typed, value))
+            return ("tuple", *map(add_types, value))
         case dict():
-            return ("dict", tuple(sorted((key, repr(typed(item))) for key, item in value.items())))
+            return ("dict", tuple(sorted((key, repr(add_types(item))) for key, item in value.items())))
     return (type(value).__name__, value)
 
 
 @given(values, values)
-def test_digests_are_equal_exactly_for_equal_arguments(first: object, second: object) -> None:
-    def digest(value: object) -> str | None:
-        return digest_of(functools.partial(work, value), None, STAGING)
+def test_digests_are_equal_only_for_equal_arguments(first: object, second: object) -> None:
+    def argument_digest(value: object) -> str | None:
+        return compute_digest(functools.partial(work, value), None, STAGING)
 
-    assert (digest(first) == digest(second)) == (typed(first) == typed(second))
+    assert (argument_digest(first) == argument_digest(second)) == (add_types(first) == add_types(second))

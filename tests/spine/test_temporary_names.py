@@ -1,4 +1,4 @@
-"""Temporary names: unique to a process, short enough, removed once it is dead."""
+"""Temporary names are unique to a process, and removed after it is dead."""
 
 import os
 import subprocess
@@ -36,29 +36,29 @@ def test_temporary_files_of_dead_processes_are_removed_by_the_next_write(path: P
     assert kept == {names["alive"], names["remote"]}
 
 
-def test_a_temporary_file_that_an_earlier_process_of_this_number_left_is_not_written_to(path: Path) -> None:
+def test_temporary_file_of_an_earlier_process_with_this_id_is_not_overwritten(path: Path) -> None:
     number = int(temporary_path(path).name.split(".")[-2])
-    left = temporary_path(path).name.replace(f".{number + 1}.tmp", f".{number + 2}.tmp")
-    path.with_name(left).write_text("left")
+    leftover = temporary_path(path).name.replace(f".{number + 1}.tmp", f".{number + 2}.tmp")
+    path.with_name(leftover).write_text("left")
 
     with DurableFile(path) as file:
         file.write(b"new")
-        assert path.with_name(left).read_text() == "left"
+        assert path.with_name(leftover).read_text() == "left"
 
     assert path.read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("name", ["a" * 255, "é" * 127])
-def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path, name: str) -> None:
+def test_file_may_have_a_name_of_maximum_length(tmp_path: Path, name: str) -> None:
     write_durably(tmp_path / name, b"x")
 
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_number_that_no_process_can_have_is_that_of_a_dead_one(path: Path) -> None:
-    left = path.parent / temporary_path(path).name.replace(f".{os.getpid()}.", f".{2**70}.")
-    left.write_text("half")
+def test_temporary_file_of_an_impossible_process_id_is_removed(path: Path) -> None:
+    leftover = path.parent / temporary_path(path).name.replace(f".{os.getpid()}.", f".{2**70}.")
+    leftover.write_text("half")
 
     write_durably(path, b"whole")
 
-    assert not left.exists()
+    assert not leftover.exists()

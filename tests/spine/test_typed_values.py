@@ -1,4 +1,4 @@
-"""Values are typed by any number of threads, also by the first that use a type."""
+"""Types are learned safely by any number of threads."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pipeline_assets
 
 PROJECT = Path(__file__).parents[2]
-# Two threads: the second uses `Outer` while msgspec, for the first, waits for an annotation of the type in it.
+# The second thread uses `Outer` while msgspec evaluates an annotation of `Inner` for the first.
 FIRST_USE = """
 import threading, time
 from dataclasses import dataclass
@@ -39,15 +39,15 @@ print(found == [Outer("n", Inner(1), "x")] * 2)
 """
 
 
-def test_two_threads_may_be_the_first_that_use_a_type() -> None:
+def test_two_threads_may_use_a_type_first() -> None:
     done = subprocess.run([sys.executable, "-c", FIRST_USE], cwd=PROJECT, capture_output=True, text=True)
 
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
-def test_no_other_module_lets_msgspec_learn_a_type_when_it_is_called() -> None:
-    """A decoder of a module learns its type while the module is imported."""
-    learns = re.compile(r"msgspec\.(convert\(|(json|msgpack)\.decode\([^\n]*type=)")
+def test_only_one_module_lets_msgspec_learn_types_at_run_time() -> None:
+    """Module-level decoders learn their types while the module is imported."""
+    decoding = re.compile(r"msgspec\.(convert\(|(json|msgpack)\.decode\([^\n]*type=)")
     sources = Path(pipeline_assets.__path__[0]).rglob("*.py")
 
-    assert [path.stem for path in sources if learns.search(path.read_text())] == ["typed_values"]
+    assert [path.stem for path in sources if decoding.search(path.read_text())] == ["typed_values"]

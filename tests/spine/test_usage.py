@@ -1,4 +1,4 @@
-"""What a build takes of its machine, and what it says: memory, disk, seconds, provenance, progress by the clock."""
+"""Resource usage, provenance and progress of a build."""
 
 import contextlib
 import datetime
@@ -23,21 +23,21 @@ from pipeline_assets.spine.usage import folder_bytes
 
 MB = 1 << 20
 PEAK = "from pipeline_assets.spine.usage import peak_memory_bytes; print(peak_memory_bytes(), flush=True)\n"
-HERE = f"block = b'x' * {64 * MB}; del block\n"
+IN_THE_PROCESS = f"block = b'x' * {64 * MB}; del block\n"
 IN_A_CHILD = f"import os\nif os.fork() == 0:\n    block = b'x' * {64 * MB}; os._exit(0)\nos.wait()\n"
 
 
-@pytest.mark.parametrize("work", [HERE, IN_A_CHILD], ids=["here", "in a child"])
-def test_peak_memory_is_that_of_the_largest_process_and_stays_when_it_is_given_back(work: str) -> None:
-    from_a_small_process = ["sh", "-c", '"$@"; exit $?', "sh"]  # of a large one, it would start with that one's peak
-    command = [*from_a_small_process, sys.executable, "-c", PEAK + work + PEAK]
+@pytest.mark.parametrize("work", [IN_THE_PROCESS, IN_A_CHILD], ids=["here", "in a child"])
+def test_peak_memory_is_that_of_the_largest_process_also_after_its_release(work: str) -> None:
+    small_parent = ["sh", "-c", '"$@"; exit $?', "sh"]  # a process starts with the peak of its parent
+    command = [*small_parent, sys.executable, "-c", PEAK + work + PEAK]
     process = subprocess.run(command, capture_output=True, check=True)
     before, after = map(int, process.stdout.split())
 
     assert 56 * MB < after - before < 80 * MB
 
 
-def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
+def test_file_with_several_names_counts_once(tmp_path: Path) -> None:
     (tmp_path / "deep" / "deeper").mkdir(parents=True)
     (tmp_path / "a").write_bytes(b"x" * 1000)
     (tmp_path / "deep" / "deeper" / "b").write_bytes(b"x" * 500)
@@ -48,7 +48,7 @@ def test_a_file_of_several_names_counts_once(tmp_path: Path) -> None:
     assert folder_bytes(tmp_path / "nowhere") == 0
 
 
-def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_switched_it_off() -> None:
+def test_outermost_gc_pause_enables_the_collector_also_after_an_error() -> None:
     with pytest.raises(KeyError), pause_gc():
         with pause_gc():
             pass
@@ -58,8 +58,8 @@ def test_the_collector_is_switched_on_again_after_an_error_too_but_by_whoever_sw
     assert gc.isenabled()
 
 
-def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProvenanceRecorder, "command", None)  # whatever was typed in this process before
+def test_provenance_has_time_host_versions_and_run_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProvenanceRecorder, "command", None)  # earlier tests of this process may have set it
     recorder = ProvenanceRecorder()
 
     record = recorder.provenance({"workers": 2})
@@ -72,7 +72,7 @@ def test_a_build_records_when_where_with_what_and_how_it_was_run(monkeypatch: py
     assert json.loads(json.dumps(record)) == record
 
 
-def test_the_libraries_that_could_have_a_part_in_the_bytes_are_recorded() -> None:
+def test_versions_of_libraries_that_affect_bytes_are_recorded() -> None:
     import pyarrow
     import zstandard
 
@@ -82,7 +82,7 @@ def test_the_libraries_that_could_have_a_part_in_the_bytes_are_recorded() -> Non
 
 
 @pytest.mark.parametrize("variable", ["GIT_DIR", "PATH"], ids=["outside a checkout", "without git"])
-def test_if_git_tells_none_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+def test_commit_is_none_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, str(tmp_path / "nothing"))
 
     assert git_sha.__wrapped__() is None
@@ -93,14 +93,14 @@ class Terminal(io.StringIO):
         return True
 
     def lines(self) -> list[str]:
-        """Return what was drawn, line by line, without escape sequences."""
+        """Return the drawn lines without escape sequences."""
         drawn = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.getvalue()).replace("\r", "\n")
         return [line.rstrip() for line in drawn.splitlines() if line.strip()]
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[float]:
-    """The time is whatever the list's only item says. What is logged at it is captured."""
+    """Replace the clock by the only item of a list, and capture log messages."""
     caplog.set_level(logging.INFO, "corpusmill")
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
@@ -120,7 +120,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
         (0, "files", 0, 0, {"bytes": 0}, "0/0 files; 0.0 MB"),
     ],
 )
-def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
+def test_progress_line_has_counts_rates_and_remaining_time(
     clock: list[float], total: int, unit: str, seconds: float, done: int, counts: dict[str, int], line: str
 ) -> None:
     progress = Progress("fetch", total, unit, log_every_s=10)
@@ -131,7 +131,7 @@ def test_the_line_says_done_of_total_counts_rates_and_the_time_left(
     assert progress.format_line() == f"fetch: {line}"
 
 
-def test_a_log_line_comes_at_its_time_and_not_before(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_are_written_at_the_interval(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress("convert", 100, "shards", log_every_s=10)
 
     for _ in range(50):
@@ -146,35 +146,35 @@ def test_a_log_line_comes_at_its_time_and_not_before(clock: list[float], caplog:
 
 @contextlib.contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Standard error, 60 columns wide and without colours."""
-    shown = Terminal()
+    """Replace standard error by a terminal of 60 columns without colours."""
+    screen = Terminal()
     with monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", shown)
+        patch.setattr(sys, "stderr", screen)
         patch.setenv("COLUMNS", "60")
         patch.setenv("NO_COLOR", "1")
-        yield shown
+        yield screen
         end_bars()
 
 
-def test_a_terminal_gets_a_bar_with_its_step_its_rate_and_the_time_left(
+def test_terminal_shows_a_bar_with_step_count_and_remaining_time(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with terminal(monkeypatch) as shown, label_bars(3, 12):
+    with terminal(monkeypatch) as screen, label_bars(3, 12):
         progress = Progress("fetch", 4, "files", log_every_s=0)
         clock[0] += 1
         progress.add(2, {})
-        half = shown.lines()
+        half = screen.lines()
         progress.add(2, {})
 
     assert half[-1:] == [f"step 3 of 12: fetch {'━' * 10}{' ' * 10} 2/4 files; 1 s left"]
-    assert shown.lines()[-1] == f"step 3 of 12: fetch {'━' * 20} 4/4 files"
-    assert shown.getvalue().endswith("\x1b[?25h"), "the cursor is back"
+    assert screen.lines()[-1] == f"step 3 of 12: fetch {'━' * 20} 4/4 files"
+    assert screen.getvalue().endswith("\x1b[?25h"), "the cursor is back"
     assert caplog.messages == []
 
 
-def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_unfinished_bar_ends_with_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     results = sys.stdout
-    with terminal(monkeypatch) as shown:
+    with terminal(monkeypatch) as screen:
         first, second = Progress("fetch", 4, "files", log_every_s=0), Progress("hash", 4, "files", log_every_s=0)
         with label_bars(1, 2):
             first.add(1)
@@ -182,31 +182,31 @@ def test_a_bar_that_is_not_finished_ends_with_its_step(monkeypatch: pytest.Monke
         with label_bars(2, 2):
             second.add(1)
 
-    assert shown.getvalue().count("\x1b[?25h") == shown.getvalue().count("\x1b[?25l") == 2
-    assert shown.lines()[-1].startswith("step 2 of 2: hash ")
+    assert screen.getvalue().count("\x1b[?25h") == screen.getvalue().count("\x1b[?25l") == 2
+    assert screen.lines()[-1].startswith("step 2 of 2: hash ")
 
 
-def test_a_bar_is_one_line_and_reads_no_markup_in_names(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    with terminal(monkeypatch) as shown:
+def test_bar_is_one_line_and_does_not_interpret_markup(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    with terminal(monkeypatch) as screen:
         Progress("fetch [red]notes[/]\n" + "of a long name " * 9, 2, "files", log_every_s=0).add(1)
-        line = shown.lines()[-1]
+        line = screen.lines()[-1]
 
     assert line.startswith("fetch [red]notes[/]⏎of a long") and len(line) <= 60
 
 
-def test_counts_of_what_was_done_before_have_no_rate_and_are_no_part_of_one(clock: list[float]) -> None:
+def test_earlier_counts_have_no_rate_and_are_not_part_of_one(clock: list[float]) -> None:
     progress = Progress("convert", 4, "shards", log_every_s=10)
 
     clock[0] += 2
     progress.add_earlier(2, {"documents": 6_000, "bytes": 9_000_000})
-    at_first = progress.format_line()
+    initial_line = progress.format_line()
     progress.add(1, {"documents": 10})
 
-    assert at_first == "convert: 2/4 shards; 6,000 documents; 9.0 MB"
+    assert initial_line == "convert: 2/4 shards; 6,000 documents; 9.0 MB"
     assert progress.format_line() == "convert: 3/4 shards; 6,010 documents, 5/s; 9.0 MB; 2 s left"
 
 
-def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_earlier_work_is_logged_once_at_the_end(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress("fetch", 2, "files", log_every_s=10)
 
     progress.add_earlier(1)
@@ -215,7 +215,7 @@ def test_work_that_was_done_before_is_said_once_at_end(clock: list[float], caplo
     assert caplog.messages == ["fetch: 2/2 files"]
 
 
-def test_nothing_is_said_of_what_ends_in_the_quiet_time(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_within_the_quiet_time_is_not_logged(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
     short, long = (Progress(title, 2, "files", log_every_s=10, initial_quiet_s=2) for title in ("short", "long"))
     clock[0] += 1
     short.add(2, {})

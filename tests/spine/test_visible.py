@@ -1,7 +1,4 @@
-"""Control characters are visible in errors, logs and on terminals.
-
-JSON keeps its meaning.
-"""
+"""Control characters are visible in errors, logs and on terminals."""
 
 import json
 import logging
@@ -17,20 +14,20 @@ from pipeline_assets.spine.visible import VISIBLE_TABLE, to_one_line
 HOSTILE = "".join(map(chr, (*range(32), *range(0x7F, 0xA0), 0x2028, 0x202E, 0x2066)))
 
 
-def controls_in(text: str) -> set[str]:
-    """Return the characters of a text that a terminal or a reader of lines may obey."""
+def find_controls(text: str) -> set[str]:
+    """Return the characters that a terminal or a reader of lines may interpret."""
     return {char for char in text if unicodedata.category(char) in ("Cc", "Zl", "Zp") or char in "\u202e\u2066"}
 
 
-def test_a_name_forges_no_second_line_and_no_colour() -> None:
+def test_name_cannot_forge_a_second_line_or_a_colour() -> None:
     assert to_one_line("notes\x1b[2J\ncorpusmill: built\u202e") == "notes␛[2J⏎corpusmill: built\\u202e"
 
 
 def test_errors_show_controls_in_one_line() -> None:
     error = InputError(HOSTILE, HOSTILE, HOSTILE)
 
-    assert controls_in(str(error)) == set()
-    assert controls_in(one_line(ValueError(HOSTILE))) == set()
+    assert find_controls(str(error)) == set()
+    assert find_controls(one_line(ValueError(HOSTILE))) == set()
 
 
 def test_log_messages_show_controls_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -42,7 +39,7 @@ def test_log_messages_show_controls_in_one_line(caplog: pytest.LogCaptureFixture
         logger.removeHandler(caplog.handler)
 
     [record] = caplog.records[-1:]
-    assert controls_in(record.getMessage()) == set()
+    assert find_controls(record.getMessage()) == set()
     assert record.getMessage().endswith(": 5 rows")
 
 
@@ -51,7 +48,7 @@ def test_printed_lines_show_controls(capsys: pytest.CaptureFixture[str], is_erro
     print_lines([f"built {HOSTILE}"], err=is_error)
     echo(HOSTILE, err=is_error)
 
-    assert controls_in("".join(capsys.readouterr())) == {"\n", "\t"}
+    assert find_controls("".join(capsys.readouterr())) == {"\n", "\t"}
 
 
 def test_only_own_colours_reach_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What docs/stage_a.md has a user type, typed once in a folder as the page expects it."""
+"""Fixtures for tests of docs/stage_a.md, whose commands run once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_results import Corpusmill, Typed, Wrong, only_line, type_page
+from command_results import Corpusmill, Result, Wrong, only_line, type_page
 from stage_a_sources import SITES, sentence, write_notes, write_recipe, write_site, write_sources, write_wikipedia
 
 from pipeline_assets.demo.loopback_hub import LoopbackHub
@@ -56,7 +56,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="session")
 def work(tmp_path_factory: pytest.TempPathFactory, hub: LoopbackHub) -> Path:
-    """A folder as the page's commands expect it: an extraction, dumps, notes, filters, a recipe."""
+    """Write the folder that the page's commands expect."""
     import py7zr
 
     folder = tmp_path_factory.mktemp("work")
@@ -70,17 +70,17 @@ def work(tmp_path_factory: pytest.TempPathFactory, hub: LoopbackHub) -> Path:
     (folder / "web.yaml").write_text("length: {min_words: 10}\nmasking: {emails: true, public_ips: true}\n")
     write_sources(folder / "out")
 
-    def of_files_only(content: dict[str, object]) -> None:
+    def keep_one_local_source(content: dict[str, object]) -> None:
         sources = content["sources"]
         assert isinstance(sources, list)
         content["sources"] = [source | {"source": f"my-{source['source']}"} for source in sources[1:2]]
 
-    write_recipe(folder / "out", "", of_files_only, name="stage_a_v1")
+    write_recipe(folder / "out", "", keep_one_local_source, name="stage_a_v1")
     return folder
 
 
 @pytest.fixture(scope="session")
-def typed(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> dict[str, Typed]:
+def typed(corpusmill: Corpusmill, hub: LoopbackHub, work: Path) -> dict[str, Result]:
     answers = type_page("stage_a.md", corpusmill, cwd=work, env={"HF_ENDPOINT": hub.endpoint})
     return {words[1]: result for words, result in answers}
 

@@ -1,12 +1,12 @@
-"""What is there, recipes and what they made, is replaced when that is asked for and not before."""
+"""Recipes and their artifacts are replaced only with --replace."""
 
 from pathlib import Path
 
 import pytest
-from command_results import Corpusmill, Typed, Wrong
+from command_results import Corpusmill, Result, Wrong
 
 
-def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -> None:
+def test_handwritten_recipe_is_not_overwritten(wrong: Wrong, work: Path) -> None:
     path = work / "bad" / "recipes" / "mine.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("system: stage_a\n", encoding="utf-8")
@@ -21,7 +21,7 @@ def test_a_recipe_written_by_hand_is_not_overwritten(wrong: Wrong, work: Path) -
 
 
 @pytest.mark.slow
-def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
+def test_edited_recipe_is_not_overwritten(wrong: Wrong, corpusmill: Corpusmill, work: Path) -> None:
     common = ("normalize", "--input", "notes/*.jsonl", "--out-dir", "edited", "--domain", "d", "--source", "n")
     columns = ("--text-column", "body.text")
     assert corpusmill("stage-a", *common, *columns, cwd=work).returncode == 0
@@ -38,7 +38,7 @@ def test_a_recipe_that_was_edited_is_not_overwritten(wrong: Wrong, corpusmill: C
 
 
 @pytest.mark.slow
-def test_filters_for_fewer_sources_would_lose_what_the_recipe_made(wrong: Wrong, typed: dict[str, Typed]) -> None:
+def test_filter_recipe_with_fewer_sources_is_refused(wrong: Wrong, typed: dict[str, Result]) -> None:
     status, line = wrong("filter", "--filters", "web.yaml", "--out-dir", "out", "--source", "notes")
 
     assert status == 2

@@ -1,17 +1,17 @@
-"""Sources that are not what they should be: columns are nowhere, rows can't be read, nothing is kept."""
+"""Sources with missing columns, unreadable rows or no kept documents."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from command_results import Corpusmill, Typed, Wrong
+from command_results import Corpusmill, Result, Wrong
 
 from pipeline_assets.commands.inputs import manifests_below
 from pipeline_assets.demo.loopback_hub import LoopbackHub
 
 
-def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
+def test_column_without_values_is_a_warning(corpusmill: Corpusmill, work: Path) -> None:
     columns = ("--text-column", "body.text", "--license-column", "licens")
     common = ("--input", "notes/*.jsonl", "--out-dir", "misspelt", "--domain", "d", "--source", "n")
 
@@ -23,7 +23,7 @@ def test_a_column_that_no_document_has_a_value_for_is_a_warning(corpusmill: Corp
     )
 
 
-def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work: Path) -> None:
+def test_missing_text_column_is_reported_with_the_existing_columns(wrong: Wrong, work: Path) -> None:
     status, line = wrong("normalize", "--input", "notes/*.jsonl", "--out-dir", "bad", "--domain", "d", "--source", "n")
 
     assert status == 2
@@ -34,8 +34,8 @@ def test_a_text_column_that_no_row_has_names_those_there_are(wrong: Wrong, work:
 
 
 @pytest.mark.slow
-def test_a_filter_file_and_an_id_that_are_nowhere(
-    wrong: Wrong, corpusmill: Corpusmill, typed: dict[str, Typed], work: Path
+def test_unknown_filter_file_and_unknown_id_are_reported(
+    wrong: Wrong, corpusmill: Corpusmill, typed: dict[str, Result], work: Path
 ) -> None:
     unknown = corpusmill("stage-a", "why", "nobody", "--data", "out", cwd=work)
 
@@ -47,7 +47,7 @@ def test_a_filter_file_and_an_id_that_are_nowhere(
     )
 
 
-def test_a_streamed_source_is_normalised_into_the_same_folder(
+def test_streamed_source_is_normalised_into_the_same_folder(
     corpusmill: Corpusmill, work: Path, tmp_path: Path, hub: LoopbackHub
 ) -> None:
     env = {"HF_ENDPOINT": hub.endpoint}
@@ -63,9 +63,7 @@ def test_a_streamed_source_is_normalised_into_the_same_folder(
     assert other.returncode == 2 and "--domain: the documents are sealed with 'web', got 'books'" in other.stderr
 
 
-def test_archives_of_other_tables_next_to_the_posts_of_a_site_are_left_out(
-    corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
+def test_archives_of_other_tables_than_posts_are_skipped(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
     posts, users = (tmp_path / f"stackoverflow.com-{table}.7z" for table in ("Posts", "Users"))
     for copy in (posts, users):
         shutil.copyfile(next((work / "dumps").glob("*.7z")), copy)
@@ -82,9 +80,7 @@ def test_archives_of_other_tables_next_to_the_posts_of_a_site_are_left_out(
     assert refused.stderr == (f"corpusmill: {users}: expected a site's posts, got its Users; pass <site>-Posts.7z\n")
 
 
-def test_an_extraction_without_a_licence_is_unknown_with_a_warning(
-    corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
+def test_missing_licence_is_unknown_with_a_warning(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
     done = corpusmill("stage-a", "ingest-wikipedia", "--input", work / "extracted", "--out-dir", tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -93,9 +89,7 @@ def test_an_extraction_without_a_licence_is_unknown_with_a_warning(
     assert recipe["sources"][0]["license_tag"] == "unknown"
 
 
-def test_a_recipe_of_any_file_name_is_run_and_kept_under_its_own(
-    corpusmill: Corpusmill, work: Path, tmp_path: Path
-) -> None:
+def test_recipe_with_any_file_name_is_stored_by_its_name(corpusmill: Corpusmill, work: Path, tmp_path: Path) -> None:
     content = yaml.safe_load((work / "out" / "recipes" / "stage_a_v1.yaml").read_text()) | {"name": "My_Sources"}
     content["sources"][0]["path"] = str(work / "out" / content["sources"][0]["path"])
     (tmp_path / "Any Name.yml").write_text(yaml.safe_dump(content))

@@ -1,7 +1,7 @@
-"""Small healing sets, built once; a test may change its copy.
+"""Fixtures of small healing sets, built once and copied for changes.
 
-One has a chain of everything: hub files read whole and in part, a split that its budget cuts. The other is of a few
-short pages, and quickly built again.
+One set has a chain of everything: hub files read whole and in part, and a split that its budget cuts. The other has a
+few short pages and is quick to rebuild.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from healing_build import DATASET, build_all, recipe_of
+from healing_build import DATASET, build_all, parse_recipe
 from healing_set import HealingSet
 from object_server import ObjectServer, serving
 
@@ -27,7 +27,7 @@ BLANKS = " " * 999_999  # the tokenizer can't encode it, so that it is rejected
 
 
 def pages(name: str, count: int, digits: int, *more: str) -> pa.Table:
-    """Pages of random hex digits, which no compressor makes small, and some more."""
+    """Build pages of random hex digits, which hardly compress, and some more."""
     letters = random.Random(name)
     texts = [f"page {number} " + letters.randbytes(digits // 2).hex() for number in range(count)] + list(more)
     return pa.table({"text": texts, "id": [f"{name}-{number}" for number in range(len(texts))]})
@@ -35,7 +35,7 @@ def pages(name: str, count: int, digits: int, *more: str) -> pa.Table:
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data root, its hub cache with it. Tests only read it."""
+    """Build the data root with its hub cache; tests only read it."""
     folder, root = tmp_path_factory.mktemp("hub"), tmp_path_factory.mktemp("chain") / "data"
     dataset = folder / "datasets" / DATASET
     dataset.mkdir(parents=True)
@@ -44,14 +44,14 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with LoopbackHub(folder) as hub:  # 131 rows: the 11 of a.parquet and three row groups of b.parquet
         snapshot = {"amount": {"documents": 131}, "shard_text_bytes": 1}
         megatron = {"token_budget": 60_000, "valid_fraction": "0.3"}
-        recipe = recipe_of(hub.commits()[DATASET], snapshot, megatron)
+        recipe = parse_recipe(hub.commits()[DATASET], snapshot, megatron)
         build_all(recipe, root, HubFiles(root / CACHE_FOLDER, hub.endpoint))
     return root
 
 
 @pytest.fixture
 def chain_root(pristine: Path, tmp_path: Path) -> Path:
-    """A copy of it that a test may change."""
+    """Copy the data root for changes."""
     root = tmp_path / "data"
     shutil.copytree(pristine, root)
     for path in root.rglob("*"):
@@ -61,8 +61,8 @@ def chain_root(pristine: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
-    """Forty pages in four shards; one of them has no text, one comes twice."""
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
+    """Build forty pages in four shards; one has no text, one id is repeated."""
     place = tmp_path_factory.mktemp("made")
     texts = [f"Page {number}: a naïve “tale” of {number * 37} words, told 🐻 again.\n" for number in range(40)]
     ids = [f"page-{number}" for number in range(40)]
@@ -74,7 +74,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
     pq.write_table(table.slice(20), dataset / "b.parquet", row_group_size=10)
     with LoopbackHub(place / "hub") as hub:
         snapshot = {"shard_text_bytes": 1, "max_reject_fraction": "0.1"}
-        recipe = recipe_of(hub.commits()[DATASET], snapshot, {"valid_fraction": "0.3", "token_budget": 900})
+        recipe = parse_recipe(hub.commits()[DATASET], snapshot, {"valid_fraction": "0.3", "token_budget": 900})
         hub_files = HubFiles(place / "cache", hub.endpoint, tries=1)
         build_all(recipe, place / "data", hub_files)
         run = Run(place / "data", RunSettings(workers=0), hub_files, replace=True)
@@ -82,10 +82,10 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> HealingSet:
 
 
 @pytest.fixture
-def made(made_once: HealingSet, tmp_path: Path) -> HealingSet:
-    """A copy of that set. Its hub is gone; what was read from it is in the cache."""
-    shutil.copytree(made_once.root, tmp_path / "data")
-    return dataclasses.replace(made_once, run=dataclasses.replace(made_once.run, root=tmp_path / "data"))
+def built(built_once: HealingSet, tmp_path: Path) -> HealingSet:
+    """Copy the set; its hub is stopped, but the cache has all that was read."""
+    shutil.copytree(built_once.root, tmp_path / "data")
+    return dataclasses.replace(built_once, run=dataclasses.replace(built_once.run, root=tmp_path / "data"))
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def store(server: ObjectServer) -> ObjectStore:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
+def pull_root(tmp_path: Path) -> Path:
     return tmp_path / "elsewhere"
 
 
 @pytest.fixture
-def split(made: HealingSet) -> Path:
+def split(built: HealingSet) -> Path:
     """Return the folder of a split, a member of a dataset."""
-    return made.folder("train")
+    return built.folder("train")

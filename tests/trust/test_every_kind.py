@@ -1,4 +1,4 @@
-"""What holds for every kind of every system: built once, it stays; it is intact; made again, it comes out the same."""
+"""Every kind of every system is intact, built once, and rebuilt identically."""
 
 import contextlib
 import functools
@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from crash_points import steps_of
-from healing_set import contents_of, verify
+from crash_points import list_steps
+from healing_set import stat_contents, verify
 from manifest_page import read_lines, run_verifier
 from object_server import Fault, ObjectServer, serving
 from sealed_roots import build_all, open_recipes
@@ -31,7 +31,7 @@ Targets = dict[str, list[Target]]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targets]]:
-    """The systems of the crash cases, every artifact of them built: targets by their kind."""
+    """Build every artifact of the systems of the crash cases; targets by kind."""
     pytest.importorskip("torch", reason="torch is not installed")
     with open_recipes() as (sources, recipes):
         run = Run(tmp_path_factory.mktemp("kinds"), RunSettings(), sources.offline, publishes=False)
@@ -42,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, Targe
         yield run, targets
 
 
-def test_every_kind_is_built_here_and_by_the_stage_that_it_names(built: tuple[Run, Targets]) -> None:
+def test_every_kind_is_built_by_its_named_stage(built: tuple[Run, Targets]) -> None:
     _, targets = built
 
     missing = sorted(SYSTEMS.kinds.keys() - targets.keys())
@@ -54,22 +54,22 @@ def test_every_kind_is_built_here_and_by_the_stage_that_it_names(built: tuple[Ru
 
 
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
-def test_what_is_built_is_current_and_building_it_again_changes_nothing(built: tuple[Run, Targets], kind: str) -> None:
+def test_a_built_artifact_is_current_and_a_second_build_does_nothing(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
 
     for target in targets[kind]:
         digest = open_artifact(run.root / target.folder).manifest.digest
         assert target.state(run.root) == ("current", digest)
-        assert steps_of(lambda target=target: SYSTEMS.kinds[kind].build(target, run)) == []
+        assert list_steps(lambda target=target: SYSTEMS.kinds[kind].build(target, run)) == []
 
 
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
-def test_it_is_intact_with_all_upstream_and_what_its_files_say(built: tuple[Run, Targets], kind: str) -> None:
+def test_every_artifact_is_intact_with_its_upstream_and_content(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
 
     for target in targets[kind]:
-        found = verify(run.root / target.folder, run.root, content=True)
-        assert (found.verdict, found.unread_contents) == ("intact", 0)
+        result = verify(run.root / target.folder, run.root, content=True)
+        assert (result.verdict, result.unread_contents) == ("intact", 0)
 
 
 def test_a_verifier_written_from_the_page_alone_finds_every_kind_intact(built: tuple[Run, Targets]) -> None:
@@ -82,19 +82,19 @@ def test_a_verifier_written_from_the_page_alone_finds_every_kind_intact(built: t
 
 
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
-def test_rebuilt_with_any_settings_it_is_identical_and_nothing_is_left(built: tuple[Run, Targets], kind: str) -> None:
+def test_a_rebuild_with_other_settings_is_identical_and_leaves_no_file(built: tuple[Run, Targets], kind: str) -> None:
     run, targets = built
-    # Polars runs in workers of pools, and in tests before: a fork of this process would wait for threads that it lacks.
+    # Polars ran in this process in earlier tests, so a forked worker of pools would wait for threads that it lacks.
     start_method: StartMethod = "spawn" if kind == "nemotron/candidate_pools" else "forkserver"
-    other = replace(run, settings=RunSettings(2, start_method, zstd_level=19, fetch_threads=1))
-    before = contents_of(run.root)
+    rebuild_run = replace(run, settings=RunSettings(2, start_method, zstd_level=19, fetch_threads=1))
+    before = stat_contents(run.root)
 
     for target in targets[kind]:
-        done = rebuild(run.root / target.folder, other, SYSTEMS.kinds)
+        result = rebuild(run.root / target.folder, rebuild_run, SYSTEMS.kinds)
 
-        assert (done.is_identical, done.kept_folder) == (True, None)
-        assert all(outcome.is_sealed_intact for outcome in done.outcomes)
-    assert contents_of(run.root) == before
+        assert (result.is_identical, result.kept_folder) == (True, None)
+        assert all(outcome.is_sealed_intact for outcome in result.outcomes)
+    assert stat_contents(run.root) == before
     assert list((run.root / "rebuilds").iterdir()) == []
 
 
@@ -107,37 +107,37 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSer
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SYSTEMS.kinds)
-def test_pushed_by_two_and_pulled_through_cuts_and_flips_it_is_current_in_another_data_root(
+def test_an_artifact_pushed_and_pulled_under_faults_is_current_in_another_root(
     built: tuple[Run, Targets], kind: str, object_store: ObjectServer, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Push from two threads with lost answers; pull through a cut and a flip, then again."""
+    """Push from two threads with lost responses; pull through faults, then again."""
     run, targets = built
-    store, dice = ObjectStore.open("s3://bucket/kinds"), random.Random(kind)
-    elsewhere = tmp_path_factory.getbasetemp() / "elsewhere"
+    store, rng = ObjectStore.open("s3://bucket/kinds"), random.Random(kind)
+    copy_root = tmp_path_factory.getbasetemp() / "elsewhere"
 
     for target in targets[kind]:
         folder = run.root / target.folder
-        object_store.faults = [Fault("lost answer", "PUT", after=dice.randrange(9)), Fault("409", "PUT", "refs")]
+        object_store.faults = [Fault("lost answer", "PUT", after=rng.randrange(9)), Fault("409", "PUT", "refs")]
         send = functools.partial(push, folder, run.root, store, with_upstream=True, log_every_s=3600.0)
         with ThreadPoolExecutor(2) as pool:
-            pushed, other = (sending.result() for sending in [pool.submit(send), pool.submit(send)])
-        assert pushed.ref.artifacts[0].digest == other.ref.artifacts[0].digest
-        object_store.faults = [Fault("cut", "GET", "objects"), Fault("flip", "GET", after=dice.randrange(4))]
+            first, second = (sending.result() for sending in [pool.submit(send), pool.submit(send)])
+        assert first.ref.artifacts[0].digest == second.ref.artifacts[0].digest
+        object_store.faults = [Fault("cut", "GET", "objects"), Fault("flip", "GET", after=rng.randrange(4))]
         with contextlib.suppress(InputError):
-            pull_all(store, pushed.ref, elsewhere / target.folder, elsewhere, False, 3600.0)
+            pull_all(store, first.ref, copy_root / target.folder, copy_root, False, 3600.0)
         object_store.faults = []
-        pull_all(store, find_ref(store, str(target.folder), None), elsewhere / target.folder, elsewhere, False, 3600.0)
+        pull_all(store, find_ref(store, str(target.folder), None), copy_root / target.folder, copy_root, False, 3600.0)
 
-        assert target.state(elsewhere) == target.state(run.root)
-        found = verify(elsewhere / target.folder, elsewhere, content=True)
-        assert (found.verdict.partition(" ")[0], found.unread_contents) == ("intact", 0)
+        assert target.state(copy_root) == target.state(run.root)
+        result = verify(copy_root / target.folder, copy_root, content=True)
+        assert (result.verdict.partition(" ")[0], result.unread_contents) == ("intact", 0)
 
 
-def test_files_of_equal_content_in_other_bytes_are_told_and_are_no_difference(built: tuple[Run, Targets]) -> None:
+def test_files_with_equal_content_in_other_bytes_are_reported_as_identical(built: tuple[Run, Targets]) -> None:
     run, targets = built
     [snapshot] = targets["healing/fineweb_edu_snapshot"]
 
-    done = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)), SYSTEMS.kinds)
+    result = rebuild(run.root / snapshot.folder, replace(run, settings=RunSettings(zstd_level=19)), SYSTEMS.kinds)
 
-    assert done.is_identical
-    assert len(done.outcomes[-1].differently_stored_paths) >= 3
+    assert result.is_identical
+    assert len(result.outcomes[-1].differently_stored_paths) >= 3

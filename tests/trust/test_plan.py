@@ -1,4 +1,4 @@
-"""The plan of any recipe: what listings, footers, the recipe and sealed artifacts tell, and whether disks have room."""
+"""Plans from listings, footers, recipes and sealed artifacts, and disk capacity."""
 
 import gzip
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from faulty_hub import FaultyHub
 from real_samples import some
 from refusals import refusal
-from stage_a_build import INLINE, build, local_source, recipe_of
+from stage_a_build import INLINE, build, local_source, parse_recipe
 
 from pipeline_assets.build.figures import figure_outcomes, real_figures
 from pipeline_assets.build.inventory import artifact_statuses
@@ -47,13 +47,13 @@ def recipe(demo_root: Path) -> HealingRecipe:
 
 @pytest.fixture
 def plan(demo_hub: FaultyHub, recipe: HealingRecipe, tmp_path: Path) -> Plan:
-    """The plan of the demo's recipe, below a data root, with a cache of the test's own."""
+    """Return a function that plans the demo's recipe with the test's own cache."""
 
-    def made(root: Path, wanted: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
+    def plan_demo(root: Path, planned_recipe: HealingRecipe = recipe, endpoint: str = demo_hub.endpoint) -> RecipePlan:
         run = Run(root, RunSettings(workers=2), HubFiles(tmp_path / "cache", endpoint, tries=1))
-        return plan_recipe(artifact_statuses(root, wanted.targets()), run)
+        return plan_recipe(artifact_statuses(root, planned_recipe.targets()), run)
 
-    return made
+    return plan_demo
 
 
 def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
@@ -61,27 +61,27 @@ def plan_offline(recipe: Recipe, root: Path) -> RecipePlan:
     return plan_recipe(artifact_statuses(root, recipe.targets()), run)
 
 
-class TestBeforeAnythingWasBuilt:
-    """What the listing and footers tell is exact; nothing else is made up."""
+class TestBeforeABuild:
+    """The listing and footers give exact figures; no other figure is invented."""
 
-    def test_what_is_known_is_what_the_build_came_to(
+    def test_planned_figures_match_the_build(
         self, plan: Plan, tmp_path: Path, demo_root: Path, demo_hub: FaultyHub
     ) -> None:
         planned = plan(tmp_path)
 
-        built = [open_artifact(demo_root / one.status.target.folder).manifest for one in planned.artifacts]
+        built = [open_artifact(demo_root / entry.status.target.folder).manifest for entry in planned.artifacts]
         snapshot, sample = built[SNAPSHOT], planned.artifacts[SNAPSHOT].sample
         assert planned.missing_bytes == snapshot.provenance["bytes_fetched"]
         assert planned.fetched_bytes == snapshot.provenance["bytes_fetched_to_plan"]
         assert planned.fetched_bytes == sum(request.bytes_sent for request in demo_hub.requests)
-        assert {name: one.value for name, one in planned.artifacts[SNAPSHOT].figures.items()} == {
+        assert {name: entry.value for name, entry in planned.artifacts[SNAPSHOT].figures.items()} == {
             "bytes_read": real_figures(snapshot)["bytes_read"],
             "rows": snapshot.identity.counts["ledger"]["in"],
             "bytes_fetched": snapshot.provenance["bytes_fetched"],
         }
         assert (sample.files, sample.files_listed, sample.row_groups, sample.rows) == (8, 8, 21, 1050)
 
-    def test_tokens_are_those_of_the_budget_and_take_four_bytes(self, plan: Plan, tmp_path: Path) -> None:
+    def test_tokens_match_the_budget_and_take_four_bytes(self, plan: Plan, tmp_path: Path) -> None:
         planned = plan(tmp_path)
 
         assert [planned.artifacts[split].figures["tokens"].value for split in (TRAIN, VALID)] == [220_050, 24_450]
@@ -89,35 +89,35 @@ class TestBeforeAnythingWasBuilt:
         [disk] = planned.disk_checks
         assert disk.needed == planned.missing_bytes + 4 * 244_500
 
-    def test_what_a_crash_left_of_the_tokens_takes_no_more_room(self, plan: Plan, tmp_path: Path) -> None:
-        left = tmp_path / "megatron" / "healing_text_v1" / ".train.building.1" / "tokens.bin"
-        left.parent.mkdir(parents=True)
-        left.write_bytes(bytes(100_000))
+    def test_a_leftover_of_the_tokens_reduces_needed_bytes(self, plan: Plan, tmp_path: Path) -> None:
+        leftover = tmp_path / "megatron" / "healing_text_v1" / ".train.building.1" / "tokens.bin"
+        leftover.parent.mkdir(parents=True)
+        leftover.write_bytes(bytes(100_000))
 
         planned = plan(tmp_path)
 
         assert planned.disk_checks[0].needed == planned.missing_bytes + 4 * 244_500 - 100_000
 
-    def test_every_kind_is_sealed_with_what_was_planned_of_it(self, tmp_path: Path) -> None:
-        recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    def test_every_artifact_is_sealed_with_its_planned_figures(self, tmp_path: Path) -> None:
+        recipe = parse_recipe(local_source(tmp_path, "notes", ROWS))
 
         planned = plan_offline(recipe, tmp_path)
         built = build(recipe, tmp_path)
 
-        for one in some(planned.artifacts):
-            manifest = built[one.status.target.role].manifest
-            told = {
+        for entry in some(planned.artifacts):
+            manifest = built[entry.status.target.role].manifest
+            expected = {
                 outcome.figure: outcome.planned for outcome in figure_outcomes(manifest) if outcome.planned is not None
             }
-            assert told == one.figures
+            assert expected == entry.figures
         [raw, *_] = planned.artifacts
         assert raw.figures["bytes_read"].value == (tmp_path / "sources" / "notes" / "rows.jsonl").stat().st_size
 
 
-class TestWhatIsThere:
-    """It costs nothing, and what is made of it is planned by it."""
+class TestBuiltArtifacts:
+    """A built artifact costs nothing, and its downstream is planned from it."""
 
-    def test_what_is_built_asks_no_hub(self, plan: Plan, demo_root: Path) -> None:
+    def test_built_artifacts_need_no_hub(self, plan: Plan, demo_root: Path) -> None:
         planned = plan(demo_root, endpoint=NOWHERE)
 
         assert planned.artifacts_to_build == []
@@ -129,18 +129,18 @@ class TestWhatIsThere:
 
         planned = plan(root, endpoint=NOWHERE)
 
-        assert [one.status.matches_recipe for one in planned.artifacts] == [True, True, False, True, False]
+        assert [entry.status.matches_recipe for entry in planned.artifacts] == [True, True, False, True, False]
         assert planned.artifacts[TRAIN].figures["tokens"].value == 220_050
 
-    def test_a_given_source_that_is_not_there_says_where_it_would_be(self, tmp_path: Path) -> None:
-        recipe = recipe_of({"kind": "normalized", "source": "notes"})
+    def test_a_missing_normalized_source_is_named_with_its_folder(self, tmp_path: Path) -> None:
+        recipe = parse_recipe({"kind": "normalized", "source": "notes"})
 
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
             "stage_a/mixed/normalized/notes: no artifact is sealed here; build it first, or correct the recipe"
         )
 
-    def test_a_folder_that_is_not_there_is_an_error_before_anything_is_built(self, tmp_path: Path) -> None:
-        recipe = recipe_of(local_source(tmp_path, "notes", ROWS) | {"path": "nowhere"})
+    def test_a_missing_source_folder_is_refused(self, tmp_path: Path) -> None:
+        recipe = parse_recipe(local_source(tmp_path, "notes", ROWS) | {"path": "nowhere"})
 
         assert refusal(lambda: plan_offline(recipe, tmp_path), UsageError) == (
             f"{tmp_path / 'nowhere'}: folder not found; correct the source's folder"
@@ -152,10 +152,10 @@ class TestDisk:
 
     @pytest.fixture
     def recipe(self, tmp_path: Path) -> StageARecipe:
-        others = [row | {"key": f"other-{row['key']}"} for row in ROWS]
+        renamed_rows = [row | {"key": f"other-{row['key']}"} for row in ROWS]
         kept = local_source(tmp_path, "kept", ROWS, filters={})
-        ruled = local_source(tmp_path, "ruled", others, filters={"length": {"min_words": 1}})
-        return recipe_of(kept, ruled, dedup={"mode": "exact"}, refuse_licences=[])
+        ruled = local_source(tmp_path, "ruled", renamed_rows, filters={"length": {"min_words": 1}})
+        return parse_recipe(kept, ruled, dedup={"mode": "exact"}, refuse_licences=[])
 
     def disk_bytes(self, recipe: StageARecipe, root: Path, variables: Mapping[str, str]) -> dict[str, int | None]:
         run = Run.from_settings(root, variables, hub=HubFiles(root / "hub_cache", endpoint=NOWHERE))
@@ -181,7 +181,7 @@ class TestDisk:
         }
         assert set_level["normalized/kept"] == pytest.approx(kept, abs=1)
 
-    def test_what_is_built_counts_by_its_files(self, recipe: StageARecipe, tmp_path: Path) -> None:
+    def test_built_artifacts_count_by_their_files(self, recipe: StageARecipe, tmp_path: Path) -> None:
         built = build(recipe, tmp_path / "data")
         shutil.rmtree(tmp_path / "data" / "stage_a" / recipe.name / "deduplicated")
 
@@ -191,7 +191,7 @@ class TestDisk:
         assert steps["deduplicated"] == sum(file.bytes for corpus in corpora for file in corpus.manifest.storage)
         assert steps["normalized/kept"] is None
 
-    def test_kept_work_takes_1_4_bytes_a_byte_of_text_to_build(self, recipe: StageARecipe, tmp_path: Path) -> None:
+    def test_kept_work_takes_1_4_bytes_per_byte_of_text(self, recipe: StageARecipe, tmp_path: Path) -> None:
         sources = [tmp_path / "sources" / name / "rows.jsonl" for name in ("kept", "ruled")]
 
         def kept_bytes(variables: Mapping[str, str]) -> int:
@@ -211,7 +211,7 @@ class TestDisk:
         path = tmp_path / "sources" / "notes" / "rows.jsonl.gz"
         path.write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))
 
-        steps = self.disk_bytes(recipe_of(source, refuse_licences=[]), tmp_path / "data", {})
+        steps = self.disk_bytes(parse_recipe(source, refuse_licences=[]), tmp_path / "data", {})
 
         assert steps["normalized/notes"] == path.stat().st_size
 
@@ -220,7 +220,7 @@ class TestDisk:
         path = tmp_path / "sources" / "notes" / "rows.jsonl"
 
         def packed_bytes(**pack: Any) -> int | None:
-            recipe = recipe_of(source, refuse_licences=[], pack={"seq_len": 2, **pack})
+            recipe = parse_recipe(source, refuse_licences=[], pack={"seq_len": 2, **pack})
             return self.disk_bytes(recipe, tmp_path / "data", {})["packed"]
 
         tokens = 0.4 * 2.1 / 4 * path.stat().st_size
@@ -234,33 +234,33 @@ class TestDisk:
         folder = tmp_path / "sources" / "notes"
         (folder / "one.jsonl.gz").write_bytes(gzip.compress(b'{"text": "One text.", "key": "1"}\n'))
 
-        steps = self.disk_bytes(recipe_of(source, refuse_licences=[]), tmp_path / "data", {})
+        steps = self.disk_bytes(parse_recipe(source, refuse_licences=[]), tmp_path / "data", {})
 
         plain, compressed = ((folder / name).stat().st_size for name in ("rows.jsonl", "one.jsonl.gz"))
         assert steps["normalized/notes"] == pytest.approx(0.4 * plain + compressed, abs=1)
 
 
-def test_a_cache_on_a_disk_of_its_own_is_held_against_that_one(tmp_path: Path) -> None:
-    here = tmp_path.stat().st_dev
+def test_a_cache_on_another_disk_is_checked_against_that_disk(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
     disks = [Path("/dev/shm"), Path("/")]
-    elsewhere = next((path for path in disks if path.is_dir() and path.stat().st_dev != here), None)
-    if elsewhere is None:
-        pytest.skip("there is no second file system here")
+    other_disk = next((path for path in disks if path.is_dir() and path.stat().st_dev != device), None)
+    if other_disk is None:
+        pytest.skip("no second file system is mounted")
 
-    data, cache = check_disks(tmp_path / "data", elsewhere / "cache", written_bytes=50, fetched_bytes=100)
+    data, cache = check_disks(tmp_path / "data", other_disk / "cache", written_bytes=50, fetched_bytes=100)
 
     assert (data.needed, cache.needed) == (50, 100)
-    assert cache.folder == elsewhere / "cache"
+    assert cache.folder == other_disk / "cache"
 
 
-def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_its_parent(tmp_path: Path) -> None:
+def test_a_missing_folder_counts_for_the_disk_of_its_parent(tmp_path: Path) -> None:
     [room] = check_disks(tmp_path / "not" / "yet", tmp_path / "not" / "yet" / "hub_cache", 1, 0)
 
     assert room.free > 0
 
 
 @pytest.mark.parametrize(("free", "fits"), [(20, True), (19, False)])
-def test_what_is_free_must_be_as_much_as_is_needed(free: int, fits: bool) -> None:
+def test_free_bytes_must_reach_needed_bytes(free: int, fits: bool) -> None:
     assert CapacityCheck(Path("/data"), 20, free).fits is fits
 
 
@@ -272,10 +272,10 @@ class TestHardLimits:
         columns = {"text": "text", "id": "key", "created_at": None}
         rows = {"a": ROWS, "b": [{"text": "One more text.", "key": "more"}]}
         sources = [local_source(tmp_path, name, texts, columns=columns) for name, texts in rows.items()]
-        return recipe_of(*sources, shard_text_bytes=1 << 26, dedup={}, pack=None, decontamination=None)
+        return parse_recipe(*sources, shard_text_bytes=1 << 26, dedup={}, pack=None, decontamination=None)
 
     def warnings(self, plan: RecipePlan, **raw: Any) -> list[str]:
-        """The warnings if the raw sources had other figures."""
+        """List the warnings if the raw sources had other figures."""
         changed = [replace(entry, **raw) if "raw" in entry.status.target.role else entry for entry in plan.artifacts]
         return list(limit_warnings(replace(plan, artifacts=changed)))
 
@@ -291,9 +291,9 @@ class TestHardLimits:
 
     def test_shards_count_for_each_source(self, web: StageARecipe, tmp_path: Path) -> None:
         plan = plan_offline(web, tmp_path / "data")
-        most, more = ({"bytes_read": Forecast(shards << 26, "the listing")} for shards in (100_000, 100_001))
+        limit, more = ({"bytes_read": Forecast(shards << 26, "the listing")} for shards in (100_000, 100_001))
 
-        assert self.warnings(plan, figures=most) == []
+        assert self.warnings(plan, figures=limit) == []
         assert self.warnings(plan, figures=more) == [
             f"stage_a/normalized/{name}: needs at least 100,001 shards, the limit is 100,000; "
             "increase `shard_text_bytes`, or split the source"
@@ -313,7 +313,7 @@ class TestHardLimits:
             for name in ("a", "b")
         ]
 
-    def test_documents_of_built_sources_are_those_of_their_manifests(self, web: StageARecipe, tmp_path: Path) -> None:
+    def test_documents_of_built_sources_match_their_manifests(self, web: StageARecipe, tmp_path: Path) -> None:
         for target in web.targets()[:-2]:  # all but the deduplication and the report
             target.kind.build(target, Run(tmp_path / "data", INLINE))
         plan = plan_offline(web, tmp_path / "data")

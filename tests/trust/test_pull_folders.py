@@ -1,11 +1,11 @@
-"""Folders into which `pull` writes: what is there is replaced on demand only, and never damaged."""
+"""Folders for `pull`: existing files are replaced only on demand, never damaged."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 from healing_set import HealingSet, verify
-from pushed_set import HOUR_S, fetch, name_of, other_set, send
+from pushed_set import HOUR_S, fetch, other_set, ref_name, send
 
 from pipeline_assets.build.garbage import Survey
 from pipeline_assets.corpus.stores.object_store import ObjectStore
@@ -18,115 +18,117 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 
 
 def test_another_artifact_is_replaced_only_on_demand(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
+    built: HealingSet, split: Path, store: ObjectStore, pull_root: Path, tmp_path: Path
 ) -> None:
-    other, name = other_set(made, tmp_path), name_of(split, made.root)
+    other, name = other_set(built, tmp_path), ref_name(split, built.root)
     send(other.root / name, other, store, upstream=False)
-    fetch(store, name, elsewhere, upstream=False)
-    sealed = open_artifact(elsewhere / name).manifest.digest
-    digest = send(split, made, store).ref.artifacts[0].digest
+    fetch(store, name, pull_root, upstream=False)
+    sealed = open_artifact(pull_root / name).manifest.digest
+    digest = send(split, built, store).ref.artifacts[0].digest
 
     with pytest.raises(UsageError, match=f"the folder has another artifact, {sealed}; use --replace to pull {digest}"):
-        fetch(store, name, elsewhere, upstream=False)
-    fetch(store, name, elsewhere, upstream=False, replace=True)
+        fetch(store, name, pull_root, upstream=False)
+    fetch(store, name, pull_root, upstream=False, replace=True)
 
-    assert open_artifact(elsewhere / name).manifest.digest == digest
+    assert open_artifact(pull_root / name).manifest.digest == digest
 
 
-def test_a_damaged_artifact_is_replaced_only_on_demand(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
-    train = made.folder("train")
-    name = name_of(train, made.root)
-    send(train, made, store)
-    fetch(store, name, elsewhere, upstream=False)
-    path = elsewhere / name / open_artifact(train).manifest.storage[0].path
+def test_a_damaged_artifact_is_replaced_only_on_demand(built: HealingSet, store: ObjectStore, pull_root: Path) -> None:
+    train = built.folder("train")
+    name = ref_name(train, built.root)
+    send(train, built, store)
+    fetch(store, name, pull_root, upstream=False)
+    path = pull_root / name / open_artifact(train).manifest.storage[0].path
     path.chmod(0o644)
     path.write_bytes(b"short")
 
     with pytest.raises(UsageError, match="the artifact is damaged; use --replace"):
-        fetch(store, name, elsewhere, upstream=False)
-    fetch(store, name, elsewhere, upstream=False, replace=True)
+        fetch(store, name, pull_root, upstream=False)
+    fetch(store, name, pull_root, upstream=False, replace=True)
 
-    assert verify(elsewhere / name).verdict == "intact"
+    assert verify(pull_root / name).verdict == "intact"
 
 
 def test_a_refused_pull_changes_no_file(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, tmp_path: Path
+    built: HealingSet, split: Path, store: ObjectStore, pull_root: Path, tmp_path: Path
 ) -> None:
-    """The folder has another artifact, into which the members of the requested one would be pulled first."""
-    snapshot, dataset = made.folder("snapshot"), made.folder("dataset")
-    send(snapshot, made, store)
-    send(dataset, made, store)
-    snapshot_ref, ref = (find_ref(store, name_of(folder, made.root), None) for folder in (snapshot, dataset))
-    pull_all(store, snapshot_ref, elsewhere, None, False, HOUR_S)
-    before = sorted(elsewhere.parent.rglob("*"))
+    """Members of the requested artifact would be pulled first, into another artifact."""
+    snapshot, dataset = built.folder("snapshot"), built.folder("dataset")
+    send(snapshot, built, store)
+    send(dataset, built, store)
+    snapshot_ref, ref = (find_ref(store, ref_name(folder, built.root), None) for folder in (snapshot, dataset))
+    pull_all(store, snapshot_ref, pull_root, None, False, HOUR_S)
+    before = sorted(pull_root.parent.rglob("*"))
 
     for replace in (False, True):
         with pytest.raises(UsageError, match=r"the folder has files that are not part of the artifact, .*folder$"):
-            pull_all(store, ref, elsewhere, elsewhere.parent / "root", replace, HOUR_S)
+            pull_all(store, ref, pull_root, pull_root.parent / "root", replace, HOUR_S)
 
-        assert sorted(elsewhere.parent.rglob("*")) == before
-        assert verify(elsewhere).verdict.startswith("intact")
+        assert sorted(pull_root.parent.rglob("*")) == before
+        assert verify(pull_root).verdict.startswith("intact")
 
 
 def test_an_artifact_is_not_pulled_into_another_one_nor_around_it(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path
+    built: HealingSet, split: Path, store: ObjectStore, pull_root: Path
 ) -> None:
-    send(made.folder("dataset"), made, store)
-    name = name_of(made.folder("dataset"), made.root)
+    send(built.folder("dataset"), built, store)
+    name = ref_name(built.folder("dataset"), built.root)
     ref = find_ref(store, name, None)
-    pull_all(store, ref, elsewhere / "a" / "b", None, False, HOUR_S)
-    before = sorted(elsewhere.rglob("*"))
+    pull_all(store, ref, pull_root / "a" / "b", None, False, HOUR_S)
+    before = sorted(pull_root.rglob("*"))
 
-    for folder in (elsewhere / "a" / "b" / "new", elsewhere / "a" / "b" / "train" / "new"):
+    for folder in (pull_root / "a" / "b" / "new", pull_root / "a" / "b" / "train" / "new"):
         with pytest.raises(UsageError, match=f"{folder}.*: the folder is inside the artifact {folder.parent}; choose"):
             pull_all(store, ref, folder, None, False, HOUR_S)
     for replace in (False, True):
         with pytest.raises(
             UsageError, match="files that are not part of the artifact, such as b; choose another folder"
         ):
-            pull_all(store, ref, elsewhere / "a", None, replace, HOUR_S)
+            pull_all(store, ref, pull_root / "a", None, replace, HOUR_S)
     with pytest.raises(UsageError, match="would be in this folder; choose another folder"):
-        pull_all(store, ref, elsewhere / ref.artifacts[-1].folder, elsewhere, False, HOUR_S)
+        pull_all(store, ref, pull_root / ref.artifacts[-1].folder, pull_root, False, HOUR_S)
 
-    assert sorted(elsewhere.rglob("*")) == before
-    assert verify(elsewhere / "a" / "b").verdict == "intact"
+    assert sorted(pull_root.rglob("*")) == before
+    assert verify(pull_root / "a" / "b").verdict == "intact"
 
 
-def test_a_member_is_pulled_into_its_own_artifact_only(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
-    train, dataset = made.folder("train"), made.folder("dataset")
-    send(dataset, made, store, upstream=False)
-    send(train, made, store, upstream=False)
-    fetch(store, name_of(dataset, made.root), elsewhere, upstream=False)
-    shutil.rmtree(elsewhere / name_of(train, made.root))
+def test_a_member_is_pulled_into_its_own_artifact_only(built: HealingSet, store: ObjectStore, pull_root: Path) -> None:
+    train, dataset = built.folder("train"), built.folder("dataset")
+    send(dataset, built, store, upstream=False)
+    send(train, built, store, upstream=False)
+    fetch(store, ref_name(dataset, built.root), pull_root, upstream=False)
+    shutil.rmtree(pull_root / ref_name(train, built.root))
 
-    fetch(store, name_of(train, made.root), elsewhere, upstream=False)
-    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
+    fetch(store, ref_name(train, built.root), pull_root, upstream=False)
+    assert verify(pull_root / ref_name(dataset, built.root)).verdict == "intact"
 
-    ref = find_ref(store, name_of(train, made.root), None)
+    ref = find_ref(store, ref_name(train, built.root), None)
     with pytest.raises(UsageError, match="the folder is inside the artifact"):
-        pull_all(store, ref, elsewhere / name_of(made.folder("valid"), made.root), None, True, HOUR_S)
-    assert verify(elsewhere / name_of(dataset, made.root)).verdict == "intact"
+        pull_all(store, ref, pull_root / ref_name(built.folder("valid"), built.root), None, True, HOUR_S)
+    assert verify(pull_root / ref_name(dataset, built.root)).verdict == "intact"
 
 
-def test_replace_compares_files_by_content(made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path) -> None:
-    name = name_of(split, made.root)
-    send(split, made, store, upstream=False)
-    fetch(store, name, elsewhere, upstream=False)
-    path = elsewhere / name / open_artifact(split).manifest.storage[0].path
+def test_replace_compares_files_by_content(built: HealingSet, split: Path, store: ObjectStore, pull_root: Path) -> None:
+    name = ref_name(split, built.root)
+    send(split, built, store, upstream=False)
+    fetch(store, name, pull_root, upstream=False)
+    path = pull_root / name / open_artifact(split).manifest.storage[0].path
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-1] + b"~")
 
-    assert fetch(store, name, elsewhere, upstream=False) == (1, 0)
-    assert fetch(store, name, elsewhere, upstream=False, replace=True)[1] > 0
+    assert fetch(store, name, pull_root, upstream=False) == (1, 0)
+    assert fetch(store, name, pull_root, upstream=False, replace=True)[1] > 0
 
-    assert verify(elsewhere / name).verdict == "intact"
+    assert verify(pull_root / name).verdict == "intact"
 
 
-def test_gc_keeps_and_names_what_is_pulled_with_upstream(made: HealingSet, store: ObjectStore, elsewhere: Path) -> None:
-    send(made.folder("dataset"), made, store)
-    fetch(store, name_of(made.folder("dataset"), made.root), elsewhere)
+def test_gc_keeps_artifacts_pulled_with_upstream(built: HealingSet, store: ObjectStore, pull_root: Path) -> None:
+    send(built.folder("dataset"), built, store)
+    fetch(store, ref_name(built.folder("dataset"), built.root), pull_root)
 
-    survey = Survey(elsewhere, SYSTEMS)
+    survey = Survey(pull_root, SYSTEMS)
 
     assert survey.garbage == []
-    assert {path.relative_to(elsewhere) for path in survey.named} == {target.folder for target in made.recipe.targets()}
+    assert {path.relative_to(pull_root) for path in survey.named} == {
+        target.folder for target in built.recipe.targets()
+    }

@@ -1,12 +1,12 @@
-"""Folders from which `push` reads, pointers after a second push, and builds of pulled or restored artifacts."""
+"""Pushes by other paths and without lineage, and builds of pulled artifacts."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 from healing_set import HealingSet
-from marked_rows import build, built_sources, run_in, text_of, typed
-from pushed_set import fetch, name_of, send
+from marked_rows import build, built_sources, row_text, run_forget, run_in
+from pushed_set import fetch, ref_name, send
 
 from pipeline_assets.commands.build import build_recipe
 from pipeline_assets.commands.publish import pull, push
@@ -22,7 +22,7 @@ pytest.importorskip("obstore", reason="obstore is not installed")
 
 @pytest.mark.parametrize("typed", [".", "../link"])
 def test_the_checks_of_an_artifact_are_pushed_by_any_path(
-    made: HealingSet, split: Path, store: ObjectStore, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+    built: HealingSet, split: Path, store: ObjectStore, pull_root: Path, monkeypatch: pytest.MonkeyPatch, typed: str
 ) -> None:
     checks = (CheckResult("files_match", True, True, "8 files"),)
     digest = open_artifact(split).manifest.digest
@@ -30,32 +30,32 @@ def test_the_checks_of_an_artifact_are_pushed_by_any_path(
     (split.parent / "link").symlink_to(split)
     monkeypatch.chdir(split)
 
-    pushed = send(Path(typed), made, store, upstream=False)
+    pushed = send(Path(typed), built, store, upstream=False)
 
-    name = name_of(split, made.root)
+    name = ref_name(split, built.root)
     assert pushed.ref.artifacts[0].folder == name
-    fetch(store, name, elsewhere, upstream=False)
-    assert read_check_results(elsewhere / name, digest) == checks
+    fetch(store, name, pull_root, upstream=False)
+    assert read_check_results(pull_root / name, digest) == checks
 
 
 def test_a_push_without_upstream_keeps_the_upstream_artifacts_of_an_earlier_push(
-    made: HealingSet, split: Path, store: ObjectStore
+    built: HealingSet, split: Path, store: ObjectStore
 ) -> None:
-    first = send(split, made, store)
+    first = send(split, built, store)
     write_check_results(split, first.ref.artifacts[0].digest, ())
 
-    second = send(split, made, store, upstream=False)
+    second = send(split, built, store, upstream=False)
 
     assert (first.artifacts, second.artifacts) == (3, 1)
-    ref = find_ref(store, name_of(split, made.root), None)
+    ref = find_ref(store, ref_name(split, built.root), None)
     assert ref == second.ref != first.ref
     assert ref.artifacts[1:] == first.ref.artifacts[1:]
 
 
 def test_a_pull_with_upstream_warns_if_none_was_pushed(
-    made: HealingSet, split: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    built: HealingSet, split: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name, url = name_of(split, made.root), (tmp_path / "store").as_uri()
+    name, url = ref_name(split, built.root), (tmp_path / "store").as_uri()
     (tmp_path / "store").mkdir()
     warning = (
         f"warning: {name}: no upstream artifacts were pulled, because none were pushed; "
@@ -66,10 +66,10 @@ def test_a_pull_with_upstream_warns_if_none_was_pushed(
         pull(url, tmp_path / "data" / name, upstream=upstream)
         return capsys.readouterr().err
 
-    send(split, made, ObjectStore.open(url), upstream=False)
+    send(split, built, ObjectStore.open(url), upstream=False)
     assert warning not in pulled(upstream=False)
     assert warning in pulled(upstream=True)
-    send(split, made, ObjectStore.open(url))
+    send(split, built, ObjectStore.open(url))
     assert warning not in pulled(upstream=True)
 
 
@@ -77,8 +77,8 @@ def test_a_pulled_artifact_without_forgotten_rows_is_not_built_with_them_in_sile
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, recipe = built_sources(tmp_path, "notes", "other")
-    (tmp_path / "text").write_text(f"notes {text_of(5)}")
-    typed(root, text=[tmp_path / "text"], reason="r", apply=True)
+    (tmp_path / "text").write_text(f"notes {row_text(5)}")
+    run_forget(root, text=[tmp_path / "text"], reason="r", apply=True)
     build(recipe, run_in(root, replace=True))
     url, other = (tmp_path / "store").as_uri(), tmp_path / "elsewhere"
     (tmp_path / "store").mkdir()

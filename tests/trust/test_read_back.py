@@ -1,4 +1,4 @@
-"""A manifest and its inputs' manifests tell how an artifact was made; what this program can't make again is refused."""
+"""Rebuild plans from manifests, and manifests that this program cannot rebuild."""
 
 import dataclasses
 import shutil
@@ -38,104 +38,102 @@ MEMBERS = ["megatron_dataset/train", "megatron_dataset/valid", "megatron_dataset
         ("dataset", True, ["fineweb_edu_snapshot", "healing_text_manifest", *MEMBERS]),
     ],
 )
-def test_an_artifact_is_built_from_what_is_sealed_but_for_its_members_or_with_all_upstream_once(
-    made: HealingSet, name: str, with_upstream: bool, steps: list[str]
+def test_a_plan_has_an_artifact_and_its_members_or_all_upstream_once(
+    built: HealingSet, name: str, with_upstream: bool, steps: list[str]
 ) -> None:
-    chain = RebuildPlan(made.folder(name), made.root, SYSTEMS.kinds, with_upstream)
+    chain = RebuildPlan(built.folder(name), built.root, SYSTEMS.kinds, with_upstream)
 
     assert [str(step.target.folder) for step in chain.steps] == steps
 
 
-def test_an_artifact_outside_of_the_data_root_is_built_from_what_is_in_it(made: HealingSet, tmp_path: Path) -> None:
-    shutil.copytree(made.folder("dataset"), tmp_path / "moved")
+def test_an_artifact_outside_the_data_root_is_rebuilt_from_inputs_inside(built: HealingSet, tmp_path: Path) -> None:
+    shutil.copytree(built.folder("dataset"), tmp_path / "moved")
 
-    chain = RebuildPlan(tmp_path / "moved", made.root, SYSTEMS.kinds, with_upstream=False)
+    chain = RebuildPlan(tmp_path / "moved", built.root, SYSTEMS.kinds, with_upstream=False)
 
     assert [step.sealed_folder for step in chain.steps] == [
         tmp_path / "moved" / "train",
         tmp_path / "moved" / "valid",
         tmp_path / "moved",
     ]
-    assert rebuild(tmp_path / "moved", made.run, SYSTEMS.kinds).is_identical
+    assert rebuild(tmp_path / "moved", built.run, SYSTEMS.kinds).is_identical
 
 
-def test_an_artifact_made_by_another_version_is_refused_with_what_made_it(made: HealingSet) -> None:
-    manifest = made.manifest("train")
+def test_an_artifact_of_another_stage_version_is_refused_with_its_program(built: HealingSet) -> None:
+    manifest = built.manifest("train")
     provenance = {"git_sha": "ab" * 20, "python": "3.11.2", "libraries": {"numpy": "1.26.0"}}
     older = dataclasses.replace(manifest, provenance=provenance)
-    reseal(made.folder("train"), older, stage=StageVersion("megatron_split", 0))
+    reseal(built.folder("train"), older, stage=StageVersion("megatron_split", 0))
 
     assert refusal(
-        lambda: RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
+        lambda: RebuildPlan(built.folder("train"), built.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
-        f"{made.folder('train')}: pages_v1/train was built by megatron_split version 0, this program has "
+        f"{built.folder('train')}: pages_v1/train was built by megatron_split version 0, this program has "
         f"megatron_split version 1; use the version that built it: program {'ab' * 20}, python 3.11.2, numpy 1.26.0"
     )
 
 
-def test_with_upstream_the_versions_of_all_are_looked_at_before_anything_is_built(made: HealingSet) -> None:
-    manifest = made.manifest("snapshot")
-    reseal(made.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
-    for name, target in zip(("selection", "train"), made.recipe.targets()[1:], strict=False):
-        target.kind.build(target, made.run)
-        assert RebuildPlan(made.folder(name), made.root, SYSTEMS.kinds, with_upstream=False).steps
+def test_upstream_versions_are_checked_before_a_rebuild(built: HealingSet) -> None:
+    manifest = built.manifest("snapshot")
+    reseal(built.folder("snapshot"), manifest, stage=StageVersion("snapshot", 7))
+    for name, target in zip(("selection", "train"), built.recipe.targets()[1:], strict=False):
+        target.kind.build(target, built.run)
+        assert RebuildPlan(built.folder(name), built.root, SYSTEMS.kinds, with_upstream=False).steps
 
     with pytest.raises(UsageError, match="was built by snapshot version 7, this program has snapshot version 3"):
-        RebuildPlan(made.folder("train"), made.root, SYSTEMS.kinds, with_upstream=True)
+        RebuildPlan(built.folder("train"), built.root, SYSTEMS.kinds, with_upstream=True)
 
 
-def test_a_kind_that_this_program_does_not_make_is_refused(made: HealingSet) -> None:
-    manifest = dataclasses.replace(made.manifest("valid"), kind="weather/forecast", provenance={})
-    reseal(made.folder("valid"), manifest)
+def test_an_unknown_kind_is_refused(built: HealingSet) -> None:
+    manifest = dataclasses.replace(built.manifest("valid"), kind="weather/forecast", provenance={})
+    reseal(built.folder("valid"), manifest)
 
     assert refusal(
-        lambda: RebuildPlan(made.folder("valid"), made.root, SYSTEMS.kinds, with_upstream=False), UsageError
+        lambda: RebuildPlan(built.folder("valid"), built.root, SYSTEMS.kinds, with_upstream=False), UsageError
     ) == (
-        f"{made.folder('valid')}: pages_v1/valid is a weather/forecast, which this program cannot build; "
+        f"{built.folder('valid')}: pages_v1/valid is a weather/forecast, which this program cannot build; "
         "use the version that built it: its manifest names none"
     )
 
 
-def test_what_it_is_made_from_and_is_gone_is_named(made: HealingSet) -> None:
-    digest = made.manifest("snapshot").digest
-    (made.root / "manifests").mkdir()
-    copy = shutil.copyfile(made.folder("snapshot") / "manifest.json", made.root / "manifests" / "snapshot.json")
-    shutil.rmtree(made.folder("snapshot"))
-    words = f"input healing/fineweb_edu_snapshot {digest}"
+def test_a_missing_input_is_named(built: HealingSet) -> None:
+    digest = built.manifest("snapshot").digest
+    (built.root / "manifests").mkdir()
+    copy = shutil.copyfile(built.folder("snapshot") / "manifest.json", built.root / "manifests" / "snapshot.json")
+    shutil.rmtree(built.folder("snapshot"))
+    missing_input = f"input healing/fineweb_edu_snapshot {digest}"
 
-    def told(with_upstream: bool) -> str:
-        return refusal(lambda: rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream))
+    def refused_line(with_upstream: bool) -> str:
+        return refusal(lambda: rebuild(built.folder("train"), built.run, SYSTEMS.kinds, with_upstream))
 
-    with_copy = told(with_upstream=False)
+    with_copy = refused_line(with_upstream=False)
     copy.unlink()
 
     assert with_copy == (
-        f"{made.folder('train')}: the {words} is not sealed below {made.root}; "
+        f"{built.folder('train')}: the {missing_input} is not sealed below {built.root}; "
         "use the data root that contains it, with --data or --out-dir, or build it again too with --upstream"
     )
-    assert told(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
-    assert told(with_upstream=True) == (
-        f"{made.root}: no manifest found below "
+    assert refused_line(with_upstream=False) == with_copy.removesuffix(", or build it again too with --upstream")
+    assert refused_line(with_upstream=True) == (
+        f"{built.root}: no manifest found below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text or manifests "
-        f"for the {words}; "
+        f"for the {missing_input}; "
         "use the data root that contains it, with --data or --out-dir"
     )
 
 
-def test_a_kind_of_any_system_is_rebuilt_and_two_of_one_role_have_folders_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three artifacts in a row, each holding what the one before holds and a word more."""
+def test_artifacts_of_one_kind_are_rebuilt_in_separate_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build three artifacts in a row, each with the upstream lines and one more."""
 
-    def make(job: Job) -> BuildResult:
-        before = b"".join(one.path("words.txt").read_bytes() for one in job.upstream)
-        data = before + f"{job.recipe['word']}\n".encode()
+    def build_words(job: Job) -> BuildResult:
+        lines = b"".join(artifact.path("words.txt").read_bytes() for artifact in job.upstream)
+        data = lines + f"{job.recipe['word']}\n".encode()
         sha256 = write_durably(job.staging.path("words.txt"), data)
         rows = data.count(b"\n")
         return BuildResult([OutputFile("words.txt", rows, len(data), sha256, sha256)], {"words": rows}, {})
 
     stage, run = StageVersion("words", 1), Run(tmp_path, RunSettings())
-    page = SimpleNamespace(KINDS=(Kind("words/said", stage, file_builder(make), "Words.", (FILES_CHECK,)),))
+    page = SimpleNamespace(KINDS=(Kind("words/said", stage, file_builder(build_words), "Words.", (FILES_CHECK,)),))
     monkeypatch.setitem(sys.modules, "words_page", page)
     monkeypatch.setitem(SYSTEMS.pages, "words", "words_page")
     targets: list[Target] = []
@@ -154,4 +152,4 @@ def test_a_kind_of_any_system_is_rebuilt_and_two_of_one_role_have_folders_of_the
         ("three", "identical"),
     ]
     assert len({outcome.step.target.folder for outcome in chain.outcomes}) == 3
-    assert alone.is_identical, "what lies further up may be gone"
+    assert alone.is_identical, "earlier upstream artifacts may be missing"

@@ -1,6 +1,6 @@
-"""An artifact is built again from its manifest alone, beside the sealed one, whatever stopped it, and judged.
+"""Rebuilds of artifacts from their manifests, next to the sealed ones.
 
-The scratch folder is alone, gone on with under an equal ticket, and nothing else takes it for an artifact.
+A rebuild survives kills, continues only under an equal ticket, and its scratch folder is not an artifact.
 """
 
 import dataclasses
@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from crash_points import killed_at, steps_of
+from crash_points import kill_at, list_steps
 from forgery import flip, forge, overwrite
-from healing_set import HealingSet, contents_of
+from healing_set import HealingSet, stat_contents
 from refusals import refusal
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
@@ -31,82 +31,82 @@ from pipeline_assets.trust.rebuild import Rebuild, ScratchFolder, rebuild, scrat
 TICKET = {"digest": "sha256:1", "versions": {"python": "3.11"}}
 
 
-def verdicts(done: Rebuild) -> list[tuple[str, str]]:
-    return [(outcome.step.manifest.kind.partition("/")[2], outcome.verdict) for outcome in done.outcomes]
+def list_verdicts(result: Rebuild) -> list[tuple[str, str]]:
+    return [(outcome.step.manifest.kind.partition("/")[2], outcome.verdict) for outcome in result.outcomes]
 
 
-def rebuilds_of(root: Path) -> list[str]:
+def list_rebuilds(root: Path) -> list[str]:
     return sorted(path.name for path in (root / "rebuilds").iterdir())
 
 
-def test_with_upstream_nothing_sealed_is_read_but_manifests_and_the_artifact_itself(made: HealingSet) -> None:
-    shutil.rmtree(made.folder("snapshot") / "shards")
+def test_a_rebuild_with_upstream_reads_no_sealed_upstream_files(built: HealingSet) -> None:
+    shutil.rmtree(built.folder("snapshot") / "shards")
 
-    done = rebuild(made.folder("valid"), made.run, SYSTEMS.kinds, with_upstream=True)
+    result = rebuild(built.folder("valid"), built.run, SYSTEMS.kinds, with_upstream=True)
 
-    assert verdicts(done) == [
+    assert list_verdicts(result) == [
         ("fineweb_edu_snapshot", "identical"),
         ("healing_text_manifest", "identical"),
         ("megatron_split", "identical"),
     ]
-    assert [outcome.is_sealed_intact for outcome in done.outcomes] == [False, False, True]
+    assert [outcome.is_sealed_intact for outcome in result.outcomes] == [False, False, True]
 
 
-def test_with_upstream_everything_can_be_made_from_copies_of_manifests(made: HealingSet) -> None:
-    (made.root / "manifests").mkdir()
+def test_copies_of_manifests_suffice_for_upstream_artifacts(built: HealingSet) -> None:
+    (built.root / "manifests").mkdir()
     for name in ("snapshot", "selection"):
-        shutil.copyfile(made.folder(name) / "manifest.json", made.root / "manifests" / f"{name}.json")
-        shutil.rmtree(made.folder(name))
+        shutil.copyfile(built.folder(name) / "manifest.json", built.root / "manifests" / f"{name}.json")
+        shutil.rmtree(built.folder(name))
 
-    done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
+    result = rebuild(built.folder("dataset"), built.run, SYSTEMS.kinds, with_upstream=True)
 
-    assert [verdict for _, verdict in verdicts(done)] == ["identical"] * 5
-    assert [outcome.step.sealed_folder is None for outcome in done.outcomes] == [True, True, False, False, False]
+    assert [verdict for _, verdict in list_verdicts(result)] == ["identical"] * 5
+    assert [outcome.step.sealed_folder is None for outcome in result.outcomes] == [True, True, False, False, False]
 
 
-def test_a_copy_that_is_kept_is_an_artifact_of_its_own(made: HealingSet) -> None:
-    done = rebuild(made.folder("dataset"), made.run, SYSTEMS.kinds, keep=True)
+def test_a_kept_copy_is_an_artifact(built: HealingSet) -> None:
+    result = rebuild(built.folder("dataset"), built.run, SYSTEMS.kinds, keep=True)
 
-    copy = open_artifact(done.kept_folder / done.outcomes[-1].step.target.folder)
-    assert copy.manifest.digest == made.manifest("dataset").digest
+    copy = open_artifact(result.kept_folder / result.outcomes[-1].step.target.folder)
+    assert copy.manifest.digest == built.manifest("dataset").digest
     assert [member.digest for member in copy.members()] == [
-        made.manifest("train").digest,
-        made.manifest("valid").digest,
+        built.manifest("train").digest,
+        built.manifest("valid").digest,
     ]
-    assert rebuilds_of(made.root) == [done.kept_folder.name]
+    assert list_rebuilds(built.root) == [result.kept_folder.name]
 
 
-def test_a_copy_that_was_kept_is_not_taken_for_the_next_rebuild(made: HealingSet) -> None:
-    first = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
+def test_a_kept_copy_is_not_reused_by_the_next_rebuild(built: HealingSet) -> None:
+    first = rebuild(built.folder("train"), built.run, SYSTEMS.kinds, keep=True)
     overwrite(first.kept_folder / "megatron_split" / "tokens.bin", b"")
 
-    second = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, keep=True)
+    second = rebuild(built.folder("train"), built.run, SYSTEMS.kinds, keep=True)
 
     assert second.is_identical
     assert second.kept_folder == first.kept_folder
     assert (first.kept_folder / "megatron_split" / "tokens.bin").stat().st_size > 0
 
 
-def test_a_damaged_input_is_named_and_nothing_is_built(made: HealingSet) -> None:
-    shard = made.folder("snapshot") / "shards" / "00002.jsonl.zst"
+def test_a_damaged_input_is_named_and_nothing_is_built(built: HealingSet) -> None:
+    shard = built.folder("snapshot") / "shards" / "00002.jsonl.zst"
     flip(shard)
 
     for name in ("selection", "train", "dataset"):
-        assert refusal(lambda name=name: rebuild(made.folder(name), made.run, SYSTEMS.kinds)).startswith(f"{shard}: ")
-    assert rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream=True).is_identical
+        assert refusal(lambda name=name: rebuild(built.folder(name), built.run, SYSTEMS.kinds)).startswith(f"{shard}: ")
+    assert rebuild(built.folder("train"), built.run, SYSTEMS.kinds, with_upstream=True).is_identical
 
 
-def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made: HealingSet) -> None:
-    snapshot = made.folder("snapshot")
+def test_artifacts_downstream_of_a_difference_are_not_rebuilt(built: HealingSet) -> None:
+    snapshot = built.folder("snapshot")
     forge(snapshot, "shards/00001.jsonl.zst", (snapshot / "shards" / "00000.jsonl.zst").read_bytes(), rows=10)
-    for target in made.recipe.targets()[1:]:
-        target.kind.build(target, made.run)
+    for target in built.recipe.targets()[1:]:
+        target.kind.build(target, built.run)
 
-    alone = rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
-    chain = rebuild(made.folder("train"), made.run, SYSTEMS.kinds, with_upstream=True)
+    alone = rebuild(built.folder("train"), built.run, SYSTEMS.kinds)
+    chain = rebuild(built.folder("train"), built.run, SYSTEMS.kinds, with_upstream=True)
 
     assert alone.is_identical
-    assert verdicts(chain) == [
+    assert list_verdicts(chain) == [
         ("fineweb_edu_snapshot", "different"),
         ("healing_text_manifest", "not rebuilt"),
         ("megatron_split", "not rebuilt"),
@@ -115,87 +115,87 @@ def test_what_is_made_from_something_that_came_out_different_is_not_rebuilt(made
     assert [chain.rebuilt_folder(outcome) for outcome in chain.outcomes][1:] == [None, None]
 
 
-def test_without_the_hub_and_its_cache_the_hub_is_named(made: HealingSet, tmp_path: Path) -> None:
-    gone = HubFiles(tmp_path / "empty", endpoint="http://127.0.0.1:9", tries=1)
+def test_without_the_hub_and_its_cache_the_hub_is_named(built: HealingSet, tmp_path: Path) -> None:
+    unreachable = HubFiles(tmp_path / "empty", endpoint="http://127.0.0.1:9", tries=1)
 
     with pytest.raises(InputError, match="maker/pages cannot be reached"):
-        rebuild(made.folder("snapshot"), dataclasses.replace(made.run, hub=gone), SYSTEMS.kinds)
+        rebuild(built.folder("snapshot"), dataclasses.replace(built.run, hub=unreachable), SYSTEMS.kinds)
 
 
-def test_a_second_rebuild_of_the_same_artifact_is_refused(made: HealingSet) -> None:
-    digest = made.manifest("train").digest.partition(":")[2]
+def test_a_second_rebuild_of_the_same_artifact_is_refused(built: HealingSet) -> None:
+    digest = built.manifest("train").digest.partition(":")[2]
 
     with (
-        locked(made.root / "rebuilds" / f"pages_v1-train-{digest[:12]}"),
+        locked(built.root / "rebuilds" / f"pages_v1-train-{digest[:12]}"),
         pytest.raises(BuilderBusyError, match=f"process {os.getpid()} on .* is building this"),
     ):
-        rebuild(made.folder("train"), made.run, SYSTEMS.kinds)
+        rebuild(built.folder("train"), built.run, SYSTEMS.kinds)
 
 
-def test_an_artifact_that_was_replaced_is_not_judged(made: HealingSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    valid = made.folder("valid")
+def test_a_replaced_artifact_has_no_verdict(built: HealingSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    valid = built.folder("valid")
     forge_once = iter([lambda: forge(valid, "tokens.bin", b"")])
     monkeypatch.setattr(durable, "failpoint", lambda step, path: next(forge_once, lambda: None)())
 
-    assert refusal(lambda: rebuild(valid, made.run, SYSTEMS.kinds)) == (
+    assert refusal(lambda: rebuild(valid, built.run, SYSTEMS.kinds)) == (
         f"{valid}: the artifact was replaced during its rebuild; run the same command again"
     )
 
 
 class TestKilled:
-    """kill -9 at any step: the next call goes on and comes to the same verdict."""
+    """After kill -9 at any step, the next call continues to the same verdict."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("keep", [False, True])
-    def test_at_every_step_of_a_small_one(self, made: HealingSet, keep: bool) -> None:
-        action = partial(rebuild, made.folder("selection"), made.run, SYSTEMS.kinds, keep=keep)
-        action()  # makes the folder of rebuilds, once for all
-        for step in range(1, len(steps_of(action)) + 1):
-            assert killed_at(step, action)
-            done = action()
+    def test_at_every_step_of_a_small_artifact(self, built: HealingSet, keep: bool) -> None:
+        action = partial(rebuild, built.folder("selection"), built.run, SYSTEMS.kinds, keep=keep)
+        action()  # creates the folder of rebuilds
+        for step in range(1, len(list_steps(action)) + 1):
+            assert kill_at(step, action)
+            result = action()
 
-            assert done.is_identical, step
-            assert rebuilds_of(made.root) == ([done.kept_folder.name] if done.kept_folder else []), step
-            assert (done.kept_folder is not None) == keep
+            assert result.is_identical, step
+            assert list_rebuilds(built.root) == ([result.kept_folder.name] if result.kept_folder else []), step
+            assert (result.kept_folder is not None) == keep
 
     @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
-    def test_at_seeded_steps_of_a_whole_chain(self, made: HealingSet, seed: int) -> None:
-        action = partial(rebuild, made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
-        before = contents_of(made.root)
-        steps = len(steps_of(action))
+    def test_at_seeded_steps_of_a_whole_chain(self, built: HealingSet, seed: int) -> None:
+        action = partial(rebuild, built.folder("dataset"), built.run, SYSTEMS.kinds, with_upstream=True)
+        before = stat_contents(built.root)
+        steps = len(list_steps(action))
         for step in sorted(random.Random(seed).sample(range(1, steps // 2 + 1), 2), reverse=True):
-            assert killed_at(step, action)
-        done = action()
+            assert kill_at(step, action)
+        result = action()
 
-        assert done.is_identical
-        assert rebuilds_of(made.root) == []
-        assert contents_of(made.root) == before
+        assert result.is_identical
+        assert list_rebuilds(built.root) == []
+        assert stat_contents(built.root) == before
 
     @pytest.mark.parametrize("is_another_program", [False, True])
-    def test_finished_shards_and_artifacts_are_made_again_by_another_program_alone(
-        self, made: HealingSet, is_another_program: bool
+    def test_only_another_program_repeats_finished_shards_and_artifacts(
+        self, built: HealingSet, is_another_program: bool
     ) -> None:
-        action = partial(rebuild, made.folder("dataset"), made.run, SYSTEMS.kinds, with_upstream=True)
-        steps = len(steps_of(action))
-        assert killed_at(steps * 2 // 3, action)
+        action = partial(rebuild, built.folder("dataset"), built.run, SYSTEMS.kinds, with_upstream=True)
+        steps = len(list_steps(action))
+        assert kill_at(steps * 2 // 3, action)
         if is_another_program:
-            ticket = next((made.root / "rebuilds").glob("*.unfinished/rebuild.json"))
-            then = json.loads(ticket.read_bytes())
-            then["versions"]["zstandard"] = "0.1"
-            ticket.write_text(json.dumps(then, sort_keys=True))
+            ticket = next((built.root / "rebuilds").glob("*.unfinished/rebuild.json"))
+            content = json.loads(ticket.read_bytes())
+            content["versions"]["zstandard"] = "0.1"
+            ticket.write_text(json.dumps(content, sort_keys=True))
 
-        again = len(steps_of(action))
+        repeated_steps = len(list_steps(action))
 
-        assert again >= steps if is_another_program else again < steps * 0.6
+        assert repeated_steps >= steps if is_another_program else repeated_steps < steps * 0.6
 
 
 @pytest.mark.parametrize(
-    ("ticket", "is_beginning", "goes_on"),
+    ("ticket", "is_beginning", "continues"),
     [(TICKET, True, True), ({**TICKET, "versions": {"python": "3.12"}}, True, False), (TICKET, False, False)],
     ids=["an equal ticket", "another one", "what keeping or removing left"],
 )
-def test_what_a_crash_left_is_gone_on_with_under_an_equal_ticket_alone(
-    ticket: dict[str, object], is_beginning: bool, goes_on: bool, tmp_path: Path
+def test_a_leftover_is_reused_only_under_an_equal_ticket(
+    ticket: dict[str, object], is_beginning: bool, continues: bool, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt), scratch_folder(tmp_path, "words", TICKET) as scratch:
         (scratch.folder / "done").write_text("one")
@@ -204,22 +204,22 @@ def test_what_a_crash_left_is_gone_on_with_under_an_equal_ticket_alone(
         (tmp_path / "rebuilds" / "words.unfinished" / "rebuild.json").unlink()
 
     with scratch_folder(tmp_path, "words", ticket) as scratch:
-        assert (scratch.folder / "done").exists() == goes_on
+        assert (scratch.folder / "done").exists() == continues
 
 
-@pytest.mark.parametrize(("end", "left"), [(ScratchFolder.keep, "two"), (ScratchFolder.remove, "one")])
-def test_what_is_kept_takes_the_place_of_what_was_kept_before_which_removing_leaves(
-    end: Callable[[ScratchFolder], None], left: str, tmp_path: Path
+@pytest.mark.parametrize(("final_end", "kept_word"), [(ScratchFolder.keep, "two"), (ScratchFolder.remove, "one")])
+def test_a_kept_folder_replaces_the_earlier_one_and_a_removed_one_does_not(
+    final_end: Callable[[ScratchFolder], None], kept_word: str, tmp_path: Path
 ) -> None:
-    for word, ends in (("one", ScratchFolder.keep), ("two", end)):
+    for word, ends in (("one", ScratchFolder.keep), ("two", final_end)):
         with scratch_folder(tmp_path, "words", TICKET) as scratch:
             (scratch.folder / word).write_text(word)
             ends(scratch)
 
-    assert sorted(path.name for path in (tmp_path / "rebuilds").rglob("*")) == sorted([left, "words"])
+    assert sorted(path.name for path in (tmp_path / "rebuilds").rglob("*")) == sorted([kept_word, "words"])
 
 
-def test_a_sealed_copy_in_it_is_no_artifact_of_the_data_root(tmp_path: Path) -> None:
+def test_a_copy_in_a_scratch_folder_is_not_an_artifact_of_the_data_root(tmp_path: Path) -> None:
     with scratch_folder(tmp_path, "words", TICKET) as scratch:
         copy = scratch.folder / "megatron" / "copy"
         copy.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A sample: written as people write it, drawn the same everywhere, never more than was asked for."""
+"""Samples: their notation, their seeded draw and their size limit."""
 
 from fractions import Fraction
 
@@ -36,43 +36,41 @@ def test_percent_and_fraction_are_read_exactly(text: str, share: Fraction) -> No
         *("5", "1", "100", "1.0"),  # percent or times
     ],
 )
-def test_what_is_no_share_is_refused(text: str) -> None:
+def test_an_invalid_share_is_refused(text: str) -> None:
     assert refusal(lambda: FileSample.parse(text), UsageError) == (
         f"--sample: must be a share above 0 and up to 100 %, got {text!r}; write 5% or 0.05"
     )
 
 
-@pytest.mark.parametrize(("share", "words"), [("5%", "5%"), ("0.0525", "5.25%"), ("0.001%", "0.001%")])
-def test_it_is_shown_in_percent(share: str, words: str) -> None:
-    assert str(FileSample.parse(share)) == words
+@pytest.mark.parametrize(("share", "percent"), [("5%", "5%"), ("0.0525", "5.25%"), ("0.001%", "0.001%")])
+def test_a_share_is_printed_in_percent(share: str, percent: str) -> None:
+    assert str(FileSample.parse(share)) == percent
 
 
-def fitting(sample: FileSample, sizes: dict[str, int]) -> list[str]:
+def select_files(sample: FileSample, sizes: dict[str, int]) -> list[str]:
     return sample.select(list(sizes), lambda name: sizes[name], lambda name: (name,))
 
 
 @given(SIZES, SHARES)
-def test_files_drawn_are_never_more_than_the_share_and_none_that_would_still_fit_is_left_out(
-    sizes: dict[str, int], share: Fraction
-) -> None:
-    drawn = fitting(FileSample(share), sizes)
+def test_drawn_files_fill_the_share_without_exceeding_it(sizes: dict[str, int], share: Fraction) -> None:
+    drawn = select_files(FileSample(share), sizes)
 
-    left = share * sum(sizes.values()) - sum(sizes[name] for name in drawn)
-    assert left >= 0
+    rest = share * sum(sizes.values()) - sum(sizes[name] for name in drawn)
+    assert rest >= 0
     assert drawn == [name for name in sizes if name in drawn]
-    assert all(sizes[name] > left for name in sizes if name not in drawn)
+    assert all(sizes[name] > rest for name in sizes if name not in drawn)
 
 
 @given(SIZES, SHARES, st.randoms())
-def test_the_order_of_the_files_has_no_part_in_it(sizes: dict[str, int], share: Fraction, random: object) -> None:
+def test_a_sample_is_independent_of_file_order(sizes: dict[str, int], share: Fraction, random: object) -> None:
     names = list(sizes)
     random.shuffle(names)  # type: ignore[attr-defined]
 
-    assert set(fitting(FileSample(share), {name: sizes[name] for name in names})) == set(
-        fitting(FileSample(share), sizes)
+    assert set(select_files(FileSample(share), {name: sizes[name] for name in names})) == set(
+        select_files(FileSample(share), sizes)
     )
 
 
 @pytest.mark.parametrize(("seed", "drawn"), [("0", ["08", "09", "15", "17"]), ("1", ["05", "11", "17", "19"])])
-def test_a_seed_draws_the_same_files_for_ever(seed: str, drawn: list[str]) -> None:
-    assert fitting(FileSample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn
+def test_a_seed_always_draws_the_same_files(seed: str, drawn: list[str]) -> None:
+    assert select_files(FileSample(Fraction(1, 5), seed), {f"{number:02d}": 10 for number in range(20)}) == drawn

@@ -1,5 +1,7 @@
-"""An artifact and its chain held against their manifests: one changed bit anywhere is found, and nothing is claimed of
-what was not read. One that is replaced meanwhile is intact, or was replaced, as is said; never damaged.
+"""Verification of an artifact and its chain against their manifests.
+
+One changed bit anywhere is found, and unread files get no verdict. An artifact that is replaced during the verification
+is intact or reported as replaced, never damaged.
 """
 
 import functools
@@ -26,33 +28,33 @@ from pipeline_assets.trust.verify import read_and_check, scan_chain
 
 SET = Path("megatron", "pages_v1")
 READERS = (reader, artifact)
-pytestmark = pytest.mark.usefixtures("nothing_waits_for_the_disk")
+pytestmark = pytest.mark.usefixtures("without_fsync")
 
 
-def found_at(found: Verification, root: Path) -> set[str]:
-    return {finding.where.relative_to(root).as_posix() for finding in found.findings}
+def finding_paths(result: Verification, root: Path) -> set[str]:
+    return {finding.where.relative_to(root).as_posix() for finding in result.findings}
 
 
-def test_the_whole_chain_a_sample_of_everything_and_the_artifact_with_its_members_are_intact(pristine: Path) -> None:
-    found = verify(pristine / SET, pristine)
+def test_an_untouched_chain_is_intact_in_every_scope(pristine: Path) -> None:
+    result = verify(pristine / SET, pristine)
     alone = verify(pristine / SET)
 
     assert verify(pristine / SET, pristine, "100%").verdict == "intact"
     assert (alone.verdict, alone.hub_check, len(alone.tasks)) == ("intact", None, 8)
-    assert (found.verdict, found.findings, found.unread_tasks) == ("intact", [], [])
-    assert [artifact.manifest.kind for artifact in found.chain.artifacts] == [
+    assert (result.verdict, result.findings, result.unread_tasks) == ("intact", [], [])
+    assert [artifact.manifest.kind for artifact in result.chain.artifacts] == [
         "healing/megatron_dataset",
         "healing/megatron_split",
         "healing/megatron_split",
         "healing/healing_text_manifest",
         "healing/fineweb_edu_snapshot",
     ]
-    assert len(found.tasks) == 4 + 4 + 5
-    assert [name.rpartition(":")[2] for name in found.hub_check.whole_files] == ["a.parquet"]
-    assert [name.rpartition(":")[2] for name in found.hub_check.partial_files] == ["b.parquet"]
+    assert len(result.tasks) == 4 + 4 + 5
+    assert [name.rpartition(":")[2] for name in result.hub_check.whole_files] == ["a.parquet"]
+    assert [name.rpartition(":")[2] for name in result.hub_check.partial_files] == ["b.parquet"]
 
 
-def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: Path) -> None:
+def test_one_flipped_bit_anywhere_in_the_chain_is_located(chain_root: Path) -> None:
     bits = random.Random("bits")
     files = (path for path in sorted(chain_root.rglob("*")) if path.is_file() and path.suffix != ".lock")
     for path in (path for path in files if path.stat().st_size):
@@ -63,75 +65,75 @@ def test_one_flipped_bit_anywhere_in_the_chain_is_found_where_it_is(chain_root: 
             path.write_bytes(flipped)
             where = path.relative_to(chain_root).as_posix()
             try:
-                found = verify(chain_root / SET, chain_root)
+                result = verify(chain_root / SET, chain_root)
             except InputError as refused:
                 assert refused.where == str(path)
                 continue
-            assert found.verdict == "damaged", (where, position)
-            words = " ".join([*found_at(found, chain_root), *(finding.what for finding in found.findings)])
-            assert where in words or where.split("/")[0] == "hub_cache", (where, words)
+            assert result.verdict == "damaged", (where, position)
+            text = " ".join([*finding_paths(result, chain_root), *(finding.what for finding in result.findings)])
+            assert where in text or where.split("/")[0] == "hub_cache", (where, text)
         path.write_bytes(sealed)
     assert verify(chain_root / SET, chain_root).verdict == "intact"
 
 
-def test_a_damaged_file_of_the_cache_says_what_to_do(chain_root: Path) -> None:
+def test_a_damaged_cached_file_is_reported_with_a_fix(chain_root: Path) -> None:
     for path in chain_root.glob("hub_cache/*/bytes/*/*"):
         path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
 
-    found = verify(chain_root / SET, chain_root)
+    result = verify(chain_root / SET, chain_root)
 
-    assert len(found.findings) == 5
-    assert all(finding.what.endswith(f"; {CACHE_FIX}") for finding in found.findings)
-    assert sum("the hub lists" in finding.what for finding in found.findings) == 1
+    assert len(result.findings) == 5
+    assert all(finding.what.endswith(f"; {CACHE_FIX}") for finding in result.findings)
+    assert sum("the hub lists" in finding.what for finding in result.findings) == 1
 
 
-def test_a_cache_that_was_emptied_is_no_finding_and_is_said(chain_root: Path) -> None:
+def test_an_empty_cache_is_reported_as_unavailable_without_finding(chain_root: Path) -> None:
     shutil.rmtree(chain_root / "hub_cache")
 
-    found = verify(chain_root / SET, chain_root)
+    result = verify(chain_root / SET, chain_root)
 
-    assert found.verdict == "intact"
-    assert found.hub_check is not None and len(found.hub_check.unavailable) == 2
+    assert result.verdict == "intact"
+    assert result.hub_check is not None and len(result.hub_check.unavailable) == 2
 
 
-def test_a_missing_upstream_is_a_finding_and_the_others_go_on(chain_root: Path) -> None:
+def test_a_missing_upstream_is_a_finding_and_others_are_checked(chain_root: Path) -> None:
     shutil.rmtree(chain_root / "selections" / "pages_v1")
     tokens = chain_root / SET / "valid" / "tokens.bin"
     tokens.write_bytes(bytes(tokens.stat().st_size))
 
-    found = verify(chain_root / SET, chain_root, "100%")
+    result = verify(chain_root / SET, chain_root, "100%")
 
-    assert found_at(found, chain_root) == {"megatron/pages_v1", "megatron/pages_v1/valid/tokens.bin"}
-    # Nothing says any more that the snapshot is part of the chain.
-    assert len(found.chain.artifacts) == 3
-    assert found.verdict == "damaged"
-    assert [found.is_damaged(artifact) for artifact in found.chain.artifacts] == [False, False, True]
+    assert finding_paths(result, chain_root) == {"megatron/pages_v1", "megatron/pages_v1/valid/tokens.bin"}
+    # Only the missing selection names the snapshot.
+    assert len(result.chain.artifacts) == 3
+    assert result.verdict == "damaged"
+    assert [result.is_damaged(artifact) for artifact in result.chain.artifacts] == [False, False, True]
 
 
 @pytest.mark.parametrize("share", ["1%", "10%", "50%"])
-def test_of_a_sample_every_name_and_size_is_checked_and_nothing_more_is_claimed(pristine: Path, share: str) -> None:
-    found = verify(pristine / SET, pristine, share)
+def test_a_sample_has_its_own_verdict_and_reads_no_more_than_its_share(pristine: Path, share: str) -> None:
+    result = verify(pristine / SET, pristine, share)
 
     sample = FileSample.parse(share)
-    assert found.verdict == "intact of a sample"
-    assert 100 * sample.share >= found.percent_read
-    assert found.unread_tasks and len(found.unread_tasks) < len(found.all_tasks)
-    assert {found.task_state(task) for task in found.unread_tasks} == {"not_read"}
+    assert result.verdict == "intact of a sample"
+    assert 100 * sample.share >= result.percent_read
+    assert result.unread_tasks and len(result.unread_tasks) < len(result.all_tasks)
+    assert {result.task_state(task) for task in result.unread_tasks} == {"not_read"}
 
 
-def test_a_file_that_a_sample_leaves_out_must_still_be_there_in_its_size(chain_root: Path) -> None:
+def test_files_outside_a_sample_must_exist_with_their_size(chain_root: Path) -> None:
     (chain_root / SET / "train" / "tokens.bin").unlink()
     (chain_root / SET / "valid" / "tokens.bin").write_bytes(b"short")
 
-    found = verify(chain_root / SET, None, "1%")
+    result = verify(chain_root / SET, None, "1%")
 
-    assert found_at(found, chain_root) == {
+    assert finding_paths(result, chain_root) == {
         "megatron/pages_v1/train/tokens.bin",
         "megatron/pages_v1/valid/tokens.bin",
     }
 
 
-def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> None:
+def test_the_report_has_the_state_of_every_file(chain_root: Path) -> None:
     tokens = chain_root / SET / "train" / "tokens.bin"
     tokens.write_bytes(bytes(tokens.stat().st_size))
     (chain_root / SET / "valid" / "extra").write_text("")
@@ -162,70 +164,70 @@ def test_the_report_says_what_was_checked_and_what_was_not(chain_root: Path) -> 
     assert report["program"] == {"corpusmill": "1"}
 
 
-def verified(folder: Path) -> str:
-    """The verdict, or the error's line."""
+def verdict_or_error(folder: Path) -> str:
+    """Return the verdict of `verify`, or the line of its error."""
     try:
         return verify(folder).verdict
     except InputError as error:
         return str(error)
 
 
-def test_what_is_replaced_before_any_line_of_the_verification_is_not_called_damaged(tmp_path: Path) -> None:
+def test_a_folder_replaced_at_any_line_is_not_called_damaged(tmp_path: Path) -> None:
     folder = seal_set(tmp_path, "a")
-    answer, lines = interrupted(lambda: verified(folder), READERS, {})
-    answers = {answer}
+    outcome, lines = interrupted(lambda: verdict_or_error(folder), READERS, {})
+    outcomes = {outcome}
 
     for line in range(1, lines + 1):
         seal_set(tmp_path, "a")
-        answers.add(interrupted(lambda: verified(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
+        outcomes.add(interrupted(lambda: verdict_or_error(folder), READERS, {line: lambda: seal_set(tmp_path, "b")})[0])
 
-    assert answers == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
+    assert outcomes == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no system call exchanges folders there")
-def test_folders_that_change_places_and_back_are_not_called_damaged(tmp_path: Path) -> None:
+def test_folders_swapped_twice_are_not_called_damaged(tmp_path: Path) -> None:
     folder, other = seal_set(tmp_path, "a"), seal_set(tmp_path / "other", "b")
-    answer, lines = interrupted(lambda: verified(folder), READERS, {})
-    answers = {answer}
+    outcome, lines = interrupted(lambda: verdict_or_error(folder), READERS, {})
+    outcomes = {outcome}
 
-    def change_places() -> None:
+    def swap_folders() -> None:
         assert folder_exchange.exchange(other, folder)
 
     for first in range(1, lines + 1, 4):
         for second in range(first + 1, lines + 60, 13):
-            swaps = {first: change_places, second: change_places}
-            answers.add(interrupted(lambda: verified(folder), READERS, swaps)[0])
+            swaps = {first: swap_folders, second: swap_folders}
+            outcomes.add(interrupted(lambda: verdict_or_error(folder), READERS, swaps)[0])
 
-    assert answers == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
+    assert outcomes == {"intact", f"{folder}: the folder was replaced while it was read; run the same command again"}
 
 
-def test_a_folder_that_is_gone_at_the_end_is_said_to_be_replaced(tmp_path: Path) -> None:
+def test_a_folder_removed_during_verification_is_reported_as_replaced(tmp_path: Path) -> None:
     folder = seal_set(tmp_path, "a")
-    found = scan_chain(folder, VerificationScope(), SYSTEMS.label_names)
+    result = scan_chain(folder, VerificationScope(), SYSTEMS.label_names)
     shutil.rmtree(folder)
 
     with pytest.raises(RetryableError, match="the folder was replaced while it was read; run the same command again"):
-        read_and_check(found)
+        read_and_check(result)
 
 
-def test_a_check_of_an_artifact_that_is_replaced_meanwhile_has_no_verdict(tmp_path: Path) -> None:
+def test_a_check_of_an_artifact_replaced_during_it_has_no_verdict(tmp_path: Path) -> None:
     sealed = open_artifact(seal_set(tmp_path, "a"))
     target = Target(PACKED, "letters", sealed.folder.relative_to(tmp_path), {})
     check = functools.partial(files_match_manifest, sealed, target, tmp_path)
-    (_, lines), answers = interrupted(check, (artifact,), {}), set()
+    (_, lines), outcomes = interrupted(check, (artifact,), {}), set()
 
     for line in range(1, lines + 1, 3):
         seal_set(tmp_path, "a")
         try:
             verdict, _ = interrupted(check, (artifact,), {line: lambda: seal_set(tmp_path, "b")})
-            answers.add(verdict.because)
+            outcomes.add(verdict.because)
         except RetryableError as error:
-            answers.add(error.what)
+            outcomes.add(error.what)
 
-    assert answers == {"the folder was replaced while it was read"}
+    assert outcomes == {"the folder was replaced while it was read"}
 
 
-def test_the_state_of_an_artifact_that_is_replaced_meanwhile_is_that_of_one_of_the_two(tmp_path: Path) -> None:
+def test_the_state_of_an_artifact_being_replaced_is_the_old_or_the_new_one(tmp_path: Path) -> None:
     digests = {open_artifact(seal_set(tmp_path, letter)).manifest.digest for letter in "ba"}
     target = Target(PACKED, "letters", Path("stage_a/packed/letters"), {}, is_external=True)
     (_, lines), states = interrupted(lambda: target.state(tmp_path), (artifact,), {}), set()

@@ -1,4 +1,4 @@
-"""A small snapshot and its splits with a row of every fate, for the tests of tracing."""
+"""Small snapshot and its splits with a row of every fate."""
 
 import functools
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from healing_build import DATASET, build_megatron, build_snapshot, recipe_of
+from healing_build import DATASET, build_megatron, build_snapshot, parse_recipe
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.training_set import SPLITS
@@ -25,7 +25,10 @@ Built = Callable[..., dict[str, Artifact]]
 
 @pytest.fixture(scope="session")
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Snapshot and both splits of the ten rows above and ten more; page-1 and page-2 are valid, the others train."""
+    """Return a function that builds a snapshot and both splits of twenty rows.
+
+    page-1 and page-2 are in valid, the others in train.
+    """
 
     @functools.cache
     def build(token_budget: int = 100, shards: tuple[str, ...] = ("shards/*",)) -> dict[str, Artifact]:
@@ -39,7 +42,7 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Built:
         pq.write_table(more.slice(0, 0), dataset / "b.parquet")
         with LoopbackHub(folder / "hub") as hub:
             megatron = {"token_budget": token_budget, "valid_fraction": "0.1"}
-            recipe = recipe_of(hub.commits()[DATASET], CHANGES, megatron, shards)
+            recipe = parse_recipe(hub.commits()[DATASET], CHANGES, megatron, shards)
             snapshot = build_snapshot(recipe, folder / "data", HubFiles(folder / "cache", hub.endpoint))
         return {"snapshot": snapshot} | {split: build_megatron(recipe, folder / "data", split) for split in SPLITS}
 
@@ -48,14 +51,14 @@ def built_once(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture
 def built(built_once: Built, tmp_path: Path) -> Built:
-    """A copy of them in the data root `data`, which a test may change."""
+    """Return a function that copies them into the data root `data`."""
 
-    def copy(**asked: object) -> dict[str, Artifact]:
-        artifacts = built_once(**asked)
+    def copy(**options: object) -> dict[str, Artifact]:
+        artifacts = built_once(**options)
         root = artifacts["snapshot"].folder.parents[2]
         shutil.copytree(root, tmp_path / "data")
         return {
-            name: open_artifact(tmp_path / "data" / one.folder.relative_to(root)) for name, one in artifacts.items()
+            name: open_artifact(tmp_path / "data" / old.folder.relative_to(root)) for name, old in artifacts.items()
         }
 
     return copy
@@ -63,13 +66,13 @@ def built(built_once: Built, tmp_path: Path) -> Built:
 
 @pytest.fixture(scope="module")
 def hub_folder(demo_root: Path) -> Path:
-    """The files of the demo's FineWeb-Edu, as its hub has them."""
+    """Return the folder of the demo's FineWeb-Edu on its hub."""
     return demo_root / "hub" / "datasets" / "HuggingFaceFW" / "fineweb-edu"
 
 
 @pytest.fixture(scope="module")
 def source_tables(hub_folder: Path) -> dict[str, list[dict[str, object]]]:
-    """The rows of those files, by path."""
+    """Read the rows of the FineWeb-Edu files by path."""
     return {
         path.relative_to(hub_folder).as_posix(): pq.read_table(path).to_pylist()
         for path in sorted(hub_folder.rglob("*.parquet"))

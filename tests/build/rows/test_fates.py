@@ -1,5 +1,6 @@
-"""Why a document is in or out: every place of its id and what each filter saw in it; and what became of every row of a
-source, held against a second reading of the hub's own files.
+"""Fates of documents by id and of source rows.
+
+The fates of source rows are compared with a second reading of the hub's own files.
 """
 
 import json
@@ -33,14 +34,14 @@ Fates = Callable[[str], list[FollowedRow]]
 Built = Callable[..., dict[str, Artifact]]
 
 
-def write_notes_of(root: Path, rows: list[dict[str, object]]) -> None:
+def write_notes(root: Path, rows: list[dict[str, object]]) -> None:
     path = root / "sources" / "notes" / "a.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def below(found: FollowedRow, group: str) -> list[Fate]:
-    return [fate for store, fate in found.downstream if store.display_names.group == group]
+def fates_in(row: FollowedRow, group: str) -> list[Fate]:
+    return [fate for store, fate in row.downstream if store.display_names.group == group]
 
 
 KEPT: dict[str, object] = {"id": "kept", "text": "five words are in here", "license": "MIT"}
@@ -56,9 +57,9 @@ NOTES: list[dict[str, object]] = [
 
 @pytest.fixture(scope="module")
 def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
-    """What becomes of an id in one file of notes whose filters want five words and mask addresses."""
+    """Follow an id in a file of notes with a word limit and masked addresses."""
     root = tmp_path_factory.mktemp("notes")
-    write_notes_of(root, NOTES)
+    write_notes(root, NOTES)
     columns = {"text": "text", "id": "id", "created_at": None, "license": "license"}
     filters = {"length": {"min_words": 5}, "masking": {"emails": True, "public_ips": True}}
     keys = {"columns": columns, "filters": filters, "max_reject_fraction": "0.9"}
@@ -66,14 +67,14 @@ def fates(tmp_path_factory: pytest.TempPathFactory) -> Fates:
     return lambda doc_id: list(follow_document(RowStores(SYSTEMS.kinds, Lineage(root)), doc_id))
 
 
-def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_of_its_id(fates: Fates) -> None:
+def test_kept_document_has_its_place_licence_measurements_and_repeated_rows(fates: Fates) -> None:
     [fate] = fates("kept")
 
     assert (fate.part.shard, fate.part.shard_row) == ("shards/00000.jsonl.zst", 1)
     source = fate.store.origin(fate.part)
     assert isinstance(source, TextSource)
     assert (source.license_tag, source.license_evidence) == ("mit", "row: license")
-    [filtered] = below(fate, "filtered")
+    [filtered] = fates_in(fate, "filtered")
     assert (filtered.outcome, filtered.facts["reason"]) == ("kept", None)
     assert "few_words 5 = 5" in filtered.facts["measurements"]
     before = sum(len(json.dumps(row)) + 1 for row in NOTES[:-1])
@@ -85,55 +86,55 @@ def test_a_kept_document_is_shown_with_its_place_licence_measurements_and_rows_o
     ("doc_id", "reason", "measurement"),
     [("short", "few_words", "few_words 2 < 5"), ("secret", "refused_licence", "refused_licence proprietary")],
 )
-def test_a_dropped_one_says_for_what_and_a_refused_licence_comes_before_any_filter(
+def test_dropped_document_has_its_reason_and_a_refused_licence_precedes_all_filters(
     doc_id: str, reason: str, measurement: str, fates: Fates
 ) -> None:
     [fate] = fates(doc_id)
 
-    [filtered] = below(fate, "filtered")
+    [filtered] = fates_in(fate, "filtered")
     assert (filtered.outcome, filtered.facts["reason"]) == ("dropped", reason)
     assert filtered.facts["measurements"][0] == measurement
 
 
-def test_one_that_repeats_earlier_ones_or_is_in_another_language_says_so(tmp_path: Path) -> None:
+def test_repeated_and_foreign_documents_have_their_reasons(tmp_path: Path) -> None:
     texts = {
         "first": KEPT["text"],
         "again": KEPT["text"],
         "german": "Und niemand war davon überrascht, was sie sagten.",
     }
-    write_notes_of(tmp_path, [{"id": doc_id, "text": text} for doc_id, text in texts.items()])
+    write_notes(tmp_path, [{"id": doc_id, "text": text} for doc_id, text in texts.items()])
     columns = {"text": "text", "id": "id", "created_at": None, "license": None}
     filters = {"windows": {}, "length": {"min_words": 5}, "language": {"threshold": "0.1"}}
 
     build(recipe_with(tmp_path, only("notes", columns=columns, filters=filters)), tmp_path)
-    told = {
+    lines_by_id = {
         doc_id: [
             fate.lines
-            for one in follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path)), doc_id)
-            for fate in below(one, "filtered")
+            for row in follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path)), doc_id)
+            for fate in fates_in(row, "filtered")
         ]
         for doc_id in texts
     }
 
     language = re.compile(r"  other_language en (0\.\d+|1\.0); kept: en from 0\.1")
-    [first], [again], [german] = told.values()
+    [first], [again], [german] = lines_by_id.values()
     assert first[:2] == ["kept", "  few_words 5 = 5"] and language.fullmatch(first[2])
     assert again == ["dropped for repeated_windows", "  repeated_windows 1 > 0.5", *first[1:]]
     assert german[0] == "dropped for other_language"
     assert german[2].startswith("  other_language de ")
 
 
-def test_what_is_masked_in_a_kept_one_is_counted(fates: Fates) -> None:
+def test_masked_addresses_of_a_kept_document_are_counted(fates: Fates) -> None:
     [fate] = fates("mail")
 
-    assert below(fate, "filtered")[0].facts["changes"] == {"masked/email": 1}
+    assert fates_in(fate, "filtered")[0].facts["changes"] == {"masked/email": 1}
 
 
-def test_an_id_that_is_part_of_another_or_stands_in_a_text_is_not_found(fates: Fates) -> None:
+def test_id_within_another_id_or_a_text_is_not_found(fates: Fates) -> None:
     assert fates("kept-2") == []
 
 
-def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: Path) -> None:
+def test_decontamination_evidence_is_shown_for_documents_that_reached_it(tmp_path: Path) -> None:
     def change(content: dict[str, Any]) -> None:
         only("notes", columns={"text": "text", "id": "id", "created_at": None, "license": None})(content)
         with_dedup(content)
@@ -141,27 +142,27 @@ def test_what_decontamination_found_is_told_where_it_had_the_document(tmp_path: 
 
     texts = {"leak": "first of all the river drinks water", "copy": "First of all: the river drinks water!"}
     rows = [KEPT, *({"id": doc_id, "text": text} for doc_id, text in texts.items())]
-    write_notes_of(tmp_path, rows)
+    write_notes(tmp_path, rows)
     write_quiz(tmp_path / "sources" / "quiz", ["The river drinks water, first of all?", "All the river drinks water"])
 
     build(recipe_with(tmp_path, change), tmp_path)
-    found = {
+    rows_by_id = {
         doc_id: list(follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path)), doc_id))
         for doc_id in ("kept", "leak", "copy")
     }
 
-    places = {
-        doc_id: [one.facts["evidence"] and one.facts["evidence"]["item"] for one in below(fate, "decontaminated")]
-        for doc_id, [fate] in found.items()
+    items = {
+        doc_id: [fate.facts["evidence"] and fate.facts["evidence"]["item"] for fate in fates_in(row, "decontaminated")]
+        for doc_id, [row] in rows_by_id.items()
     }
-    assert places == {"kept": [None], "leak": ["q-1"], "copy": []}
+    assert items == {"kept": [None], "leak": ["q-1"], "copy": []}
 
 
 def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it(
     source_tables: dict[str, list[dict[str, object]]], hub_folder: Path, demo_root: Path
 ) -> None:
     sealed = Lineage(demo_root).manifests.items()
-    [folder] = [folder for folder, one in sealed if one.kind == "healing/fineweb_edu_snapshot"]
+    [folder] = [folder for folder, summary in sealed if summary.kind == "healing/fineweb_edu_snapshot"]
     manifest = open_artifact(folder).manifest
     drawn: set[tuple[str, int]] = set()
     for entry in manifest.identity.inputs:
@@ -179,8 +180,8 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
     for path, number in [*random.Random("rows").sample(rows, 80), *undrawn]:
         row = source_tables[path][number]
         source = HubRow("HuggingFaceFW/fineweb-edu", manifest.identity.recipe["revision"], path, number)
-        [found] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
-        fate = found.fate
+        [followed_row] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
+        fate = followed_row.fate
 
         assert fate.artifact.folder == folder
         is_drawn = (path, number) in drawn
@@ -204,7 +205,7 @@ def test_every_source_row_has_the_fate_that_a_second_reading_of_the_hub_gives_it
         ([(0, 0)], []),
     ],
 )
-def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
+def test_adjacent_row_groups_are_merged_into_one_range_of_rows(
     row_groups: list[tuple[int, int]], ranges: list[range]
 ) -> None:
     entries = [{"first_row": first_row, "rows": rows} for first_row, rows in row_groups]
@@ -212,25 +213,25 @@ def test_rows_read_are_those_of_the_row_groups_where_neighbours_are_one_range(
     assert merged_row_ranges(entries) == ranges
 
 
-def fate_of(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:
-    """Outcome and its detail, and the outcome in each split."""
-    found = followed(root, snapshot, row, path)
-    splits = {fate.artifact.folder.name: fate.outcome for _, fate in found.downstream}
-    return found.fate.outcome, found.fate.detail, splits
+def read_fate(root: Path, snapshot: Artifact, row: int, path: str = "a.parquet") -> tuple[str, str, dict[str, str]]:
+    """Return the outcome of a row, its detail, and its outcome in each split."""
+    followed_row = follow_row(root, snapshot, row, path)
+    splits = {fate.artifact.folder.name: fate.outcome for _, fate in followed_row.downstream}
+    return followed_row.fate.outcome, followed_row.fate.detail, splits
 
 
-def followed(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow:
+def follow_row(root: Path, snapshot: Artifact, row: int, path: str) -> FollowedRow:
     source = HubRow("maker/pages", snapshot.manifest.identity.recipe["revision"], path, row)
-    [found] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
-    return found
+    [followed_row] = follow_source(RowStores(SYSTEMS.kinds, Lineage(root)), source)
+    return followed_row
 
 
 def test_rejected_dropped_over_budget_and_other_splits_rows_have_their_reasons(built: Built, tmp_path: Path) -> None:
     snapshot = built(token_budget=30)["snapshot"]
 
-    fates = [fate_of(tmp_path / "data", snapshot, row) for row in range(11)]
+    fates = [read_fate(tmp_path / "data", snapshot, row) for row in range(11)]
     details = {
-        row: followed(tmp_path / "data", snapshot, row, "a.parquet").downstream[0][1].detail for row in (6, 8, 10)
+        row: follow_row(tmp_path / "data", snapshot, row, "a.parquet").downstream[0][1].detail for row in (6, 8, 10)
     }
 
     assert [fate[:2] for fate in fates[1:5]] == [
@@ -240,8 +241,8 @@ def test_rejected_dropped_over_budget_and_other_splits_rows_have_their_reasons(b
         ("dropped", "by `score >= 3`"),
     ]
     in_train = ("document", "", {"train": "in_split", "valid": "other_split"})
-    behind = ("document", "", {"train": "over_budget", "valid": "other_split"})
-    assert [fates[row] for row in (0, 5, 7, 8, 9)] == [in_train, in_train, in_train, behind, behind]
+    over_budget = ("document", "", {"train": "over_budget", "valid": "other_split"})
+    assert [fates[row] for row in (0, 5, 7, 8, 9)] == [in_train, in_train, in_train, over_budget, over_budget]
     assert fates[6] == ("document", "", {"train": "rejected", "valid": "other_split"})
     assert fates[10][2] == {"train": "other_split", "valid": "over_budget"}
     assert details == {
@@ -251,74 +252,72 @@ def test_rejected_dropped_over_budget_and_other_splits_rows_have_their_reasons(b
     }
 
 
-def test_a_shard_that_the_text_manifest_leaves_out_is_said(built: Built, tmp_path: Path) -> None:
+def test_shard_outside_the_text_manifest_is_not_selected(built: Built, tmp_path: Path) -> None:
     snapshot = built(shards=("shards/00001.*",))["snapshot"]
 
-    assert fate_of(tmp_path / "data", snapshot, 0)[2] == {"train": "not_selected", "valid": "not_selected"}
-    assert fate_of(tmp_path / "data", snapshot, 12)[2] == {"train": "in_split", "valid": "other_split"}
+    assert read_fate(tmp_path / "data", snapshot, 0)[2] == {"train": "not_selected", "valid": "not_selected"}
+    assert read_fate(tmp_path / "data", snapshot, 12)[2] == {"train": "in_split", "valid": "other_split"}
 
 
-def test_a_file_that_was_not_drawn_and_the_end_of_a_row_group_that_was_cut_were_not_read(
-    take: Callable[..., Artifact], tmp_path: Path
-) -> None:
+def test_undrawn_files_and_ends_of_cut_row_groups_are_not_read(ingest: Callable[..., Artifact], tmp_path: Path) -> None:
     tables = {
         f"{name}.parquet": pa.table({"text": ["a"] * 20, "id": [f"{name}-{row}" for row in range(20)]}) for name in "ab"
     }
-    snapshot = take(tables, rows_per_group=20, amount={"documents": 12})
+    snapshot = ingest(tables, rows_per_group=20, amount={"documents": 12})
     [drawn] = [entry["name"] for entry in snapshot.manifest.identity.inputs if "row_groups" in entry]
     path = drawn.partition(":")[2]
     other = "a.parquet" if path == "b.parquet" else "b.parquet"
 
-    fates = [fate_of(tmp_path / "data", snapshot, *place)[:2] for place in ((11, path), (12, path), (4, other))]
+    fates = [read_fate(tmp_path / "data", snapshot, *place)[:2] for place in ((11, path), (12, path), (4, other))]
 
-    behind = ("not_read", "rows read of the file: 0 to 11")
-    assert fates == [("document", ""), behind, ("not_read", "no row group of the file was drawn")]
+    cut_off = ("not_read", "rows read of the file: 0 to 11")
+    assert fates == [("document", ""), cut_off, ("not_read", "no row group of the file was drawn")]
 
 
-def test_a_row_between_the_row_groups_drawn_was_not_read_and_one_inside_them_was_dropped(
-    take: Callable[..., Artifact], tmp_path: Path
+def test_row_between_drawn_row_groups_is_not_read_and_filtered_row_within_is_dropped(
+    ingest: Callable[..., Artifact], tmp_path: Path
 ) -> None:
     scores = [5] * 20 + [1] * 5 + [5] * 35
     table = pa.table({"text": ["a"] * 60, "id": [f"page-{row}" for row in range(60)], "score": scores})
-    snapshot = take({"a.parquet": table}, rows_per_group=10, amount={"documents": 30}, rules=["score >= 3"])
+    snapshot = ingest({"a.parquet": table}, rows_per_group=10, amount={"documents": 30}, rules=["score >= 3"])
     numbers = sorted(group["number"] for group in snapshot.manifest.identity.inputs[0]["row_groups"])
     assert numbers == [0, 2, 5]
 
-    fates = [fate_of(tmp_path / "data", snapshot, row)[:2] for row in (9, 10, 22, 45, 60)]
+    fates = [read_fate(tmp_path / "data", snapshot, row)[:2] for row in (9, 10, 22, 45, 60)]
 
     not_read = ("not_read", "rows read of the file: 0 to 9, 20 to 29, 50 to 59")
     assert fates == [("document", ""), not_read, ("dropped", "by `score >= 3`"), not_read, not_read]
 
 
-def test_a_manifest_that_cannot_be_read_stops_the_search(built: Built, tmp_path: Path) -> None:
+def test_unreadable_manifest_stops_the_search(built: Built, tmp_path: Path) -> None:
     snapshot = built()["snapshot"]
     overwrite(tmp_path / "data" / "selections" / "pages_v1" / "manifest.json", b"{")
 
     with pytest.raises(InputError, match="not a valid manifest"):
-        fate_of(tmp_path / "data", snapshot, 0)
+        read_fate(tmp_path / "data", snapshot, 0)
 
 
-def test_a_split_whose_text_manifest_is_gone_is_not_left_out(built: Built, tmp_path: Path) -> None:
+def test_split_with_a_missing_text_manifest_has_unknown_fates(built: Built, tmp_path: Path) -> None:
     snapshot = built()["snapshot"]
     shutil.rmtree(tmp_path / "data" / "selections")
 
-    assert fate_of(tmp_path / "data", snapshot, 0)[2] == {"train": "unknown", "valid": "unknown"}
+    assert read_fate(tmp_path / "data", snapshot, 0)[2] == {"train": "unknown", "valid": "unknown"}
 
 
-def test_a_file_that_no_snapshot_lists(built: Built, tmp_path: Path) -> None:
+def test_file_that_no_snapshot_lists_is_refused(built: Built, tmp_path: Path) -> None:
     revision = built()["snapshot"].manifest.identity.recipe["revision"]
     root, other = tmp_path / "data", HubRow("maker/pages", "0" * 40, "a.parquet", 3)
 
     refused, empty = (
-        refusal(lambda at=at: follow_source(RowStores(SYSTEMS.kinds, Lineage(at)), other))
-        for at in (root, tmp_path / "none")
+        refusal(lambda data_root=data_root: follow_source(RowStores(SYSTEMS.kinds, Lineage(data_root)), other))
+        for data_root in (root, tmp_path / "none")
     )
 
     assert refused == (f"{other.file}: no source below {root} lists this file; known sources: maker/pages@{revision}")
     assert empty.endswith("lists this file; pass the data root of a build with --data")
 
 
-def test_a_source_row_reads_back_as_it_is_written() -> None:
+def test_source_row_round_trips() -> None:
     text = f"HuggingFaceFW/fineweb-edu@{'ab' * 20}:data/a#b:c/x.parquet#17"
 
     source = HubRow.parse(text)
@@ -336,7 +335,7 @@ def test_a_source_row_reads_back_as_it_is_written() -> None:
         f"maker/pages@{'0' * 40}:a#{'9' * 5000}",  # above the digits that Python's int() takes
     ],
 )
-def test_what_is_no_row_of_a_hub_file(text: str) -> None:
+def test_text_that_is_not_a_row_of_a_hub_file_is_refused(text: str) -> None:
     assert refusal(lambda: HubRow.parse(text), UsageError) == (
         (text or "''") + ": not a row of a hub file; "
         "write owner/name@commit:path#row, the commit with 40 hex digits, rows from 0"

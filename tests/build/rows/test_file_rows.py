@@ -1,4 +1,4 @@
-"""A schema of rows says the same of JSON lines and of Parquet files."""
+"""Row schema for JSON lines and for Parquet files."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ NESTED = [
 
 @pytest.fixture(params=["lines", "table"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RowSchema, Path]:
-    """The same rows in either form; of lines, values that are the default are left out."""
+    """Write the rows in either format; lines omit default values."""
     if request.param == "lines":
         write_rows(tmp_path / f"rows{SUFFIX}", "rows", NESTED, zstd_level=3)
         return LINES, tmp_path / f"rows{SUFFIX}"
@@ -49,12 +49,12 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[RowSchema, P
 def test_columns_are_read_in_order(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
-    found = list(schema.read(path, [*schema.key, schema.file, schema.row]))
+    rows = list(schema.read(path, [*schema.key, schema.file, schema.row]))
 
-    assert found == [("train", f"n{number}", "f", number) for number in range(5)]
+    assert rows == [("train", f"n{number}", "f", number) for number in range(5)]
 
 
-def test_the_first_row_with_some_values_is_found(stored: tuple[RowSchema, Path]) -> None:
+def test_first_row_with_matching_values_is_found(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
     assert schema.find(path, {schema.id: "n3"}) == schema.find(path, {schema.file: "f", schema.row: 3}) == 3
@@ -62,7 +62,7 @@ def test_the_first_row_with_some_values_is_found(stored: tuple[RowSchema, Path])
     assert schema.find(path, {schema.id: "n3", schema.row: 4}) is None
 
 
-def test_a_row_is_read_alone(stored: tuple[RowSchema, Path]) -> None:
+def test_single_row_is_read(stored: tuple[RowSchema, Path]) -> None:
     schema, path = stored
 
     record = schema.record_at(path, 4)

@@ -1,6 +1,4 @@
-"""A look at one row: a sequence as its ids say, a Document as it lies there, nothing that acts on a terminal. Tokens
-and folders that have none are refused in tests/test_trace.py and tests/test_trace_sources.py.
-"""
+"""Views of single rows: a decoded sequence, or a stored document."""
 
 from collections.abc import Callable
 
@@ -20,7 +18,7 @@ Built = Callable[..., dict[str, Artifact]]
 
 
 @pytest.mark.parametrize(("budget", "names"), [(100, 5), (4, 1)])
-def test_a_preview_has_the_first_five_rows_or_all(built: Built, budget: int, names: int) -> None:
+def test_preview_has_at_most_the_first_five_rows(built: Built, budget: int, names: int) -> None:
     train = built(token_budget=budget)["train"]
     store = open_rows(train.folder, SYSTEMS.kinds)
 
@@ -29,7 +27,7 @@ def test_a_preview_has_the_first_five_rows_or_all(built: Built, budget: int, nam
     assert [row["doc_id"] for row in rows] == [store.row_at(number).parts[0].id for number in range(names)]
 
 
-def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -> None:
+def test_peek_shows_a_decoded_sequence_or_a_document(built: Built) -> None:
     artifacts = built()
     train, snapshot = (open_rows(artifacts[name].folder, SYSTEMS.kinds) for name in ("train", "snapshot"))
 
@@ -45,15 +43,15 @@ def test_a_peek_is_the_sequence_decoded_or_the_document_as_it_is(built: Built) -
     assert peek(snapshot, row_number=documents - 1).parts[0].id == "page-29"
 
 
-def test_escape_sequences_of_a_page_are_shown_and_not_obeyed(take: Callable[..., Artifact]) -> None:
-    snapshot = take({"a.parquet": pa.table({"text": ["\x1b[31mred\n\x9b1m\ttab"], "id": ["page-0"]})})
+def test_terminal_escape_sequences_of_a_page_are_escaped(ingest: Callable[..., Artifact]) -> None:
+    snapshot = ingest({"a.parquet": pa.table({"text": ["\x1b[31mred\n\x9b1m\ttab"], "id": ["page-0"]})})
 
-    shown = CliRunner().invoke(app, ["peek", str(snapshot.folder)]).stdout
+    output = CliRunner().invoke(app, ["peek", str(snapshot.folder)]).stdout
 
-    assert shown.endswith("\n\n␛[31mred\n\\u009b1m\ttab\n")
+    assert output.endswith("\n\n␛[31mred\n\\u009b1m\ttab\n")
 
 
-def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
+def test_missing_row_or_document_is_refused(built: Built) -> None:
     train = open_rows(built()["train"].folder, SYSTEMS.kinds)
 
     with pytest.raises(UsageError, match=f"row {len(train)} not found; choose 0 to {len(train) - 1}"):
@@ -64,9 +62,9 @@ def test_a_row_or_a_document_that_is_not_there(built: Built) -> None:
     )
 
 
-def test_an_empty_split(built: Built) -> None:
+def test_peek_into_an_empty_split_is_refused(built: Built) -> None:
     valid = built(token_budget=1)["valid"]
 
-    for ask in ({"token_number": 0}, {"row_number": 0}):
+    for position in ({"token_number": 0}, {"row_number": 0}):
         with pytest.raises(UsageError, match="choose another artifact; this one is empty"):
-            peek(open_rows(valid.folder, SYSTEMS.kinds), **ask)
+            peek(open_rows(valid.folder, SYSTEMS.kinds), **position)

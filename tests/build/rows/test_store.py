@@ -1,4 +1,4 @@
-"""Rows of every kind that stage A and the healing set have keep one contract; of conversations, see tests/nemotron."""
+"""Contract of row access, for every kind of artifact with rows."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from parallel_build import build as build_pairs
-from parallel_build import content_of, write_set
-from rows_contract import hold_contract
+from parallel_build import contents, write_set
+from rows_contract import check_contract
 from stage2_build import build as build_mixture
 from stage2_build import write_local_mixture
 from stage_a_build import NO_COMMIT, build, local_source
@@ -29,7 +29,7 @@ FILTERS = {"length": {"min_words": 5}}
 
 @pytest.fixture(scope="module")
 def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Notes, of which some are short, some copies, and one holds an item of a quiz; each step leaves some out."""
+    """Build stage A from notes with short texts, copies and a leaked quiz item."""
     root = tmp_path_factory.mktemp("stage_a")
     texts = [
         f"Dear friend, note {n - n % 7 % 2} is of the river and of its boats" + " again" * (n % 5) for n in range(20)
@@ -44,26 +44,26 @@ def stage_a(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
     return build(StageARecipe.model_validate(content), root)
 
 
-def is_line_of(text: str, source: AnySourceRow) -> bool:
+def is_source_line(text: str, source: AnySourceRow) -> bool:
     assert isinstance(source, LocalRow)
     return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
 
 
 @pytest.mark.parametrize("role", STAGE_A)
 def test_rows_of_stage_a_keep_the_contract(stage_a: dict[str, Artifact], role: str) -> None:
-    hold_contract(open_rows(stage_a[f"stage_a/{role}"].folder, SYSTEMS.kinds), is_line_of)
+    check_contract(open_rows(stage_a[f"stage_a/{role}"].folder, SYSTEMS.kinds), is_source_line)
 
 
 @pytest.fixture(scope="module")
 def stage2(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Two corpora, of which one text is in both, and one row of each is no good."""
+    """Build two corpora that share a text and have an unusable row each."""
     root = tmp_path_factory.mktemp("stage2")
     return build_mixture(write_local_mixture(root), root)
 
 
 @pytest.mark.parametrize("role", STAGE_2)
 def test_rows_of_stage_2_keep_the_contract(stage2: dict[str, Artifact], role: str) -> None:
-    hold_contract(open_rows(stage2[f"stage2/{role}"].folder, SYSTEMS.kinds), is_line_of)
+    check_contract(open_rows(stage2[f"stage2/{role}"].folder, SYSTEMS.kinds), is_source_line)
 
 
 @pytest.fixture(scope="module")
@@ -71,39 +71,39 @@ def parallel_text(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifac
     pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
     root = tmp_path_factory.mktemp("parallel")
     write_set(root / "set", parquet=False)
-    content = content_of({"path": str(root / "set"), "files": ["{split}-*.jsonl"]})
+    content = contents({"path": str(root / "set"), "files": ["{split}-*.jsonl"]})
     return build_pairs(ParallelRecipe.from_mapping(content | {"encode": {"vocab_size": 500}}, "made"), root)
 
 
 @pytest.mark.parametrize("role", PARALLEL)
 def test_rows_of_parallel_text_keep_the_contract(parallel_text: dict[str, Artifact], role: str) -> None:
-    def is_pair_of(text: str, source: AnySourceRow) -> bool:
+    def is_source_pair(text: str, source: AnySourceRow) -> bool:
         assert isinstance(source, LocalRow)
         row = json.loads(source.path.read_bytes()[source.row :].partition(b"\n")[0])
         return text == "{fr}\n{en}".format(**row["translation"])
 
-    hold_contract(open_rows(parallel_text[f"parallel_text/{role}"].folder, SYSTEMS.kinds), is_pair_of)
+    check_contract(open_rows(parallel_text[f"parallel_text/{role}"].folder, SYSTEMS.kinds), is_source_pair)
 
 
 @pytest.mark.parametrize("place", ["megatron/healing_text_v1/train", "megatron/healing_text_v1/valid", "corpora"])
 def test_rows_of_the_healing_set_keep_the_contract(demo_root: Path, place: str) -> None:
     tables: dict[str, list[str]] = {}
 
-    def is_row_of(text: str, source: AnySourceRow) -> bool:
+    def has_text(text: str, source: AnySourceRow) -> bool:
         assert isinstance(source, HubRow)
         path = demo_root / "hub" / "datasets" / source.dataset / source.path
         rows = tables.setdefault(source.path, pq.read_table(path)["text"].to_pylist())
         return rows[source.row].replace("\0", "") == text
 
     folder = demo_root / place
-    hold_contract(open_rows(next(folder.glob("*/[!.]*")) if place == "corpora" else folder, SYSTEMS.kinds), is_row_of)
+    check_contract(open_rows(next(folder.glob("*/[!.]*")) if place == "corpora" else folder, SYSTEMS.kinds), has_text)
 
 
-def test_every_kind_that_has_rows_is_held_to_it() -> None:
+def test_every_kind_with_rows_is_covered() -> None:
     stage_a = {f"stage_a/{role.partition('/')[0]}" for role in STAGE_A}
     healing = {"healing/fineweb_edu_snapshot", "healing/megatron_split"}
-    of_prompts = ("prompts", "decontaminated", "near_duplicates")
-    steps = (*of_prompts, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout", "training_subsets")
+    prompt_steps = ("prompts", "decontaminated", "near_duplicates")
+    steps = (*prompt_steps, "normalized_shards", "deduplicated", "candidate_pools", "hf_layout", "training_subsets")
     nemotron = {f"nemotron/{step}" for step in steps}
 
     stage2 = {f"stage2/{role.partition('/')[0]}" for role in STAGE_2}

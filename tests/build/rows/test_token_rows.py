@@ -1,4 +1,4 @@
-"""Tokens, rows and documents of a packed set back to the rows that they came from, and why one is not in it."""
+"""Traces from tokens, rows and documents of a packed set to source rows."""
 
 import functools
 import json
@@ -37,7 +37,7 @@ PAGES = [{"text": f"日本語 is spoken in page {n}.", "key": f"p-{n}"} for n in
 
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
-    """Letters, of which every other one is a copy, and pages, packed: of the pages more than there are."""
+    """Pack letters, every second one a copy, and pages, more than exist."""
 
     @functools.cache
     def packed(**changes: object) -> Artifact:
@@ -52,15 +52,15 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     return packed
 
 
-def rows_of(packed: Path) -> PackedRows:
+def open_packed_rows(packed: Path) -> PackedRows:
     store = open_rows(packed, SYSTEMS.kinds, Lineage(packed.parents[3]))
     assert isinstance(store, PackedRows)
     return store
 
 
-def line_of(found: TracedRow) -> dict[str, Any]:
-    """The line of a file that begins at the row that was traced to, which is bytes before it."""
-    [row] = found.text.source.rows
+def read_source_line(traced: TracedRow) -> dict[str, Any]:
+    """Read the line that begins at the byte offset of a traced row."""
+    [row] = traced.text.source.rows
     assert isinstance(row, LocalRow)
     with open(row.path, "rb") as file:
         file.seek(row.row)
@@ -69,79 +69,79 @@ def line_of(found: TracedRow) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
-def test_every_token_is_one_of_the_line_that_it_is_traced_to_and_all_else_is_padding(pack: Pack, strategy: str) -> None:
+def test_every_token_is_in_the_line_that_it_is_traced_to_or_is_padding(pack: Pack, strategy: str) -> None:
     packed, oracle = pack(strategy=strategy), load_encoder(VOCABULARY_SHA256).oracle
-    store = rows_of(packed.folder)
+    store = open_packed_rows(packed.folder)
     ids, padding = store.packed_set.input_ids.reshape(-1).tolist(), 0
 
     for position, token_id in enumerate(ids):
         try:
-            found = trace_token(store, position)
+            traced = trace_token(store, position)
         except UsageError as error:
             assert "is padding" in str(error)
             padding += 1
             continue
-        line = line_of(found)
-        assert line["key"] == found.text.part.id
+        line = read_source_line(traced)
+        assert line["key"] == traced.text.part.id
         expected = [*oracle.encode_ordinary(line["text"]), store.packed_set.meta.eod_id]
-        assert (found.token.position, found.token.id) == (position, token_id)
-        assert expected[found.token.number] == token_id
-        assert found.token.is_end_of_document == (found.token.number == len(expected) - 1)
+        assert (traced.token.position, traced.token.id) == (position, token_id)
+        assert expected[traced.token.number] == token_id
+        assert traced.token.is_end_of_document == (traced.token.number == len(expected) - 1)
     assert padding == packed.manifest.identity.counts["padding_tokens"]
 
 
-def test_the_segments_of_a_row_follow_one_another_and_a_peek_shows_their_texts(pack: Pack) -> None:
-    store = rows_of(pack(strategy="sequential").folder)
+def test_segments_of_a_row_are_contiguous_and_peek_shows_their_texts(pack: Pack) -> None:
+    store = open_packed_rows(pack(strategy="sequential").folder)
 
     for row in range(4):
-        traced, seen = trace_row(store, row), peek(store, row)
-        parts = [part for one in traced for _, part in one.places]
+        traced, preview = trace_row(store, row), peek(store, row)
+        parts = [part for document in traced for _, part in document.places]
         assert [part.column for part in parts] == [sum(part.tokens for part in parts[:n]) for n in range(len(parts))]
-        assert seen.parts == tuple(parts)
-        assert sum(part.tokens for part in parts) + seen.padding == 64
-        for one, shown in zip(traced, parts, strict=True):
-            assert shown.text.removesuffix("<|endoftext|>") in line_of(one)["text"]
+        assert preview.parts == tuple(parts)
+        assert sum(part.tokens for part in parts) + preview.padding == 64
+        for document, part in zip(traced, parts, strict=True):
+            assert part.text.removesuffix("<|endoftext|>") in read_source_line(document)["text"]
 
 
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
-def test_a_document_is_shown_with_each_of_its_epochs_and_all_rows_with_some_of_it(pack: Pack, strategy: str) -> None:
+def test_trace_of_a_document_lists_all_its_epochs_and_rows(pack: Pack, strategy: str) -> None:
     packed = pack(strategy=strategy, num_seqs=40, seq_len=8, boundaries=False)
-    store = rows_of(packed.folder)
-    shown = []
+    store = open_packed_rows(packed.folder)
+    placements = []
 
     for page in PAGES:
-        [found] = trace_id(store, page["key"])
-        assert line_of(found)["key"] == page["key"]
-        draws = found.figures["draws"]
+        [traced] = trace_id(store, page["key"])
+        assert read_source_line(traced)["key"] == page["key"]
+        draws = traced.figures["draws"]
         assert [draw["epoch"] for draw in draws] == list(range(len(draws)))
-        assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in found.places)
-        shown += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in found.places]
+        assert sum(draw["packed_tokens"] for draw in draws) == sum(part.tokens for _, part in traced.places)
+        placements += [(row.number, part.column, page["key"], part.start, part.tokens) for row, part in traced.places]
     parts = [(row, part) for row in range(40) for part in store.row_at(row).parts]
     expected = [(row, part.column, part.id, part.start, part.tokens) for row, part in parts]
-    assert sorted(shown) == [one for one in expected if one[2].startswith("p-")]
-    assert len({one[0] for one in shown if one[2] == "p-2"}) > 2
+    assert sorted(placements) == [placement for placement in expected if placement[2].startswith("p-")]
+    assert len({placement[0] for placement in placements if placement[2] == "p-2"}) > 2
 
 
-@pytest.mark.parametrize("below", ["data", "."])
-def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, below: str) -> None:
+@pytest.mark.parametrize("tokenizer_folder", ["data", "."])
+def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, tokenizer_folder: str) -> None:
     (tmp_path / "data").mkdir()
-    path = write_tokenizer(tmp_path / below)
+    path = write_tokenizer(tmp_path / tokenizer_folder)
     pinned = {"family": "hf_tokenizer", "sha256": sha256(path.read_bytes()).hexdigest(), "end_of_document": "<end>"}
-    where = path.name if below == "data" else str(path)
+    tokenizer_path = path.name if tokenizer_folder == "data" else str(path)
     content = recipe_content(NO_COMMIT) | {
         "sources": [local_source(tmp_path, "words", [{"text": f"w{n} w1", "key": f"w-{n}"} for n in range(20)])]
     }
     with_pack(content)
-    content["pack"] |= {"num_seqs": 5, "seq_len": 8, "tokenizer": pinned, "tokenizer_path": where}
+    content["pack"] |= {"num_seqs": 5, "seq_len": 8, "tokenizer": pinned, "tokenizer_path": tokenizer_path}
     build(StageARecipe.model_validate(content), tmp_path / "data")
 
     moved = (tmp_path / "data").rename(tmp_path / "moved")
 
     packed = moved / "stage_a" / "mixed" / "packed" / "mixed"
-    token = trace_token(rows_of(packed), 1).token
+    token = trace_token(open_packed_rows(packed), 1).token
     assert token is not None and token.text == "w1"
     assert peek(open_rows(packed, SYSTEMS.kinds)).parts[0].text.startswith("w")
-    path = moved / path.name if below == "data" else path
+    path = moved / path.name if tokenizer_folder == "data" else path
     path.unlink()
     load_tokenizer.cache_clear()
     with pytest.raises(InputError, match="cannot read the tokenizer file") as error:
@@ -149,8 +149,8 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(tmp_path: Path, be
     assert error.value.where == str(path)
 
 
-def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
-    store = rows_of(pack(strategy="sequential").folder)
+def test_missing_tokens_rows_and_documents_are_refused(pack: Pack) -> None:
+    store = open_packed_rows(pack(strategy="sequential").folder)
 
     with pytest.raises(UsageError, match=r"token 256 not found; choose 0 to 255"):
         trace_token(store, 256)
@@ -160,7 +160,7 @@ def test_what_is_not_there_is_refused_with_what_is(pack: Pack) -> None:
         trace_id(store, "l-1")
 
 
-def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tmp_path: Path) -> None:
+def test_tokens_that_differ_from_the_text_are_an_error(pack: Pack, tmp_path: Path) -> None:
     sealed = pack(strategy="best_fit").folder
     shutil.copytree(sealed.parents[3], tmp_path / "data")
     packed = open_artifact(tmp_path / "data" / sealed.relative_to(sealed.parents[3]))
@@ -169,26 +169,26 @@ def test_a_set_whose_tokens_are_not_those_of_the_text_is_an_error(pack: Pack, tm
     tokens[0] ^= 1
     overwrite(path, bytes(tokens))
 
-    store = rows_of(packed.folder)
+    store = open_packed_rows(packed.folder)
     document = store.packed_set.segments(0)[0].doc_id
     for trace in (lambda: trace_token(store, 0), lambda: trace_row(store, 0), lambda: trace_id(store, document)):
         with pytest.raises(InputError, match=rf"row 0 differs from the tokens of document '{document}'"):
             trace()
 
 
-def test_why_says_of_each_document_where_it_is_packed_or_why_not(pack: Pack) -> None:
+def test_document_is_followed_to_its_rows_or_to_its_drop_reason(pack: Pack) -> None:
     packed = pack(num_seqs=2)
-    store, lineage = rows_of(packed.folder), Lineage(packed.folder.parents[3])
+    store, lineage = open_packed_rows(packed.folder), Lineage(packed.folder.parents[3])
     in_rows = {part.id for row in range(2) for part in store.row_at(row).parts}
 
     for number in range(0, 40, 7):
-        [found] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
-        fates = {one.display_names.group: fate for one, fate in found.downstream}
+        [followed] = follow_document(RowStores(SYSTEMS.kinds, lineage), f"l-{number}")
+        fates = {row_store.display_names.group: fate for row_store, fate in followed.downstream}
         if number % 2:
             assert fates["deduplicated"].outcome == "exact_duplicate"
             assert "packed" not in fates  # no set could draw it
         else:
-            of_set = fates["packed"]
-            assert (of_set.artifact.folder, of_set.facts["reject"]) == (packed.folder, None)
-            assert bool(of_set.facts["draws"]) == (f"l-{number}" in in_rows)
-            assert all(draw["doc_id"] == f"l-{number}" for draw in of_set.facts["draws"])
+            packed_fate = fates["packed"]
+            assert (packed_fate.artifact.folder, packed_fate.facts["reject"]) == (packed.folder, None)
+            assert bool(packed_fate.facts["draws"]) == (f"l-{number}" in in_rows)
+            assert all(draw["doc_id"] == f"l-{number}" for draw in packed_fate.facts["draws"])

@@ -1,4 +1,4 @@
-"""Every token leads to its source row, held against the hub's own files, and the row leads back to the token."""
+"""Traces from tokens to source rows of the hub's own files, and back."""
 
 import json
 import random
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from refusals import refusal
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.rows.follow import follow_source
@@ -32,17 +32,17 @@ MEGATRON = Path("megatron", "healing_text_v1")
 
 @pytest.fixture(scope="module")
 def splits(demo_root: Path) -> dict[str, SplitRows]:
-    return {split: rows_in(demo_root / MEGATRON / split, demo_root) for split in ("train", "valid")}
+    return {split: open_split_rows(demo_root / MEGATRON / split, demo_root) for split in ("train", "valid")}
 
 
-def rows_in(split: Path, root: Path) -> SplitRows:
+def open_split_rows(split: Path, root: Path) -> SplitRows:
     store = open_rows(split, SYSTEMS.kinds, Lineage(root))
     assert isinstance(store, SplitRows)
     return store
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back(
+def test_random_token_is_traced_to_its_place_in_its_source_row_and_back(
     split: str, splits: dict[str, SplitRows], source_tables: dict[str, list[dict[str, object]]], demo_root: Path
 ) -> None:
     ids = np.fromfile(demo_root / MEGATRON / split / "tokens.bin", np.int32)
@@ -50,34 +50,34 @@ def test_a_random_token_is_in_its_source_row_at_its_place_and_the_row_leads_back
     vocabulary, lineage = splits[split].tokenizer.oracle, Lineage(demo_root)
 
     for position in [0, len(ids) - 1, *positions]:
-        found = trace_token(splits[split], position)
+        traced = trace_token(splits[split], position)
 
-        [(sequence, part)], [source], token = found.places, found.text.source.rows, found.token
+        [(sequence, part)], [source], token = traced.places, traced.text.source.rows, traced.token
         row = source_tables[source.path][source.row]
         text = row["text"].replace("\0", "").encode()
         prefix = vocabulary.decode_bytes(ids[sequence.first_token : position].tolist())
-        own = b"" if ids[position] == 199_999 else vocabulary.decode_single_token_bytes(int(ids[position]))
+        token_bytes = b"" if ids[position] == 199_999 else vocabulary.decode_single_token_bytes(int(ids[position]))
         assert part.id == row["id"]
-        assert text.startswith(prefix + own)
-        assert (token.byte_offset, token.hex) == (len(prefix), own.hex())
+        assert text.startswith(prefix + token_bytes)
+        assert (token.byte_offset, token.hex) == (len(prefix), token_bytes.hex())
         assert token.line == len((prefix + b"x").splitlines())
         assert token.is_end_of_document == (ids[position] == 199_999) == (prefix == text)
         assert sequence.first_token + token.number == token.position == position
 
         [back] = follow_source(RowStores(SYSTEMS.kinds, lineage), source)
         fates = {fate.artifact.folder.name: fate for _, fate in back.downstream}
-        there = fates.pop(split)
+        split_fate = fates.pop(split)
         assert (back.fate.outcome, back.part.id) == ("document", part.id)
-        assert (there.outcome, there.row_number) == ("in_split", sequence.number)
-        assert there.place["first_token"] <= position <= there.place["last_token"]
+        assert (split_fate.outcome, split_fate.row_number) == ("in_split", sequence.number)
+        assert split_fate.place["first_token"] <= position <= split_fate.place["last_token"]
         assert [other.outcome for other in fates.values()] == ["other_split"]
 
 
-def test_a_trace_names_the_file_as_the_hub_lists_it_and_the_document_as_its_shard_holds_it(
+def test_trace_names_the_file_of_the_hub_and_the_document_of_the_shard(
     splits: dict[str, SplitRows], demo_root: Path
 ) -> None:
-    [found] = trace_row(splits["train"], 7)
-    text, part = found.text, found.text.part
+    [traced] = trace_row(splits["train"], 7)
+    text, part = traced.text, traced.text.part
 
     [snapshot] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
     listing = json.loads((snapshot / "manifest.json").read_text())["identity"]["inputs"]
@@ -86,12 +86,12 @@ def test_a_trace_names_the_file_as_the_hub_lists_it_and_the_document_as_its_shar
     assert (document.doc_id, document.license_tag) == (part.id, text.source.license_tag) == (part.id, "cc0-1.0")
     assert document.text.startswith(text.excerpt)
     assert text.store.artifact.folder == snapshot
-    assert found.token is None
+    assert traced.token is None
     assert splits["train"].find(part.id) == [7]
-    assert trace_token(splits["train"], found.places[0][0].first_token).places[0][0].number == 7
+    assert trace_token(splits["train"], traced.places[0][0].first_token).places[0][0].number == 7
 
 
-def test_beside_a_token_stand_the_24_before_and_after_it(splits: dict[str, SplitRows]) -> None:
+def test_token_is_shown_with_24_tokens_before_and_after(splits: dict[str, SplitRows]) -> None:
     [(row, part)] = trace_row(splits["train"], 7)[0].places
     tokens = [trace_token(splits["train"], row.first_token + number).token for number in range(part.tokens)]
     texts = [token.text for token in tokens]
@@ -102,32 +102,32 @@ def test_beside_a_token_stand_the_24_before_and_after_it(splits: dict[str, Split
         assert tokens[number].after == "".join(texts[number + 1 : number + 25])
 
 
-def test_nul_characters_that_were_removed_shift_no_token(
-    take: Callable[..., Artifact],
+def test_removed_nul_characters_shift_no_token(
+    ingest: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     build_megatron: Callable[..., Artifact],
     tmp_path: Path,
 ) -> None:
     texts = ["no NUL"] * 119 + ["\0one NUL\0 or two"]
-    corpus = take({"a.parquet": pa.table({"text": texts, "id": [f"page-{row}" for row in range(120)]})})
+    corpus = ingest({"a.parquet": pa.table({"text": texts, "id": [f"page-{row}" for row in range(120)]})})
     recipe = healing_recipe(corpus.manifest.identity.recipe["revision"], megatron={"valid_fraction": "0"})
     train = build_megatron(recipe, tmp_path / "data", "train")
-    split = rows_in(train.folder, tmp_path / "data")
-    [found] = trace_row(split, 119)
-    [(row, part)] = found.places
+    split = open_split_rows(train.folder, tmp_path / "data")
+    [traced] = trace_row(split, 119)
+    [(row, part)] = traced.places
 
     tokens = [trace_token(split, row.first_token + number).token for number in range(part.tokens)]
 
     assert bytes.fromhex("".join(token.hex for token in tokens)) == b"one NUL or two"
     assert [token.byte_offset for token in tokens[:2]] == [0, len(tokens[0].text)]
-    assert found.text.source.rows[0].row == 119
+    assert traced.text.source.rows[0].row == 119
 
 
-def test_tokens_that_are_parts_of_a_character_make_the_text_together(built: Built, tmp_path: Path) -> None:
+def test_tokens_within_a_character_join_to_the_text(built: Built, tmp_path: Path) -> None:
     train = built()["train"]
-    split = rows_in(train.folder, tmp_path / "data")
-    [found] = trace_id(split, "page-8")
-    [(row, part)] = found.places
+    split = open_split_rows(train.folder, tmp_path / "data")
+    [traced] = trace_id(split, "page-8")
+    [(row, part)] = traced.places
 
     tokens = [trace_token(split, row.first_token + number).token for number in range(part.tokens)]
 
@@ -141,27 +141,27 @@ def test_tokens_that_are_parts_of_a_character_make_the_text_together(built: Buil
 
 
 @pytest.mark.parametrize(("area", "kind"), [("selections", "train"), ("corpora", "selection")])
-def test_upstream_that_is_gone(built: Built, tmp_path: Path, area: str, kind: str) -> None:
+def test_missing_upstream_is_refused(built: Built, tmp_path: Path, area: str, kind: str) -> None:
     train = built()["train"]
     root = tmp_path / "data"
     selection = open_artifact(root / "selections" / "pages_v1")
-    wanted = (train if kind == "train" else selection).manifest.identity.inputs[0]["digest"]
+    digest = (train if kind == "train" else selection).manifest.identity.inputs[0]["digest"]
     shutil.rmtree(root / area)
 
-    assert refusal(lambda: trace_row(rows_in(train.folder, root), 0)) == (
-        f"{root}: no artifact with digest {wanted} is below "
+    assert refusal(lambda: trace_row(open_split_rows(train.folder, root), 0)) == (
+        f"{root}: no artifact with digest {digest} is below "
         "corpora, selections, megatron, stage_a, nemotron, stage2, parallel_text; "
         "use the data root that contains it, with --data or --out-dir, or build it again from its recipe"
     )
 
 
-def test_a_snapshot_that_is_another_than_the_split_says(built: Built, tmp_path: Path) -> None:
+def test_snapshot_that_differs_from_the_split_is_refused(built: Built, tmp_path: Path) -> None:
     train = built()["train"]
-    split = rows_in(train.folder, tmp_path / "data")
-    [found] = trace_row(split, 1)
-    lines = found.text.store.artifact.folder / "shards"
-    (lines / "00000.jsonl.zst").unlink()
-    (lines / "00001.jsonl.zst").rename(lines / "00000.jsonl.zst")
+    split = open_split_rows(train.folder, tmp_path / "data")
+    [traced] = trace_row(split, 1)
+    shards = traced.text.store.artifact.folder / "shards"
+    (shards / "00000.jsonl.zst").unlink()
+    (shards / "00001.jsonl.zst").rename(shards / "00000.jsonl.zst")
 
     with pytest.raises(InputError, match=r"row 0 is document 'page-1', but .*/train expects 'page-0'"):
         trace_row(split, 0)
@@ -174,17 +174,17 @@ def test_a_snapshot_that_is_another_than_the_split_says(built: Built, tmp_path: 
         (300_000, "is not in the vocabulary"),
     ],
 )
-def test_tokens_that_are_not_the_text(built: Built, tmp_path: Path, token: int, what: str) -> None:
+def test_tokens_that_differ_from_the_text_are_refused(built: Built, tmp_path: Path, token: int, what: str) -> None:
     train = built()["train"].folder
     tokens = np.memmap(train / "tokens.bin", np.int32, "r+")
     tokens[0] = token
     tokens.flush()
 
     with pytest.raises(InputError, match=what):
-        trace_token(rows_in(train, tmp_path / "data"), 0)
+        trace_token(open_split_rows(train, tmp_path / "data"), 0)
 
 
-def test_a_shard_without_the_row(demo_root: Path) -> None:
+def test_missing_row_of_a_shard_is_refused(demo_root: Path) -> None:
     [folder] = (demo_root / "corpora" / "fineweb_edu").glob("[!.]*")
 
     with pytest.raises(
@@ -195,8 +195,8 @@ def test_a_shard_without_the_row(demo_root: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ["stage_a/deduplicated", "stage_a/decontaminated"])
-def test_a_document_of_a_corpus_of_several_sources_came_from_its_own(role: str, tmp_path: Path) -> None:
-    """An evaluation set has the name of a source, and the same place is a row in both sources."""
+def test_document_of_a_mixed_corpus_is_traced_to_its_own_source(role: str, tmp_path: Path) -> None:
+    """The evaluation set has the name of a source, and both sources have a row 0."""
     content: dict[str, Any] = {}
     with_dedup(content)
     with_decontamination(content, str(tmp_path / "quiz"))
@@ -206,7 +206,7 @@ def test_a_document_of_a_corpus_of_several_sources_came_from_its_own(role: str, 
         local_source(tmp_path, name, [{"text": f"In {name} there is nothing but {name} of {name}.", "key": name}])
         for name in ("notes", "pages")
     ]
-    corpus = open_rows(build(recipe_of(*sources, **content), tmp_path)[role].folder, SYSTEMS.kinds)
+    corpus = open_rows(build(parse_recipe(*sources, **content), tmp_path)[role].folder, SYSTEMS.kinds)
 
     rows = [trace_id(corpus, name)[0].text.source.rows[0] for name in ("notes", "pages")]
 

@@ -1,4 +1,4 @@
-"""Chat templates of five families, and rows rendered by them."""
+"""Chat templates of five families and rows rendered by them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows rendered by chat templates: text and ids of transformers, and a proof of every mask."""
+"""Rows rendered by chat templates: text and ids of transformers, proved masks."""
 
 import functools
 import json
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from chat_models import FAMILIES, save_chat_model
-from made_chats import TOOLS, made_row
 from nemotron_rows import ORIGIN
 from real_samples import sample, some
+from seeded_chats import TOOLS, seeded_row
 
 from pipeline_assets.corpus.chat_templates.marked_text import encode_row, format_loss_rule, parse_row
 from pipeline_assets.corpus.chat_templates.template import ChatTemplate, ChatTemplateFiles, load_template
@@ -25,7 +25,7 @@ from tests.corpus.chat_templates.conftest import DAY, rendered
 
 Load = Callable[..., ChatTemplate]
 ALL = AssistantAll(analysis=True, calls=True)
-ASK = {"role": "user", "content": "2 + 2?"}
+QUESTION = {"role": "user", "content": "2 + 2?"}
 LOOKUP = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": {"word": "x y", "limit": 3}}}
 TALK = [
     {"role": "system", "content": "Be brief."},
@@ -72,7 +72,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_the_model_writes_counts(name: str, family: Load) -> None:
+def test_output_of_the_model_counts_in_the_loss(name: str, family: Load) -> None:
     assert [text.rstrip("\n") for text in masked(chat(*TALK, tools=TOOLS), family(name))] == [
         text.rstrip("\n") for text in MASKS[name]
     ]
@@ -81,7 +81,7 @@ def test_what_the_model_writes_counts(name: str, family: Load) -> None:
 def test_a_template_may_drop_reasoning_of_earlier_turns(family: Load) -> None:
     answer = {"role": "assistant", "content": "4", "reasoning_content": "Easy."}
 
-    assert masked(chat(ASK, answer, ASK, answer), family("qwen")) == ["4", "Easy.", "4"]
+    assert masked(chat(QUESTION, answer, QUESTION, answer), family("qwen")) == ["4", "Easy.", "4"]
 
 
 TRAINED = {4: ["Four.", "It is four."], 2: MASKS["qwen"][:2], 0: []}
@@ -94,13 +94,13 @@ def test_train_turns_of_a_row_narrow_its_mask(turn: int, family: Load) -> None:
 
     bodies = [text.parsed.messages[number].body for number in loss_message_indexes(text.parsed, text.loss_mode)]
 
-    assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [one.strip() for one in TRAINED[turn]]
+    assert [text.parsed.text[slice(*body)].strip() for body in bodies] == [run.strip() for run in TRAINED[turn]]
 
 
-def test_a_counting_body_is_a_completion_if_the_source_chose_it(family: Load) -> None:
+def test_completion_is_nonempty_if_the_source_trains_an_assistant_turn(family: Load) -> None:
     calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
-    replies = [{"role": "tool", "content": word, "tool_call_id": one} for one, word in (("a", "x"), ("b", "y"))]
-    talk = [ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, TALK[-1]]
+    replies = [{"role": "tool", "content": word, "tool_call_id": key} for key, word in (("a", "x"), ("b", "y"))]
+    talk = [QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, TALK[-1]]
     masks = {"calls": {1}, "answer": {4}, "question": {0}, "none": set[int]()}
     rows = [
         chat(*talk, uuid=name, tools=TOOLS, metadata={"train_turns": [number in trained for number in range(5)]})
@@ -110,9 +110,9 @@ def test_a_counting_body_is_a_completion_if_the_source_chose_it(family: Load) ->
 
     for family_name in ("qwen", "chatml"):
         rules = RowsRecipe.from_mapping({"template": {"path": "."}}, "the test")
-        found = normalise_rows(list(enumerate(rows)), rules, ORIGIN, family(family_name)).batch.to_pylist()
+        normalised = normalise_rows(list(enumerate(rows)), rules, ORIGIN, family(family_name)).batch.to_pylist()
 
-        assert {row["id"]: row["quality_completion_nonempty"] for row in found} == {
+        assert {row["id"]: row["quality_completion_nonempty"] for row in normalised} == {
             "calls": True,
             "answer": True,
             "question": False,
@@ -125,9 +125,9 @@ def test_a_counting_body_is_a_completion_if_the_source_chose_it(family: Load) ->
 def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(family: Load) -> None:
     calls = [LOOKUP, {"id": "b", "type": "function", "function": {"name": "fetch", "arguments": {}}}]
     replies = [
-        {"role": "tool", "content": word, "tool_call_id": one} for one, word in (("a", "first"), ("b", "second"))
+        {"role": "tool", "content": word, "tool_call_id": key} for key, word in (("a", "first"), ("b", "second"))
     ]
-    row = chat(ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, tools=TOOLS)
+    row = chat(QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *replies, tools=TOOLS)
 
     text = rendered(row, family("gpt_oss")).parsed
 
@@ -139,12 +139,12 @@ def test_calls_are_written_one_by_one_if_the_template_cannot_write_several(famil
     ]
 
 
-def parallel(*replies: str) -> dict[str, Any]:
-    """Return a row with two calls of one tool, `x` and `y`, and replies in the order of `replies`."""
+def parallel_calls(*replies: str) -> dict[str, Any]:
+    """Build a row with two calls of one tool, `x` and `y`, and ordered replies."""
     calls = [{"id": key, "function": {"name": "lookup", "arguments": {"word": key}}} for key in ("x", "y")]
     answers = [{"role": "tool", "tool_call_id": key, "content": f"found {key}"} for key in replies]
     answer = {"role": "assistant", "content": "Done."}
-    return chat(ASK, {"role": "assistant", "content": None, "tool_calls": calls}, *answers, answer, tools=TOOLS)
+    return chat(QUESTION, {"role": "assistant", "content": None, "tool_calls": calls}, *answers, answer, tools=TOOLS)
 
 
 CALLS = {
@@ -156,7 +156,7 @@ CALLS = {
 
 @pytest.mark.parametrize("replies", CALLS)
 def test_calls_that_are_written_one_by_one_get_their_own_replies(replies: tuple[str, ...], family: Load) -> None:
-    text = rendered(parallel(*replies), family("llama")).parsed
+    text = rendered(parallel_calls(*replies), family("llama")).parsed
 
     assert [message.content for message in text.conversation[1:]] == CALLS[replies]
 
@@ -170,7 +170,7 @@ def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path
     )
     (folder / "chat_template.jinja").write_text(source)
 
-    text = rendered(parallel("y", "x"), load_template(ChatTemplateFiles(folder, "own", DAY))).parsed.text
+    text = rendered(parallel_calls("y", "x"), load_template(ChatTemplateFiles(folder, "own", DAY))).parsed.text
 
     lines = ['call_0 {"word": "x"}', 'call_1 {"word": "y"}', "", "call_1 found y", "call_0 found x", "Done.", ""]
     assert [line.strip() for line in text.split("\n")][1:] == lines
@@ -181,7 +181,7 @@ def test_control_tokens_that_arguments_escape_reject_the_row(word: str, family: 
     call = {"id": "a", "function": {"name": "lookup", "arguments": f'{{"word": "{word}"}}'}}
 
     with pytest.raises(Refusal) as refused:
-        rendered(chat(ASK, {"role": "assistant", "content": None, "tool_calls": [call]}), family("qwen"))
+        rendered(chat(QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}), family("qwen"))
 
     assert (refused.value.reason, refused.value.detail) == ("control_tokens_in_content", "<|im_end|>")
 
@@ -190,11 +190,11 @@ MARKS = {"Zq99Zq": "'Zq99Zq'", "Zq0aZq Zq0bZq Zq0cZq Zq0dZq": "'Zq0aZq Zq0bZq Zq
 
 
 @pytest.mark.parametrize("mark", MARKS)
-def test_a_tool_that_has_a_mark_rejects_its_row(mark: str, family: Load) -> None:
+def test_tools_that_contain_a_mark_reject_the_row(mark: str, family: Load) -> None:
     tools = json.loads(json.dumps(TOOLS).replace("To fetch it.", mark))
 
     with pytest.raises(Refusal, match=f"mask_unproved: {MARKS[mark]} marks no message"):
-        rendered(chat(ASK, {"role": "assistant", "content": "4"}, tools=tools), family("qwen"))
+        rendered(chat(QUESTION, {"role": "assistant", "content": "4"}, tools=tools), family("qwen"))
 
 
 def test_harmony_rows_among_rows_of_a_chat_template_are_refused_in_one_line(family: Load) -> None:
@@ -236,7 +236,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("source", REFUSED)
-def test_a_row_without_a_proof_is_refused_by_name(source: str, tmp_path: Path) -> None:
+def test_row_without_a_proof_is_refused_with_its_reason(source: str, tmp_path: Path) -> None:
     folder = save_chat_model(tmp_path / "m", "chatml")
     (folder / "chat_template.jinja").write_text(source)
     template = load_template(ChatTemplateFiles(folder, f"test/{len(source)}", DAY))
@@ -274,9 +274,8 @@ def test_variables_of_a_recipe_reach_the_template(tmp_path: Path) -> None:
     (folder / "chat_template.jinja").write_text(source)
     variables = json.dumps({"mood": "calm", "limit": 3, "is_long": True})
 
-    text = rendered(
-        chat(ASK, {"role": "assistant", "content": "4"}), load_template(ChatTemplateFiles(folder, "v", DAY, variables))
-    )
+    template = load_template(ChatTemplateFiles(folder, "v", DAY, variables))
+    text = rendered(chat(QUESTION, {"role": "assistant", "content": "4"}), template)
 
     assert text.parsed.text == "calm4True<|im_start|>2 + 2?<|im_start|>4"
 
@@ -286,7 +285,7 @@ def test_special_tokens_are_read_where_transformers_reads_them(tmp_path: Path) -
     folder = save_chat_model(tmp_path / "m", "chatml", unk_token="<unknown>")
     (folder / "chat_template.jinja").write_text(turns)
     (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "<|im_end|>"}}')
-    row = chat(ASK, {"role": "assistant", "content": "4"})
+    row = chat(QUESTION, {"role": "assistant", "content": "4"})
 
     template = load_template(ChatTemplateFiles(folder, "legacy", DAY))
     text = rendered(row, template).parsed.text
@@ -307,7 +306,7 @@ VARIABLES = {
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_a_variable_of_another_type_or_name_is_refused_by_name(name: str) -> None:
+def test_variable_of_an_invalid_type_or_name_is_refused(name: str) -> None:
     value, message = VARIABLES[name]
     rows = {"template": {"path": ".", "variables": {name: value}}}
 
@@ -373,7 +372,7 @@ def test_an_unusable_template_stops_the_run_in_one_line(source: str | None, tmp_
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_a_file_of_the_wrong_form_is_named_in_one_line(case: str, tmp_path: Path) -> None:
+def test_file_of_the_wrong_form_is_an_error_that_names_it(case: str, tmp_path: Path) -> None:
     name, content, message = FILES[case]
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False)
     (folder / name).write_bytes(content)
@@ -385,7 +384,7 @@ def test_a_file_of_the_wrong_form_is_named_in_one_line(case: str, tmp_path: Path
     assert str(folder) in str(refused.value)
 
 
-def test_the_error_of_a_template_that_only_a_digest_names_has_its_folder(tmp_path: Path) -> None:
+def test_error_of_a_template_named_by_digest_has_its_folder(tmp_path: Path) -> None:
     folder = save_chat_model(tmp_path / "m", "qwen", as_file=False, chat_template="{{ strftime_now('%Y') }}")
 
     with pytest.raises(InputError) as refused:
@@ -395,7 +394,7 @@ def test_the_error_of_a_template_that_only_a_digest_names_has_its_folder(tmp_pat
 
 
 def oracle(folder: Path, row: dict[str, Any], template: ChatTemplate) -> tuple[str, list[int]]:
-    """Return text and ids of `apply_chat_template` for a row whose template needs no other order of messages."""
+    """Return text and ids of `apply_chat_template` for the messages of a row."""
     tokenizer = _tokenizer(folder)
     chats = [{key: value for key, value in message.items() if value is not None} for message in row["messages"]]
     for message in chats:
@@ -405,7 +404,7 @@ def oracle(folder: Path, row: dict[str, Any], template: ChatTemplate) -> tuple[s
             # An object's keys are sorted, as in Harmony texts.
             text = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True)
             call["function"]["arguments"] = json.loads(text)
-    chats = [one for one in chats if one["role"] != "system" or one["content"]]
+    chats = [message for message in chats if message["role"] != "system" or message["content"]]
     apply = functools.partial(tokenizer.apply_chat_template, chats, tools=row.get("tools"))
     return apply(tokenize=False), apply(tokenize=True, return_dict=False)
 
@@ -417,25 +416,25 @@ def _tokenizer(folder: Path) -> Any:
 
 
 def check(name: str, seeds: range, folder: Path) -> Counter[str]:
-    """Compare rows of seeds with transformers, and their masks with their messages; count rows."""
+    """Count the rows that equal those of transformers and whose masks are proved."""
     template, counts = (
         load_template(ChatTemplateFiles(save_chat_model(folder, name), f"test/{name}", DAY)),
         Counter[str](),
     )
     for seed in seeds:
-        row = made_row(seed)
+        row = seeded_row(seed)
         text = rendered(json.loads(json.dumps(row)), template)
-        counting = [number for number, one in enumerate(text.parsed.conversation) if one.role is Role.ASSISTANT]
+        counting = [number for number, message in enumerate(text.parsed.conversation) if message.role is Role.ASSISTANT]
         parsed, stored = parse_row(text.parsed.text, text.template, None, format_loss_rule(text.parsed, counting))
-        assert parsed.conversation == [one._replace(content_type=None) for one in _roles(text.parsed.conversation)]
-        assert _contents(row) - Counter(_words(one.content) for one in parsed.conversation) <= _reasoning(row)
+        assert parsed.conversation == [turn._replace(content_type=None) for turn in _roles(text.parsed.conversation)]
+        assert _contents(row) - Counter(_words(message.content) for message in parsed.conversation) <= _reasoning(row)
         assert text.tokens is not None
         for number in loss_message_indexes(parsed, stored):
             start, stop = text.tokens.bodies[number].tolist()
             body = parsed.messages[number].body
             assert template.tokenizer.decode(text.tokens.ids[start:stop]) == parsed.text[slice(*body)]
-        several = any(len(one.get("tool_calls") or ()) > 1 for one in row["messages"])
-        mixed = any(one.get("tool_calls") and one["content"] for one in row["messages"])
+        several = any(len(message.get("tool_calls") or ()) > 1 for message in row["messages"])
+        mixed = any(message.get("tool_calls") and message["content"] for message in row["messages"])
         if name not in ("llama", "gpt_oss") or not (several or mixed):
             before, (expected, ids) = _today(name), oracle(folder, json.loads(json.dumps(row)), template)
             if name in ("llama", "gpt_oss"):
@@ -455,25 +454,25 @@ def _today(name: str) -> str:
 
 
 def _roles(messages: Any) -> list[Any]:
-    return [one._replace(recipient=None, channel=None) if one.role is Role.TOOL else one for one in messages]
+    return [turn._replace(recipient=None, channel=None) if turn.role is Role.TOOL else turn for turn in messages]
 
 
 def _words(text: str) -> str:
-    """Return a text without blanks and escapes, to compare the contents of a row however they are written."""
+    """Strip blanks and escapes from a text, to compare contents of rows."""
     return "".join(text.encode().decode("unicode_escape", errors="ignore").split())
 
 
 def _contents(row: dict[str, Any]) -> Counter[str]:
-    texts = [one["content"] for one in row["messages"] if one["role"] == "assistant" and one["content"]]
+    texts = [message["content"] for message in row["messages"] if message["role"] == "assistant" and message["content"]]
     return Counter(_words(text) for text in texts)
 
 
 def _reasoning(row: dict[str, Any]) -> Counter[str]:
-    return Counter(_words(one.get("reasoning_content") or "") for one in row["messages"])
+    return Counter(_words(message.get("reasoning_content") or "") for message in row["messages"])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_made_conversations_equal_transformers_and_their_masks_are_proved(name: str, tmp_path: Path) -> None:
+def test_synthetic_conversations_equal_transformers_and_their_masks_are_proved(name: str, tmp_path: Path) -> None:
     counts = check(name, range(25), tmp_path / name)
 
     assert counts["proved"] == 25

@@ -1,4 +1,4 @@
-"""Templates of strangers: they end in bounded time and memory, with one clear line."""
+"""Untrusted templates end in bounded time and memory, with an error in one line."""
 
 import contextlib
 import datetime
@@ -93,7 +93,7 @@ def test_steps_grow_with_the_row() -> None:
     assert sandbox.render(sandbox.compile_source(source), {"messages": CHATS * 2000}) == "done"
 
 
-def test_the_date_is_the_recipes() -> None:
+def test_date_is_read_from_the_recipe() -> None:
     sandbox = TemplateSandbox(datetime.date(2026, 1, 31))
 
     template = sandbox.compile_source('{{ strftime_now("%d %b %Y") }}')
@@ -102,7 +102,7 @@ def test_the_date_is_the_recipes() -> None:
 
 
 @pytest.mark.parametrize(("clock", "is_limited"), [("thread_time", True), ("monotonic", False), ("time", False)])
-def test_only_time_in_which_the_process_ran_counts(
+def test_only_the_run_time_of_the_process_is_limited(
     clock: str, is_limited: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sandbox, hours = TemplateSandbox(None), itertools.count(0, 3600)

@@ -1,4 +1,4 @@
-"""What tests of decontamination share."""
+"""Fixtures for tests of decontamination."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +14,9 @@ Decontaminated = Callable[..., Artifact]
 
 @pytest.fixture
 def decontaminated(tmp_path: Path) -> Decontaminated:
-    """Documents, named by their numbers, without what they hold of items, under the recipe with some keys changed.
+    """Return a function that decontaminates texts under a changed recipe.
 
-    Items are of one set, `quiz`, and named by their numbers; or of several sets, given as mappings by name.
+    Documents and items are named by their numbers. Items are one set, `quiz`, or several sets as mappings by name.
     """
 
     def run(

@@ -1,4 +1,4 @@
-"""The oracle: random corpora of few words, so that everything happens, come out as plain Python says."""
+"""Decontamination of random corpora, compared with plain Python."""
 
 import random
 import tempfile
@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from decontamination_build import decontaminate, evidence_of, items_set, recipe, texts_of, write_corpus
+from decontamination_build import decontaminate, items_set, read_evidence, read_texts, recipe, write_corpus
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_decontamination import PlainFate, fate, ngrams_of_items
+from plain_decontamination import PlainFate, fate, list_item_ngrams
 
 from pipeline_assets.corpus.decontamination import decontaminate_corpus, item_index
 from pipeline_assets.corpus.decontamination.recipe import ContaminatedLine
@@ -22,14 +22,12 @@ WORDS = ["a", "b", "Ä", "日本", "İx", "ß", "c_", "1"]
 BLANKS = [" ", ", ", "\n", " — "]
 
 
-def made(seed: int) -> tuple[list[str], list[str]]:
-    """Documents of random words with pieces of items in them, some inside others: what is left when those go is a piece
-    too; and the items.
-    """
+def build_corpus(seed: int) -> tuple[list[str], list[str]]:
+    """Build documents of random words with nested pieces of items, and the items."""
     chance = random.Random(seed)
 
-    def words(most: int) -> list[str]:
-        return chance.choices(WORDS, k=chance.randint(0, most))
+    def words(max_words: int) -> list[str]:
+        return chance.choices(WORDS, k=chance.randint(0, max_words))
 
     items = [words(8) for _ in range(chance.randint(1, 5))]
     documents = []
@@ -37,12 +35,12 @@ def made(seed: int) -> tuple[list[str], list[str]]:
         document = words(20)
         place = 0
         for item in chance.choices(items, k=chance.randint(0, 3)):
-            is_inside_folder = place < len(document) and chance.random() < 0.5
-            place = place + 1 if is_inside_folder else chance.randint(0, len(document))
+            is_nested = place < len(document) and chance.random() < 0.5
+            place = place + 1 if is_nested else chance.randint(0, len(document))
             document[place:place] = item[chance.choice([0, 0, 1]) :]
         documents.append(document)
-    texts = ["".join(word + chance.choice(BLANKS) for word in one) for one in documents]
-    return texts, [" ".join(one) for one in items]
+    texts = ["".join(word + chance.choice(BLANKS) for word in document) for document in documents]
+    return texts, [" ".join(item) for item in items]
 
 
 @st.composite
@@ -59,8 +57,8 @@ def rules(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-LONG = "x y z w v u t s r q p o n"  # by it some n-gram is always looked for, and every set has an item
-NEVER = "never contaminated"  # and by this one something is always kept
+LONG = "x y z w v u t s r q p o n"  # so that every set has an item and an n-gram to find
+NEVER = "never contaminated"  # so that a document is always kept
 
 
 def check(documents: list[str], items: list[str], changes: dict[str, Any]) -> None:
@@ -71,15 +69,15 @@ def check(documents: list[str], items: list[str], changes: dict[str, Any]) -> No
         folder = Path(temporary)
         sets = [items_set(folder, "quiz", named)]
         result = decontaminate(folder, write_corpus(folder, corpus, 2), sets, own)
-        evidence, left = evidence_of(result), texts_of(result)
+        evidence, texts = read_evidence(result), read_texts(result)
 
     sizes = {"ngram_words": own.ngram_words, "min_item_words": own.min_item_words, "cap": own.max_items_per_ngram}
-    looked_for = ngrams_of_items(named, **sizes)
+    item_ngrams = list_item_ngrams(named, **sizes)
     margin, min_kept = (own.cut.margin_words, own.cut.min_kept_words) if own.cut else (None, 1)
     for doc_id, text in corpus.items():
-        expected = fate(text, looked_for, overlap=Fraction(own.min_item_overlap), margin=margin, min_kept=min_kept)
+        expected = fate(text, item_ngrams, overlap=Fraction(own.min_item_overlap), margin=margin, min_kept=min_kept)
         assert (doc_id in evidence) == (expected is not None)
-        assert left.get(doc_id) == (text if expected is None else expected.kept)
+        assert texts.get(doc_id) == (text if expected is None else expected.kept)
         if expected is not None:
             assert_same(evidence[doc_id], expected, text)
 
@@ -95,15 +93,15 @@ def assert_same(line: ContaminatedLine, expected: PlainFate, text: str) -> None:
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 2**64).map(made), rules())
-def test_documents_come_out_as_plain_python_says(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
+@given(st.integers(0, 2**64).map(build_corpus), rules())
+def test_decontamination_equals_plain_python(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
     check(*corpus, changes)
 
 
 @settings(max_examples=25)
-@given(st.integers(0, 2**64).map(made), rules())
-def test_words_decide_where_hashes_are_alike(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
-    """A word's hash is one of two here: nearly every n-gram has the key of others."""
+@given(st.integers(0, 2**64).map(build_corpus), rules())
+def test_words_are_compared_if_hashes_collide(corpus: tuple[list[str], list[str]], changes: dict[str, Any]) -> None:
+    """Word hashes have two values, so nearly every n-gram shares its key."""
 
     def colliding(texts: Sequence[bytes]) -> NormalizedBatch:
         batch = normalize(texts)

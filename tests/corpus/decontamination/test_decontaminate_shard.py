@@ -1,4 +1,4 @@
-"""The stage `decontaminate` alone: windows, rows that kill, blocks, and lines that are no Documents."""
+"""The stage `decontaminate`: windows, poison rows, blocks and unreadable lines."""
 
 import functools
 import json
@@ -31,12 +31,12 @@ def line(number: int, text: str) -> bytes:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Lines through the stage that cuts `LEAK`: its receipt, and the lines of each of its files."""
+    """Return a function that runs the stage, which cuts `LEAK`, on lines."""
 
     def stage(lines: list[bytes], window: Window = WHOLE_SHARD) -> tuple[Receipt, list[list[bytes]]]:
         path = tmp_path / "in.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
-            writer.write_lines(b"".join(one + b"\n" for one in lines), len(lines))
+            writer.write_lines(b"".join(row + b"\n" for row in lines), len(lines))
         folder, rules = StagingView(tmp_path / "building"), recipe(action="cut", min_kept_words=2)
         folder.folder.mkdir(exist_ok=True)
         index = write_index([items_set(tmp_path, "quiz", {"a": LEAK})], rules, folder)
@@ -50,14 +50,14 @@ def run(tmp_path: Path) -> Run:
     return stage
 
 
-def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(run: Run) -> None:
+def test_poison_row_is_rejected_unread_and_a_window_reads_only_its_rows(run: Run) -> None:
     lines = [line(0, "one"), b"not even JSON", line(2, LEAK), line(3, f"And so: {LEAK}")]
 
-    fatal, (_, _, rejects) = run(lines, Window(poison_rows=frozenset({1})))
-    part, (_, contaminated, _) = run(lines, Window(start=2, stop=4))
+    receipt, (_, _, rejects) = run(lines, Window(poison_rows=frozenset({1})))
+    window_receipt, (_, contaminated, _) = run(lines, Window(start=2, stop=4))
 
-    assert [json.loads(one) for one in rejects] == [Reject(PATH, 1, "killed_worker").to_json()]
-    assert fatal.counts == {
+    assert [json.loads(reject) for reject in rejects] == [Reject(PATH, 1, "killed_worker").to_json()]
+    assert receipt.counts == {
         "rows": 4,
         "documents": 2,
         "bytes": len("one") + len("And so: "),
@@ -69,11 +69,11 @@ def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_r
         "dropped/few_words_left": 1,
         "rejected/killed_worker": 1,
     }
-    assert part.counts["rows"] == 2
-    assert [json.loads(one)["row"] for one in contaminated] == [2, 3]
+    assert window_receipt.counts["rows"] == 2
+    assert [json.loads(entry)["row"] for entry in contaminated] == [2, 3]
 
 
-def test_every_byte_but_the_text_of_a_cut_document_stays(run: Run) -> None:
+def test_cut_changes_only_the_text_of_a_document(run: Run) -> None:
     odd = (
         b'{"text":"And so: LEAK \\ud83d\\ude00","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
         b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'

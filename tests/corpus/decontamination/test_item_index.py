@@ -1,4 +1,4 @@
-"""Evaluation sets: which items files hold, and what is said of files that hold none."""
+"""Items of evaluation sets, and errors of sets with missing items."""
 
 import gzip
 import io
@@ -43,27 +43,27 @@ def parquet() -> bytes:
 def test_columns_of_a_row_are_one_item_named_by_id_or_by_file_and_row(name: str, data: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(data)
 
-    found = list(read_items(evaluation_set(tmp_path, "quiz", "*", text=["question", "answer"])))
+    items = list(read_items(evaluation_set(tmp_path, "quiz", "*", text=["question", "answer"])))
 
-    assert found == [EvaluationItem("7", "Why?"), EvaluationItem(f"{name}:1", "How?\nSo.")]
+    assert items == [EvaluationItem("7", "Why?"), EvaluationItem(f"{name}:1", "How?\nSo.")]
 
 
 def test_each_column_may_be_an_item(tmp_path: Path) -> None:
-    found = read_items(rows_set(tmp_path, "quiz", ROWS, text=["question", "answer"], item="column", id=None))
+    items = read_items(rows_set(tmp_path, "quiz", ROWS, text=["question", "answer"], item="column", id=None))
 
-    assert list(found) == [
+    assert list(items) == [
         EvaluationItem("quiz.jsonl:0:question", "Why?"),
         EvaluationItem("quiz.jsonl:1:question", "How?"),
         EvaluationItem("quiz.jsonl:1:answer", "So."),
     ]
 
 
-def test_columns_may_be_nested_and_hold_lists_of_texts(tmp_path: Path) -> None:
+def test_columns_may_be_nested_and_contain_lists_of_texts(tmp_path: Path) -> None:
     rows = [{"id": "a", "ask": {"stem": "Which?"}, "choices": {"text": ["this", None, "that"]}}]
 
-    found = list(read_items(rows_set(tmp_path, "quiz", rows, text=["ask.stem", "choices.text"])))
+    items = list(read_items(rows_set(tmp_path, "quiz", rows, text=["ask.stem", "choices.text"])))
 
-    assert found == [EvaluationItem("a", "Which?\nthis\nthat")]
+    assert items == [EvaluationItem("a", "Which?\nthis\nthat")]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def refusal(evaluation: EvaluationSet, **changes: Any) -> str:
     return f"{type(error.value).__name__}: {error.value}"
 
 
-def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> None:
+def test_files_that_changed_after_the_listing_are_refused(tmp_path: Path) -> None:
     evaluation = rows_set(tmp_path, "quiz", ROWS)
     (tmp_path / "quiz.jsonl").write_bytes(lines())
 
@@ -97,20 +97,20 @@ def test_files_that_are_not_as_they_were_listed_are_not_read(tmp_path: Path) -> 
     )
 
 
-def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
-    there = "its first row has id, question, answer"
+def test_missing_column_is_refused_with_the_existing_columns(tmp_path: Path) -> None:
+    existing_columns = "its first row has id, question, answer"
 
     assert refusal(rows_set(tmp_path, "quiz", ROWS, text=["question", "options"])) == (
-        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; {there}; "
+        f"UsageError: {tmp_path}/quiz.jsonl: set quiz has no column `options`; {existing_columns}; "
         "set `columns.text` in the recipe to the column that holds the text"
     )
     assert refusal(rows_set(tmp_path, "exam", ROWS, text=["question"], id="key")) == (
-        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {there}; "
+        f"UsageError: {tmp_path}/exam.jsonl: set exam has no column `key`; {existing_columns}; "
         "set `columns.id` in the recipe to an existing column, or leave it out"
     )
 
 
-def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> None:
+def test_missing_parquet_column_is_refused_with_the_existing_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"question": ["Why?"]}), tmp_path / "quiz.parquet")
 
     assert refusal(evaluation_set(tmp_path, "quiz", "quiz.parquet", text=["text"], id=None)) == (
@@ -140,7 +140,7 @@ def test_a_column_of_parquet_that_is_not_there_is_named_too(tmp_path: Path) -> N
         ),
     ],
 )
-def test_a_set_of_which_items_would_be_missing_is_refused(data: str, refused: str, tmp_path: Path) -> None:
+def test_set_with_missing_items_is_refused(data: str, refused: str, tmp_path: Path) -> None:
     (tmp_path / "quiz.jsonl").write_text(data)
 
     evaluation = evaluation_set(tmp_path, "quiz", "quiz.jsonl", id=None)
@@ -148,7 +148,7 @@ def test_a_set_of_which_items_would_be_missing_is_refused(data: str, refused: st
     assert refusal(evaluation) == refused.format(folder=tmp_path)
 
 
-def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) -> None:
+def test_row_without_text_is_an_item_that_is_too_short(tmp_path: Path) -> None:
     rows = [{"id": "a", "text": None}, {"id": "b", "text": ""}, {"id": "c"}]
 
     assert [item.text for item in read_items(rows_set(tmp_path, "quiz", rows))] == ["", "", ""]
@@ -157,7 +157,7 @@ def test_a_row_without_text_is_an_item_too_which_is_too_short(tmp_path: Path) ->
     )
 
 
-def test_sets_all_of_whose_ngrams_are_common_are_refused(tmp_path: Path) -> None:
+def test_sets_with_only_common_ngrams_are_refused(tmp_path: Path) -> None:
     items = items_set(tmp_path, "quiz", {"a": "row row boat row row boat", "b": "row boat row row boat row row"})
 
     assert refusal(items, ngram_words=3, min_item_words=3, max_items_per_ngram=1) == (
@@ -166,7 +166,7 @@ def test_sets_all_of_whose_ngrams_are_common_are_refused(tmp_path: Path) -> None
     )
 
 
-def test_an_evaluation_set_says_whether_its_files_are_rows_or_text() -> None:
+def test_evaluation_set_requires_columns_or_a_text_unit() -> None:
     with pytest.raises(UsageError) as error:
         EvaluationRecipe.from_content({"name": "quiz", "files": ["a.txt"], "columns": None, "text_unit": None})
 

@@ -1,4 +1,4 @@
-"""Recipes of decontamination: what they refuse, in words."""
+"""Validation of decontamination recipes."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from pipeline_assets.spine.recipe_errors import format_validation_errors
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "message"),
     [
         ({"min_item_overlap": "0"}, "the overlap must be in (0, 1], got 0"),
         ({"min_item_overlap": "1.01"}, "the overlap must be in (0, 1], got 1.01"),
@@ -23,14 +23,14 @@ from pipeline_assets.spine.recipe_errors import format_validation_errors
         ({"max_items_per_ngram": 0}, "`max_items_per_ngram` must be >= 1, got 0"),
     ],
 )
-def test_what_can_not_be_meant_is_refused(changes: dict[str, Any], complaint: str) -> None:
+def test_invalid_recipe_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as error:
         DecontaminationRecipe.from_content(recipe().content() | changes)
 
-    assert complaint in error.value.what
+    assert message in error.value.what
 
 
-def test_a_column_of_an_evaluation_set_is_named_once() -> None:
+def test_repeated_column_of_an_evaluation_set_is_refused() -> None:
     with pytest.raises(UsageError) as error:
         EvaluationColumns.from_mapping({"text": ["question", "answer", "question"]}, "quiz.yaml")
 
@@ -39,13 +39,13 @@ def test_a_column_of_an_evaluation_set_is_named_once() -> None:
     )
 
 
-def test_a_recipe_is_what_its_content_says() -> None:
+def test_recipe_round_trips_through_its_content() -> None:
     rules = recipe(action="cut", margin_words=3)
 
     assert DecontaminationRecipe.from_content(rules.content()) == rules
 
 
-def test_a_default_that_depends_on_an_invalid_key_is_no_error_of_its_own() -> None:
+def test_default_that_depends_on_an_invalid_key_is_no_second_error() -> None:
     with pytest.raises(pydantic.ValidationError) as refused:
         DecontaminationRecipe.model_validate({"ngram_words": 0})
 

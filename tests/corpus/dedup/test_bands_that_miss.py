@@ -1,4 +1,4 @@
-"""Few bands and full buckets, against plain Python: pairs that no band proposes, or the cap leaves out, change nothing.
+"""Deduplication with few bands and full buckets, compared with plain Python.
 
 The oracle of the other tests compares all pairs; here datasketch's signatures decide which pairs are compared.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import datasketch
 import pyarrow.parquet as pq
 import pytest
-from dedup_build import INLINE, SMALL_SHARES, decisions_of, deduplicate, recipe, write_corpus
+from dedup_build import INLINE, SMALL_SHARES, deduplicate, list_decisions, recipe, write_corpus
 from plain_dedup import PlainDocument, shingles
 
 from pipeline_assets.corpus.dedup.minhash import shingle_sets
@@ -21,8 +21,8 @@ from pipeline_assets.corpus.dedup.words import normalize
 from pipeline_assets.spine.engine import RunSettings
 
 
-def made(chance: random.Random) -> list[PlainDocument]:
-    """Three texts, each written again and again with a few other words."""
+def build_documents(chance: random.Random) -> list[PlainDocument]:
+    """Build copies of three texts, each with a few other words."""
     words = [f"w{number}" for number in range(chance.choice([5, 40]))]
     texts = [chance.choices(words, k=chance.randint(3, 40)) for _ in range(3)]
     documents = []
@@ -44,7 +44,7 @@ def signature(text: str, n: int, permutations: int) -> list[int]:
 def compared_pairs(
     documents: list[PlainDocument], n: int, bands: int, rows: int, cap: int
 ) -> tuple[set[tuple[int, int]], int]:
-    """Pairs (later, earlier) with a common band of either cut, up to the cap; and the number of capped buckets."""
+    """Return pairs (later, earlier) that share a band, and count capped buckets."""
     buckets = defaultdict[tuple[int, ...], list[int]](list)
     for number, document in enumerate(documents):
         if shingles(document.text, n):
@@ -67,14 +67,14 @@ def compared_pairs(
 )
 def test_decisions_and_edges_are_those_of_the_pairs_that_bands_propose(settings: RunSettings, seed: int) -> None:
     chance = random.Random(seed)
-    documents, n, threshold = made(chance), chance.randint(1, 3), chance.choice(["0.3", "0.5", "0.7"])
+    documents, n, threshold = build_documents(chance), chance.randint(1, 3), chance.choice(["0.3", "0.5", "0.7"])
     (bands, rows), cap = chance.choice([(2, 3), (1, 4), (8, 1), (5, 2), (14, 8)]), chance.choice([1, 2, 3, 100])
     banding = {"shingle_words": n, "permutations": bands * rows, "bands": bands, "rows": rows, "max_compared": cap}
 
     with tempfile.TemporaryDirectory() as folder:
         corpus = write_corpus(Path(folder, "corpus"), documents, 7)
         result = deduplicate(Path(folder), corpus, recipe(mode="near", threshold=threshold, **banding), settings)
-        found = {one.doc_id: (one.duplicate_of, one.similarity) for one in decisions_of(result)}
+        decisions = {fate.doc_id: (fate.duplicate_of, fate.similarity) for fate in list_decisions(result)}
         edges = pq.read_table(result.path("edges.parquet"))
 
     pairs, capped = compared_pairs(documents, n, bands, rows, cap)
@@ -86,7 +86,7 @@ def test_decisions_and_edges_are_those_of_the_pairs_that_bands_propose(settings:
         near = [(similar[number, other], -other) for other in kept if (number, other) in similar]
         expected[document.doc_id] = (documents[-max(near)[1]].doc_id, float(max(near)[0])) if near else (None, None)
         kept += [] if near else [number]
-    assert found == expected
+    assert decisions == expected
     names = zip(edges["doc_id"].to_pylist(), edges["other_doc_id"].to_pylist(), strict=True)
     assert sorted(names) == sorted((documents[later].doc_id, documents[earlier].doc_id) for later, earlier in similar)
     assert result.manifest.identity.counts["comparisons"]["capped_buckets"] == capped

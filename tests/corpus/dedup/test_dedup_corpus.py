@@ -1,4 +1,4 @@
-"""Which documents go: the engine against the plain rule on small corpora of all kinds, and whatever workers it has."""
+"""Deduplication of small corpora, compared with the plain rule over all pairs."""
 
 import json
 import os
@@ -12,15 +12,15 @@ import pytest
 from dedup_build import (
     SMALL_SHARES,
     by_faiss,
-    decisions_of,
     deduplicate,
+    list_decisions,
     plain_decisions,
     recipe,
     recipes,
     sign,
     write_corpus,
 )
-from document_corpus import lines_of, numbered
+from document_corpus import lines_in, numbered
 from forked_workers import forked_here
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -41,7 +41,7 @@ WORDS = [f"w{number}" for number in range(60)]
 
 @st.composite
 def corpora(draw: st.DrawFn) -> list[PlainDocument]:
-    """Texts that are edits of a few others, in sources, with scores; some empty, short, or the same but for case."""
+    """Draw edited copies of a few texts, some empty, short or equal but for case."""
     roots = draw(st.lists(st.lists(st.sampled_from(WORDS), min_size=8, max_size=24), min_size=1, max_size=3))
     documents = []
     for number in range(draw(st.integers(1, 14))):
@@ -58,42 +58,42 @@ def corpora(draw: st.DrawFn) -> list[PlainDocument]:
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(corpora(), recipes(), st.integers(1, 5))
-def test_decisions_are_those_of_the_plain_rule_over_all_pairs(
+def test_decisions_equal_the_plain_rule_over_all_pairs(
     documents: list[PlainDocument], rules: DedupRecipe, shard_documents: int
 ) -> None:
     assume(rules.quality_column is None or any(document.quality is not None for document in documents))
     with tempfile.TemporaryDirectory() as folder:
         sources = write_corpus(Path(folder) / "corpus", documents, shard_documents)
         result = deduplicate(Path(folder), sources, rules)
-        found, groups = decisions_of(result), json.loads(result.path(GROUPS_FILE).read_bytes())
+        actual, groups = list_decisions(result), json.loads(result.path(GROUPS_FILE).read_bytes())
 
     expected = plain_decisions(documents, rules)
-    assert found == [_as_written(one, decision) for one, decision in zip(expected, found, strict=True)]
+    assert actual == [_to_decision(plain, decision) for plain, decision in zip(expected, actual, strict=True)]
 
-    members: dict[str, list[str]] = {one.doc_id: [] for one in expected}
-    for one in expected:
-        if one.duplicate_of is not None:
-            members[one.duplicate_of].append(one.doc_id)
+    members: dict[str, list[str]] = {fate.doc_id: [] for fate in expected}
+    for fate in expected:
+        if fate.duplicate_of is not None:
+            members[fate.duplicate_of].append(fate.doc_id)
     largest = sorted((kept for kept in members if members[kept]), key=lambda kept: -len(members[kept]))[:10]
     assert [
-        (group["gone"], group["kept"]["doc_id"], [one["doc_id"] for one in group["samples"]]) for group in groups
+        (group["gone"], group["kept"]["doc_id"], [sample["doc_id"] for sample in group["samples"]]) for group in groups
     ] == [(len(members[kept]), kept, members[kept][:3]) for kept in largest]
 
 
-def _as_written(one: PlainDecision, found: Decision) -> Decision:
-    """The plain decision as the engine writes it; the place is told by other tests."""
+def _to_decision(plain: PlainDecision, actual: Decision) -> Decision:
+    """Convert a plain decision; take source and place of the other one."""
     similarity, containment = (
-        None if number is None else float(number) for number in (one.similarity, one.containment)
+        None if number is None else float(number) for number in (plain.similarity, plain.containment)
     )
-    fate = (one.duplicate_of, similarity, containment, one.copy_of)
-    return Decision(one.doc_id, found.source, one.decision, DECISION_RULE, found.shard, found.row, *fate)
+    fate = (plain.duplicate_of, similarity, containment, plain.copy_of)
+    return Decision(plain.doc_id, actual.source, plain.decision, DECISION_RULE, actual.shard, actual.row, *fate)
 
 
 SKETCHES = {"shingle_words": 5, "bits": 128, "max_distance": 40, "seed": 1}
 
 
 @pytest.mark.parametrize("rules", [recipe(), recipe(faiss=SKETCHES, max_compared=4)])
-def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_document(
+def test_workers_memory_and_shard_sizes_change_no_decision_and_no_document(
     tmp_path: Path, rules: DedupRecipe, small_shares: None
 ) -> None:
     documents = [
@@ -104,27 +104,27 @@ def test_workers_memory_and_the_size_of_shards_change_no_decision_and_no_documen
     plain = deduplicate(tmp_path / "plain", write_corpus(tmp_path / "one", documents, 1000), rules)
     other = deduplicate(tmp_path / "other", write_corpus(tmp_path / "many", documents, 7), rules, SMALL_SHARES)
 
-    where = [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(plain)]
+    where = [(fate.doc_id, fate.decision, fate.duplicate_of, fate.similarity) for fate in list_decisions(plain)]
     assert {decision for _, decision, *_ in where} == {"kept", "near_duplicate", "exact_duplicate"}
-    assert [(one.doc_id, one.decision, one.duplicate_of, one.similarity) for one in decisions_of(other)] == where
+    assert [(fate.doc_id, fate.decision, fate.duplicate_of, fate.similarity) for fate in list_decisions(other)] == where
     assert other.path(EDGES_FILE).read_bytes() == plain.path(EDGES_FILE).read_bytes()
-    assert lines_of(other) == lines_of(plain)
+    assert lines_in(other) == lines_in(plain)
     assert rules.near is not None
     assert rules.near.faiss is None or plain.manifest.identity.counts["comparisons"]["capped_documents"] > 0
 
 
 @pytest.mark.parametrize(
-    ("module", "limit", "most"),
-    [*((candidates, "MAX_PAIRS", most) for most in (1, 5, 60)), (groups, "_BLOCK_DOCUMENTS", 7)],
+    ("module", "limit", "maximum"),
+    [*((candidates, "MAX_PAIRS", maximum) for maximum in (1, 5, 60)), (groups, "_BLOCK_DOCUMENTS", 7)],
 )
-def test_pairs_written_in_many_runs_and_groups_counted_in_many_blocks_are_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, most: int
+def test_number_of_runs_and_blocks_changes_no_pair_and_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, limit: str, maximum: int
 ) -> None:
     documents = [PlainDocument(f"d{number}", numbered(number * 3 % 40, 30 + number % 2)) for number in range(120)]
     sources = write_corpus(tmp_path / "corpus", documents, 50)
     whole = deduplicate(tmp_path / "whole", sources, recipe())
 
-    monkeypatch.setattr(module, limit, most)
+    monkeypatch.setattr(module, limit, maximum)
     cut = deduplicate(tmp_path / "cut", sources, recipe())
 
     assert len(json.loads(whole.path(GROUPS_FILE).read_bytes())) == 7
@@ -134,8 +134,8 @@ def test_pairs_written_in_many_runs_and_groups_counted_in_many_blocks_are_the_sa
     assert cut.manifest.digest == whole.manifest.digest
 
 
-def dying(*arguments: Any) -> Iterator[Any]:
-    """Blocks as they are read, in a process that dies of one document."""
+def read_until_deadly(*arguments: Any) -> Iterator[Any]:
+    """Read blocks in a process that dies of one document."""
     for documents, fatal in read_documents(*arguments):
         if any(document.text == "deadly" for _, document in documents):
             os._exit(9)
@@ -143,17 +143,17 @@ def dying(*arguments: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("rules", [recipe(), by_faiss()])
-def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
+def test_poison_row_is_rejected_and_has_no_duplicate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: DedupRecipe
 ) -> None:
     texts = [numbered(0, 30), "deadly", numbered(0, 30), f"{numbered(0, 30)} end", numbered(100, 30)]
     sources = write_corpus(tmp_path / "c", [PlainDocument(f"d{n}", text) for n, text in enumerate(texts)], 10)
-    monkeypatch.setattr(sketches, "read_documents", dying)
+    monkeypatch.setattr(sketches, "read_documents", read_until_deadly)
     with forked_here():
         result = deduplicate(tmp_path, sources, rules, RunSettings(1))
 
-    assert [one.doc_id for one in decisions_of(result)] == ["d0", "d2", "d3", "d4"]
-    assert [row["doc_id"] for row in map(json.loads, lines_of(result))] == ["d0", "d4"]
+    assert [fate.doc_id for fate in list_decisions(result)] == ["d0", "d2", "d3", "d4"]
+    assert [row["doc_id"] for row in map(json.loads, lines_in(result))] == ["d0", "d4"]
     ledger = {
         "in": 5,
         "out": 2,
@@ -165,22 +165,22 @@ def test_a_row_that_kills_its_worker_is_rejected_and_nobodys_duplicate(
     assert json.loads(reject) == Reject("notes/shards/00000.jsonl.zst", 1, "killed_worker").to_json()
 
 
-def test_a_corpus_with_a_row_that_kills_is_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corpus_with_a_poison_row_is_not_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = deduplicate(tmp_path, write_corpus(tmp_path / "c", [PlainDocument("d0", "deadly")], 10), recipe())
-    monkeypatch.setattr(sketches, "read_documents", dying)
+    monkeypatch.setattr(sketches, "read_documents", read_until_deadly)
 
     with forked_here(), pytest.raises(InputError, match="row 0 kills the worker while reading it"):
         sign(tmp_path, kept, recipe(), RunSettings(1))
 
 
-def test_each_document_names_the_rule_its_place_and_how_alike_the_two_are(decisions: Decisions) -> None:
-    found = decisions(numbered(0, 24), numbered(0, 24).upper(), f"{numbered(0, 24)} and more", shingle_words=5)
+def test_decision_has_rule_place_and_similarity(decisions: Decisions) -> None:
+    actual = decisions(numbered(0, 24), numbered(0, 24).upper(), f"{numbered(0, 24)} and more", shingle_words=5)
 
-    assert found[0] == Decision("d0", "notes", "kept", DECISION_RULE, "shards/00000.jsonl.zst", 0)
-    assert found[1] == Decision(
+    assert actual[0] == Decision("d0", "notes", "kept", DECISION_RULE, "shards/00000.jsonl.zst", 0)
+    assert actual[1] == Decision(
         "d1", "notes", "exact_duplicate", DECISION_RULE, "shards/00000.jsonl.zst", 1, "d0", 1.0, 1.0, "d0"
     )
-    assert found[2] == Decision(
+    assert actual[2] == Decision(
         "d2", "notes", "near_duplicate", DECISION_RULE, "shards/00000.jsonl.zst", 2, "d0", 20 / 22, 20 / 22
     )
 
@@ -197,38 +197,38 @@ LAST = f"x {numbered(1, 39)} y"
 
 
 @pytest.mark.parametrize(
-    ("texts", "changes", "goes_for"),
+    ("texts", "changes", "kept_documents"),
     [
         pytest.param(
             [HEAD, numbered(4, 40), numbered(8, 40)],
             {"threshold": "0.75"},
             [None, "near d0", None],
-            id="of a chain of almost alike documents what is unlike the first stays",
+            id="a chain of similar documents keeps those unlike the first",
         ),
         pytest.param(
             [HEAD, f"{HEAD} end", f"{HEAD} END"],
             {},
             [None, "near d0", "near d0"],
-            id="the copy of a document that goes for another goes for that one too, which is kept",
+            id="the copy of a near duplicate duplicates the kept document",
         ),
         pytest.param(
             [HEAD, f"{LAST} z", LAST],
             {"threshold": "0.9"},
             [None, None, "near d1"],
-            id="of several kept documents the most alike is named",
+            id="the most similar of several kept documents is named",
         ),
     ],
 )
-def test_a_document_goes_for_a_kept_one(
-    texts: list[str], changes: dict[str, str], goes_for: list[str | None], decisions: Decisions
+def test_dropped_document_duplicates_a_kept_document(
+    texts: list[str], changes: dict[str, str], kept_documents: list[str | None], decisions: Decisions
 ) -> None:
-    found = decisions(*texts, **changes)
+    actual = decisions(*texts, **changes)
 
     kinds = {"exact_duplicate": "exact", "near_duplicate": "near"}
-    assert [one.duplicate_of and f"{kinds[one.decision]} {one.duplicate_of}" for one in found] == goes_for
+    assert [fate.duplicate_of and f"{kinds[fate.decision]} {fate.duplicate_of}" for fate in actual] == kept_documents
 
 
-def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_that_is_counted(tmp_path: Path) -> None:
+def test_documents_above_the_cap_are_compared_with_the_first_and_counted(tmp_path: Path) -> None:
     head = numbered(0, 400)
     documents = [PlainDocument(f"d{number}", f"{head} {number} {number + 1}") for number in range(50)]
 
@@ -237,11 +237,11 @@ def test_in_a_bucket_above_the_cap_each_is_compared_to_its_first_documents_and_t
     comparisons = result.manifest.identity.counts["comparisons"]
     assert 5 * 4 // 2 + 45 * 5 <= comparisons["pairs"] < 50 * 49 // 2
     assert comparisons["capped_buckets"] > 0
-    assert [one.duplicate_of for one in decisions_of(result)] == [None] + ["d0"] * 49
+    assert [fate.duplicate_of for fate in list_decisions(result)] == [None] + ["d0"] * 49
 
 
 @pytest.mark.slow
-def test_ten_thousand_copies_and_as_many_variants_of_a_template_are_no_quadratic_work(tmp_path: Path) -> None:
+def test_comparisons_of_ten_thousand_copies_and_variants_are_not_quadratic(tmp_path: Path) -> None:
     copies = [PlainDocument(f"copy-{number}", numbered(0, 60)) for number in range(10_000)]
     variants = [PlainDocument(f"variant-{number}", f"{numbered(100, 60)} v{number}") for number in range(10_000)]
     sources = write_corpus(tmp_path / "c", copies + variants, 5000)
@@ -253,7 +253,7 @@ def test_ten_thousand_copies_and_as_many_variants_of_a_template_are_no_quadratic
     assert counts["comparisons"]["pairs"] <= 10_000 * 100 * 14
 
 
-def test_two_documents_with_one_id_are_named_with_their_places(tmp_path: Path) -> None:
+def test_repeated_id_is_refused_with_both_places(tmp_path: Path) -> None:
     texts = [numbered(first, 10) for first in range(0, 50, 10)]
     documents = [PlainDocument(f"d{number % 4}", text, "ab"[number // 3]) for number, text in enumerate(texts)]
 
@@ -293,20 +293,20 @@ def test_the_ledger_adds_up_for_each_source(tmp_path: Path) -> None:
         (True, "score", "`score` of row 0 is bool, not a number"),
     ],
 )
-def test_a_quality_is_a_number_that_some_document_has(quality: Any, column: str, refused: str, tmp_path: Path) -> None:
+def test_quality_is_a_number_that_some_document_has(quality: Any, column: str, refused: str, tmp_path: Path) -> None:
     sources = write_corpus(tmp_path / "c", [PlainDocument("d0", "text", quality=quality)], 10)
 
     with pytest.raises(InputError, match=refused):
         deduplicate(tmp_path, sources, recipe(selection="quality", quality_column=column))
 
 
-def test_qualities_beyond_the_largest_float_are_the_highest_and_the_lowest(tmp_path: Path) -> None:
+def test_qualities_beyond_the_range_of_floats_are_ordered(tmp_path: Path) -> None:
     qualities = [-(10**400), 1, 10**400, 1e300]
-    documents = [PlainDocument(f"d{number}", "same text", quality=one) for number, one in enumerate(qualities)]
+    documents = [PlainDocument(f"d{number}", "same text", quality=quality) for number, quality in enumerate(qualities)]
     sources = write_corpus(tmp_path / "c", documents, 10)
 
     deduplicated = deduplicate(tmp_path, sources, recipe(selection="quality", quality_column="score"))
 
-    assert [one.decision for one in decisions_of(deduplicated)] == [
+    assert [fate.decision for fate in list_decisions(deduplicated)] == [
         "exact_duplicate", "exact_duplicate", "kept", "exact_duplicate",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Texts side by side, word by word."""
+"""Difference of two texts, word by word."""
 
 import re
 
@@ -13,7 +13,7 @@ def words(count: int) -> str:
     return " ".join(f"w{number}" for number in range(count))
 
 
-def test_what_differs_is_marked_and_equal_words_between_are_counted() -> None:
+def test_differences_are_marked_and_equal_words_counted() -> None:
     old = words(400)
     new = old.replace("w20 ", "").replace("w250", "other")
 
@@ -30,11 +30,11 @@ def test_what_differs_is_marked_and_equal_words_between_are_counted() -> None:
     ]
 
 
-def test_case_and_punctuation_are_no_difference_and_shown_as_the_new_text_has_them() -> None:
+def test_case_and_punctuation_are_ignored_and_shown_as_in_the_new_text() -> None:
     assert list(word_diff("the end of it", "The END (of, it) all.")) == ["The END (of, it)", "{+all.+}"]
 
 
-def test_of_texts_that_are_alike_the_words_are_counted() -> None:
+def test_words_of_equal_texts_are_counted() -> None:
     assert list(word_diff(words(40), words(40).title())) == ["… 40 equal words …"]
 
 
@@ -42,10 +42,10 @@ TEXTS = st.text("abAÉé _.,\n", max_size=40)
 
 
 @given(TEXTS, TEXTS)
-def test_without_its_marks_it_has_the_words_of_either_text(old: str, new: str) -> None:
+def test_difference_without_its_marks_has_the_words_of_either_text(old: str, new: str) -> None:
     assume(normalized(old) != normalized(new))
 
-    shown = " ".join(word_diff(old, new, context_words=10**6))
+    difference = " ".join(word_diff(old, new, context_words=10**6))
 
-    assert normalized(re.sub(r"\{\+.*?\+\}", " ", shown, flags=re.DOTALL)) == normalized(old)
-    assert normalized(re.sub(r"\[-.*?-\]", " ", shown, flags=re.DOTALL)) == normalized(new)
+    assert normalized(re.sub(r"\{\+.*?\+\}", " ", difference, flags=re.DOTALL)) == normalized(old)
+    assert normalized(re.sub(r"\[-.*?-\]", " ", difference, flags=re.DOTALL)) == normalized(new)

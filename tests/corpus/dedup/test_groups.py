@@ -1,4 +1,4 @@
-"""The largest groups of duplicates, whatever their number."""
+"""Largest groups of duplicates."""
 
 import tracemalloc
 from pathlib import Path
@@ -16,7 +16,7 @@ from pipeline_assets.spine.task import run_task
 PAIRS = 1 << 18
 
 
-def test_of_many_equal_groups_the_first_are_found_in_the_memory_of_their_counts(tmp_path: Path) -> None:
+def test_first_of_many_equal_groups_are_found_in_bounded_memory(tmp_path: Path) -> None:
     folder = StagingView(tmp_path)
     kept = np.append(
         np.arange(PAIRS), [7, 7]

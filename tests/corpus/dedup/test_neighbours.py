@@ -1,4 +1,4 @@
-"""faiss as another proposer: how many pairs it finds, and on which device it searches."""
+"""Pairs that faiss proposes, and the device on which it searches."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import faiss
 import numpy as np
 import pytest
-from dedup_build import decisions_of, deduplicate, recipe, write_corpus
+from dedup_build import deduplicate, list_decisions, recipe, write_corpus
 from document_corpus import numbered
 from plain_dedup import PlainDocument
 from refusals import refusal
@@ -18,8 +18,8 @@ from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize("similarity", [0.5, 0.7, 0.9])
-def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: float, tmp_path: Path) -> None:
-    """Two texts of `count` shingles of one word that share so many; 300 pairs."""
+def test_share_of_near_pairs_follows_the_binomial_distribution(similarity: float, tmp_path: Path) -> None:
+    """The texts of each pair have 100 shingles of one word, and share some."""
     distance = DistanceLimit(64, 16)
     shared = round(2 * 100 * similarity / (1 + similarity))
     documents = []
@@ -30,14 +30,14 @@ def test_so_many_pairs_are_near_as_the_binomial_distribution_says(similarity: fl
     sketches = {"shingle_words": 1, "bits": distance.bits, "max_distance": distance.max_distance, "seed": 1}
     rules = recipe(mode="near", threshold="0.3", faiss=sketches)
 
-    found = decisions_of(deduplicate(tmp_path, write_corpus(tmp_path / "corpus", documents, 1000), rules))
+    decisions = list_decisions(deduplicate(tmp_path, write_corpus(tmp_path / "corpus", documents, 1000), rules))
 
-    went = sum(one.decision == "near_duplicate" for one in found) / 300
+    dropped_share = sum(decision.decision == "near_duplicate" for decision in decisions) / 300
     expected = distance.recall(shared / (200 - shared))
-    assert abs(went - expected) <= 4 * np.sqrt(max(expected * (1 - expected), 1 / 300) / 300)
+    assert abs(dropped_share - expected) <= 4 * np.sqrt(max(expected * (1 - expected), 1 / 300) / 300)
 
 
-def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_faiss_is_refused_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
 
     assert refusal(lambda: select_faiss_device(None), UsageError) == (
@@ -46,7 +46,7 @@ def test_without_faiss_the_command_that_installs_it_is_told(monkeypatch: pytest.
     )
 
 
-def test_without_a_gpu_the_cpu_searches_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_cpu_searches_without_a_gpu_and_logs_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "corpusmill"):
         device = select_faiss_device(1)
 

@@ -1,4 +1,4 @@
-"""Recipes of deduplication: what they refuse, what they recommend, and caps on what may go."""
+"""Validation and recommended values of deduplication recipes, and removal caps."""
 
 import pydantic
 import pytest
@@ -25,7 +25,7 @@ SKETCHES = {"shingle_words": 5, "bits": 256, "max_distance": 50, "seed": 1}
         ({"faiss": SKETCHES | {"max_distance": 128}}, "half of them differ by chance"),
     ],
 )
-def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], message: str) -> None:
+def test_invalid_recipe_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         recipe(**change)
 
@@ -40,26 +40,26 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, object], mess
         ({"minhash": {"rows": 8}}, 14, 8),
     ],
 )
-def test_what_isnt_said_of_near_duplicates_is_recommended(near: dict[str, object], bands: int, rows: int) -> None:
-    made = DedupRecipe.model_validate({"near": near})
+def test_missing_near_duplicate_settings_are_recommended(near: dict[str, object], bands: int, rows: int) -> None:
+    parsed = DedupRecipe.model_validate({"near": near})
 
-    assert made.near is not None and made.near.minhash is not None
-    assert (made.mode, made.near.minhash.bands, made.near.minhash.rows) == ("both", bands, rows)
-    assert DedupRecipe.from_content(made.content()) == made
+    assert parsed.near is not None and parsed.near.minhash is not None
+    assert (parsed.mode, parsed.near.minhash.bands, parsed.near.minhash.rows) == ("both", bands, rows)
+    assert DedupRecipe.from_content(parsed.content()) == parsed
 
 
-def test_without_a_word_both_ways_are_taken_and_exact_ones_need_no_more() -> None:
+def test_default_mode_is_both_and_exact_mode_has_no_near_section() -> None:
     assert DedupRecipe.model_validate({}) == DedupRecipe.model_validate({"near": {}})
     assert DedupRecipe.model_validate({"mode": "exact"}).near is None
 
 
-def test_a_section_that_is_false_is_not_an_empty_one() -> None:
+def test_false_is_not_an_empty_section() -> None:
     with pytest.raises(ValueError, match="Input should be a valid dictionary"):
         DedupRecipe.model_validate({"near": {"minhash": False}})
 
 
 @pytest.mark.parametrize("near", [recipe().content()["near"] | {"faiss": SKETCHES}, {"minhash": {}, "faiss": {}}])
-def test_pairs_are_proposed_in_one_way(near: dict[str, object]) -> None:
+def test_two_proposers_are_refused(near: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="set one of `minhash` and `faiss`"):
         DedupRecipe.model_validate({"near": near})
 
@@ -81,29 +81,29 @@ def test_a_wrong_key_is_the_only_error(near: dict[str, object], key: str) -> Non
     assert [".".join(map(str, error["loc"])) for error in refused.value.errors()] == [f"near.{key}"]
 
 
-def test_a_pair_is_proposed_with_the_probability_that_one_band_is_all_alike() -> None:
+def test_recall_is_the_probability_of_an_equal_band() -> None:
     assert Banding(14, 8).recall(0.8) == pytest.approx(1 - (1 - 0.8**8) ** 14)
     assert (Banding(14, 8).recall(1), Banding(14, 8).recall(0)) == (1, 0)
 
 
-def test_the_most_rows_that_still_find_enough_are_recommended() -> None:
+def test_recommended_banding_has_the_most_rows_with_enough_recall() -> None:
     assert recommend_banding(112, 0.8, 0.95) == Banding(16, 7)
     assert recommend_banding(112, 0.8, 0.999) == Banding(28, 4)
     assert recommend_banding(112, 0.01, 0.95) == Banding(112, 1)
     assert [recommend_banding(12, 0.9, recall).rows for recall in (0, 0.5, 0.9, 0.97, 0.999, 1)] == [12, 6, 4, 3, 2, 1]
 
 
-def test_the_smallest_distance_that_finds_enough_is_recommended() -> None:
+def test_recommended_distance_is_the_smallest_with_enough_recall() -> None:
     assert recommend_distance(256, 0.7, 0.95) == DistanceLimit(256, 48)
     assert DistanceLimit(256, 48).recall(0.7) >= 0.95 > DistanceLimit(256, 47).recall(0.7)
 
 
-def test_a_source_that_is_named_has_a_cap_of_its_own() -> None:
+def test_named_source_has_its_own_cap() -> None:
     caps = RemovalCaps(every_source="0.3", sources={"notes": "0.5"})
 
     assert (float(caps.cap("notes")), float(caps.cap("pages"))) == (0.5, 0.3)
 
 
 @pytest.mark.parametrize(("worker", "data"), [(0, 64), (200, 64), (264, 64), (265, 65), (1200, 1000)])
-def test_the_data_of_a_worker_have_its_memory_without_200_mib_and_at_least_64_mib(worker: int, data: int) -> None:
+def test_worker_data_has_all_but_200_mib_of_its_memory_and_at_least_64_mib(worker: int, data: int) -> None:
     assert worker_bytes(RunSettings(worker_bytes=worker << 20)) == data << 20

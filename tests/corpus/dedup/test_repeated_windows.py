@@ -1,6 +1,6 @@
-"""Documents that repeat earlier ones: as slow and simple code finds, whatever the shards, workers and memory.
+"""Repeated windows of documents, compared with slow and simple code.
 
-Windows are the same ones as slow and simple code selects, wherever in a document they stand.
+Shards, workers, memory and the position in a document change no result.
 """
 
 import functools
@@ -38,20 +38,20 @@ texts_of_passages = st.lists(st.sampled_from(PASSAGES), max_size=6).map(b"".join
 def write_shards(
     folder: Path, texts: Sequence[bytes], cuts: Sequence[int], licences: Sequence[str]
 ) -> list[DocumentShard]:
-    """Texts in order, cut into shards before these numbers."""
+    """Write texts in order, in shards that begin at the first text and at `cuts`."""
     shards, edges = [], [0, *cuts, len(texts)]
     for name, (start, stop) in enumerate(itertools.pairwise(edges)):
         path = folder / f"{name:05d}.jsonl.zst"
         with JsonlZstWriter(path, 3) as writer:
             for number in range(start, stop):
                 meta = Meta.from_mapping("a", number, {})
-                one = Document(texts[number].decode(), "pages", "web", f"p-{number}", licences[number], "", meta)
-                writer.write_lines(msgspec.json.encode(one) + b"\n", 1)
+                document = Document(texts[number].decode(), "pages", "web", f"p-{number}", licences[number], "", meta)
+                writer.write_lines(msgspec.json.encode(document) + b"\n", 1)
         shards.append(DocumentShard(f"{name:05d}", f"shards/{path.name}", path, stop - start))
     return shards
 
 
-def repeats_of(
+def find_repeats(
     texts: Sequence[bytes],
     recipe: WindowRecipe,
     cuts: Sequence[int] = (),
@@ -59,15 +59,17 @@ def repeats_of(
     licences: Sequence[str] | None = None,
     refused: frozenset[str] = frozenset(),
 ) -> dict[int, float]:
-    """The documents that go, by their numbers in the corpus, with their shares."""
+    """Return the repeated share of each dropped document, by its number."""
     with tempfile.TemporaryDirectory() as temporary:
         shards = write_shards(Path(temporary), texts, cuts, licences or ["cc0"] * len(texts))
         run = stage_runner(run_task, engine, load_kernels)
-        found = find_repeating_documents(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
-        return {one.dropped_range.low + row: share for one in found for row, share in one.shares_by_row().items()}
+        repeats = find_repeating_documents(run, StagingView(Path(temporary)), shards, recipe, refused, engine)
+        return {
+            shard.dropped_range.low + row: share for shard in repeats for row, share in shard.shares_by_row().items()
+        }
 
 
-def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
+def window_recipe(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") -> WindowRecipe:
     return WindowRecipe(window_bytes=window_bytes, every=every, max_share=max_share)
 
 
@@ -75,67 +77,67 @@ def windows_of(window_bytes: int = 8, every: int = 2, max_share: str = "0.5") ->
 @given(
     texts=st.lists(texts_of_passages, max_size=12),
     recipe=st.builds(
-        windows_of, st.integers(1, 24), st.integers(1, 8), st.sampled_from(["0", "0.25", "0.5", "0.333333333", "1"])
+        window_recipe, st.integers(1, 24), st.integers(1, 8), st.sampled_from(["0", "0.25", "0.5", "0.333333333", "1"])
     ),
     data=st.data(),
 )
-def test_any_corpus_loses_what_slow_and_simple_code_finds_wherever_it_is_cut(
+def test_repeats_in_any_shards_equal_slow_and_simple_code(
     texts: list[bytes], recipe: WindowRecipe, data: st.DataObject
 ) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(texts)), max_size=3).map(sorted))
 
-    found = repeats_of(texts, recipe, cuts)
+    repeats = find_repeats(texts, recipe, cuts)
 
-    assert found == plain_repeats(texts, recipe.window_bytes, recipe.every, Fraction(recipe.max_share))
+    assert repeats == plain_repeats(texts, recipe.window_bytes, recipe.every, Fraction(recipe.max_share))
 
 
 @pytest.mark.parametrize(
     "engine", [RunSettings(1), RunSettings(2), TIGHT], ids=["1 worker", "2 workers", "little memory"]
 )
 @pytest.mark.usefixtures("small_shares")
-def test_workers_and_memory_have_no_part_in_it(engine: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_and_memory_do_not_change_repeats(engine: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeated_windows, "_RUN_ROWS", 40)
     monkeypatch.setattr(repeated_windows, "read_documents", functools.partial(read_documents, block_bytes=1))
     texts = [PASSAGES[number % 4] + b"%d" % (number // 2) + PASSAGES[number % 3] for number in range(80)]
 
-    found = repeats_of(texts, windows_of(), [10, 10, 47], engine)
+    repeats = find_repeats(texts, window_recipe(), [10, 10, 47], engine)
 
-    assert found == plain_repeats(texts, 8, 2, Fraction(1, 2))
-    assert 0 < len(found) < 80
+    assert repeats == plain_repeats(texts, 8, 2, Fraction(1, 2))
+    assert 0 < len(repeats) < 80
 
 
-def test_at_the_share_a_document_stays_beyond_it_goes() -> None:
+def test_document_is_dropped_only_above_the_share() -> None:
     texts = [b"abcd", b"ef", b"abef"]
 
-    windows = {share: repeats_of(texts, windows_of(2, 1, share)) for share in ("0.66", "0.67", "0.666666666")}
+    windows = {share: find_repeats(texts, window_recipe(2, 1, share)) for share in ("0.66", "0.67", "0.666666666")}
 
     assert windows == {"0.66": {2: 2 / 3}, "0.67": {}, "0.666666666": {2: 2 / 3}}
 
 
-def test_documents_under_a_refused_licence_neither_go_nor_are_seen() -> None:
+def test_documents_under_a_refused_licence_are_ignored() -> None:
     texts = [b"some text that is not short"] * 3
 
-    found = repeats_of(texts, windows_of(), licences=["secret", "cc0", "cc0"], refused=frozenset({"secret"}))
+    repeats = find_repeats(texts, window_recipe(), licences=["secret", "cc0", "cc0"], refused=frozenset({"secret"}))
 
-    assert found == {2: 1.0}
+    assert repeats == {2: 1.0}
 
 
-def test_a_shard_tells_its_own_rows(tmp_path: Path) -> None:
+def test_shard_reports_its_own_rows(tmp_path: Path) -> None:
     shards = write_shards(tmp_path, [b"a", b"b", b"a", b"a"], [1, 3], ["cc0"] * 4)
 
     run = stage_runner(run_task, INLINE, load_kernels)
-    found: list[ShardRepeats] = find_repeating_documents(
-        run, StagingView(tmp_path), shards, windows_of(), frozenset(), INLINE
+    repeats: list[ShardRepeats] = find_repeating_documents(
+        run, StagingView(tmp_path), shards, window_recipe(), frozenset(), INLINE
     )
 
-    assert [one.shares_by_row() for one in found] == [{}, {1: 1.0}, {0: 1.0}]
-    assert [one.poison_rows for one in found] == [frozenset()] * 3
+    assert [shard.shares_by_row() for shard in repeats] == [{}, {1: 1.0}, {0: 1.0}]
+    assert [shard.poison_rows for shard in repeats] == [frozenset()] * 3
 
 
-def selected(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:
-    """The hashes that are selected of each text."""
-    found = select_windows(texts, window_bytes, every)
-    return [part.tolist() for part in np.split(found.hashes, np.cumsum(found.window_counts)[:-1])]
+def select_hashes(texts: list[bytes], window_bytes: int = 256, every: int = 64) -> list[list[int]]:
+    """Return the selected hashes of each text."""
+    windows = select_windows(texts, window_bytes, every)
+    return [part.tolist() for part in np.split(windows.hashes, np.cumsum(windows.window_counts)[:-1])]
 
 
 def random_text(size: int, seed: int) -> bytes:
@@ -147,12 +149,12 @@ def random_text(size: int, seed: int) -> bytes:
     window_bytes=st.integers(1, 12),
     every=st.integers(1, 9),
 )
-def test_any_texts_have_the_windows_that_simple_code_selects(texts: list[bytes], window_bytes: int, every: int) -> None:
-    assert selected(texts, window_bytes, every) == [plain_windows(text, window_bytes, every) for text in texts]
+def test_selected_windows_of_any_texts_equal_simple_code(texts: list[bytes], window_bytes: int, every: int) -> None:
+    assert select_hashes(texts, window_bytes, every) == [plain_windows(text, window_bytes, every) for text in texts]
 
 
-def test_the_hash_of_a_window_is_what_it_was() -> None:
-    assert selected([b"", b"a", bytes(1), bytes(2)], every=1) == [
+def test_hash_of_a_window_does_not_change() -> None:
+    assert select_hashes([b"", b"a", bytes(1), bytes(2)], every=1) == [
         [0],
         [plain_hash(b"a")],
         [6238072747940578789],
@@ -161,14 +163,14 @@ def test_the_hash_of_a_window_is_what_it_was() -> None:
 
 
 @pytest.mark.parametrize("shift", [1, 7, 63, 64, 65, 255, 256, 1000])
-def test_a_passage_has_its_windows_wherever_it_is_moved(shift: int) -> None:
+def test_moved_passage_keeps_its_windows(shift: int) -> None:
     passage = random_text(5000, seed=1)
-    [own] = selected([passage])
+    [original] = select_hashes([passage])
 
-    [moved] = selected([random_text(shift, seed=2) + passage + random_text(100, seed=3)])
+    [moved] = select_hashes([random_text(shift, seed=2) + passage + random_text(100, seed=3)])
 
-    assert len(own) > 50
-    assert set(own) <= set(moved)
+    assert len(original) > 50
+    assert set(original) <= set(moved)
 
 
 def test_no_texts_have_no_windows() -> None:

@@ -1,4 +1,4 @@
-"""Signature stores: a month is deduplicated against those before it as if all were there; their texts are not."""
+"""Signature stores: deduplication against earlier months without their texts."""
 
 import random
 import tempfile
@@ -11,8 +11,8 @@ from dedup_build import (
     INLINE,
     SMALL_SHARES,
     by_faiss,
-    decisions_of,
     deduplicate,
+    list_decisions,
     plain_decisions,
     recipe,
     recipes,
@@ -38,43 +38,43 @@ texts_of_a_month = st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" "
 
 
 def month(name: str, texts: Sequence[str], *sources: str) -> list[PlainDocument]:
-    """Documents with ids of their own, in turn of each source; sources in the given order."""
-    found = [
+    """Build documents with their own ids, of each source in turn, sorted by source."""
+    documents = [
         PlainDocument(f"{name}-{number}", text, sources[number % len(sources)]) for number, text in enumerate(texts)
     ]
-    return sorted(found, key=lambda document: sources.index(document.source))
+    return sorted(documents, key=lambda document: sources.index(document.source))
 
 
-def store_of(
+def build_store(
     folder: Path, documents: Sequence[PlainDocument], rules: DedupRecipe
 ) -> tuple[Artifact, list[PlainDocument]]:
-    """The signature store of a month, and those of its documents that stay, as the plain rule has it."""
+    """Sign a month; return its store and the documents that the plain rule keeps."""
     result = deduplicate(folder, write_corpus(folder / "corpus", documents, 3), rules)
-    kept = {one.doc_id for one in decisions_of(result) if one.decision == "kept"}
-    assert kept == {one.doc_id for one in plain_decisions(documents, rules) if one.decision == "kept"}
+    kept = {fate.doc_id for fate in list_decisions(result) if fate.decision == "kept"}
+    assert kept == {fate.doc_id for fate in plain_decisions(documents, rules) if fate.decision == "kept"}
     return sign(folder, result, rules), [document for document in documents if document.doc_id in kept]
 
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(texts_of_a_month, texts_of_a_month, texts_of_a_month, recipes(["first", "longest"]))
-def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
+def test_documents_duplicate_those_of_stores_and_never_the_reverse(
     first: list[str], second: list[str], new: list[str], rules: DedupRecipe
 ) -> None:
     documents = month("new", new, "a", "b")
     with tempfile.TemporaryDirectory() as folder:
-        one, seen_in_one = store_of(Path(folder) / "one", month("one", first, "b", "a"), rules)
-        two, seen_in_two = store_of(Path(folder) / "two", month("two", second, "a"), rules)
-        result = deduplicate(Path(folder), write_corpus(Path(folder) / "new", documents, 4), rules, one=one, two=two)
-        found, groups = decisions_of(result), read_groups(result)
+        early, early_seen = build_store(Path(folder) / "one", month("one", first, "b", "a"), rules)
+        late, late_seen = build_store(Path(folder) / "two", month("two", second, "a"), rules)
+        result = deduplicate(Path(folder), write_corpus(Path(folder) / "new", documents, 4), rules, one=early, two=late)
+        decisions, groups = list_decisions(result), read_groups(result)
 
-    expected = plain_decisions(documents, rules, [*seen_in_one, *seen_in_two])
-    assert [(one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in found] == [
-        (one.doc_id, one.decision, one.duplicate_of, one.copy_of) for one in expected
+    expected = plain_decisions(documents, rules, [*early_seen, *late_seen])
+    assert [(fate.doc_id, fate.decision, fate.duplicate_of, fate.copy_of) for fate in decisions] == [
+        (fate.doc_id, fate.decision, fate.duplicate_of, fate.copy_of) for fate in expected
     ]
-    for one in found:
-        name = (one.duplicate_of or "new").partition("-")[0]
-        assert one.seen_in == (None if name == "new" else name)
-    assert {group.kept.doc_id for group in groups} <= {one.duplicate_of for one in found}
+    for fate in decisions:
+        name = (fate.duplicate_of or "new").partition("-")[0]
+        assert fate.seen_in == (None if name == "new" else name)
+    assert {group.kept.doc_id for group in groups} <= {fate.duplicate_of for fate in decisions}
     for group in groups:
         name = group.kept.doc_id.partition("-")[0]
         assert group.kept.seen_in == (None if name == "new" else name)
@@ -82,12 +82,12 @@ def test_documents_go_for_those_of_stores_too_and_never_the_other_way(
 
 @pytest.fixture
 def past(tmp_path: Path) -> Artifact:
-    """The store of ten documents in shards of three."""
-    return store_of(tmp_path / "past", month("past", [numbered(100 * n, 40) for n in range(10)], "web"), recipe())[0]
+    """Sign ten documents in shards of three."""
+    return build_store(tmp_path / "past", month("past", [numbered(100 * n, 40) for n in range(10)], "web"), recipe())[0]
 
 
-def again(tmp_path: Path, texts: Sequence[str], past: Artifact, rules: DedupRecipe, name: str = "new") -> Artifact:
-    """The next month, deduplicated against the store."""
+def dedup_next(tmp_path: Path, texts: Sequence[str], past: Artifact, rules: DedupRecipe, name: str = "new") -> Artifact:
+    """Deduplicate the next month against the store."""
     sources = write_corpus(tmp_path / f"{name}_corpus", month("new", texts, "web"), 2)
     return deduplicate(tmp_path / name, sources, rules, october=past)
 
@@ -96,9 +96,9 @@ NEXT = [numbered(300, 40).upper(), f"{numbered(300, 40)} end", numbered(5000, 40
 
 
 def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Artifact) -> None:
-    result = again(tmp_path, NEXT, past, recipe())
+    result = dedup_next(tmp_path, NEXT, past, recipe())
 
-    assert [(one.decision, one.duplicate_of, one.seen_in) for one in decisions_of(result)] == [
+    assert [(fate.decision, fate.duplicate_of, fate.seen_in) for fate in list_decisions(result)] == [
         ("exact_duplicate", "past-3", "october"),
         ("near_duplicate", "past-3", "october"),
         ("kept", None, None),
@@ -109,9 +109,9 @@ def test_a_decision_an_edge_and_a_group_name_the_store(tmp_path: Path, past: Art
         ("new-1", "past-3", "october"),
         ("new-3", "new-2", None),
     ]
-    [of_seen, of_new] = read_groups(result)
-    assert (of_seen.dropped, of_seen.kept) == (2, GroupExample("past-3", "web", "", "october"))
-    assert (of_new.dropped, of_new.kept.doc_id, of_new.kept.seen_in) == (1, "new-2", None)
+    [seen_group, new_group] = read_groups(result)
+    assert (seen_group.dropped, seen_group.kept) == (2, GroupExample("past-3", "web", "", "october"))
+    assert (new_group.dropped, new_group.kept.doc_id, new_group.kept.seen_in) == (1, "new-2", None)
     assert result.manifest.identity.counts["by_source"]["web"]["of_seen"] == 2
 
 
@@ -128,7 +128,7 @@ def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path, smal
         deduplicate(tmp_path / "against_two", new, recipe(), SMALL_SHARES, past=other),
     ]
     assert against[0].manifest.digest == against[1].manifest.digest
-    assert {one.seen_in for one in decisions_of(against[0])} == {"past", None}
+    assert {fate.seen_in for fate in list_decisions(against[0])} == {"past", None}
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_workers_and_memory_change_neither_store_nor_result(tmp_path: Path, smal
 def test_a_store_of_other_parameters_is_refused_with_their_names(
     tmp_path: Path, signed_by: DedupRecipe, rules: DedupRecipe, what: str
 ) -> None:
-    store, _ = store_of(tmp_path / "past", month("past", ["a b c"], "web"), signed_by)
+    store, _ = build_store(tmp_path / "past", month("past", ["a b c"], "web"), signed_by)
 
-    told = refusal(lambda: again(tmp_path, NEXT, store, rules), UsageError)
+    message = refusal(lambda: dedup_next(tmp_path, NEXT, store, rules), UsageError)
 
-    assert told.startswith(f"{store.folder}: signatures cannot be compared: {what}; ")
+    assert message.startswith(f"{store.folder}: signatures cannot be compared: {what}; ")
 
 
-def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path) -> None:
+def test_store_has_the_source_of_each_document_in_any_order(tmp_path: Path) -> None:
     documents = month("past", [numbered(100 * number, 30) for number in range(5)], "notes", "books")
 
-    store, _ = store_of(tmp_path, documents, recipe())
+    store, _ = build_store(tmp_path, documents, recipe())
 
     assert pl.read_parquet(store.path("documents.parquet")).rows() == [
         (f"past-{number}", source)
@@ -166,24 +166,24 @@ def test_documents_are_of_their_sources_whatever_order_these_have(tmp_path: Path
 
 
 def test_exact_copies_and_another_threshold_need_no_other_store(tmp_path: Path, past: Artifact) -> None:
-    exact = again(tmp_path, NEXT, past, recipe(mode="exact"), "exact")
-    at_99 = again(tmp_path, NEXT, past, recipe(threshold="0.99"), "at_99")
+    exact = dedup_next(tmp_path, NEXT, past, recipe(mode="exact"), "exact")
+    at_99 = dedup_next(tmp_path, NEXT, past, recipe(threshold="0.99"), "at_99")
 
-    assert [one.decision for one in decisions_of(exact)] == ["exact_duplicate", "kept", "kept", "kept"]
-    assert [one.decision for one in decisions_of(at_99)] == ["exact_duplicate", "kept", "kept", "kept"]
+    assert [fate.decision for fate in list_decisions(exact)] == ["exact_duplicate", "kept", "kept", "kept"]
+    assert [fate.decision for fate in list_decisions(at_99)] == ["exact_duplicate", "kept", "kept", "kept"]
 
 
-def test_what_is_no_signature_store_is_refused(tmp_path: Path) -> None:
+def test_artifact_that_is_not_a_signature_store_is_refused(tmp_path: Path) -> None:
     result = deduplicate(tmp_path, write_corpus(tmp_path / "corpus", month("past", ["a b"], "web"), 2), recipe())
 
     with pytest.raises(UsageError, match="expected a signature store, got made/deduplicated"):
-        again(tmp_path, NEXT, result, recipe())
+        dedup_next(tmp_path, NEXT, result, recipe())
 
 
 @pytest.mark.parametrize("mode", ["exact", "both"])
-def test_a_flipped_bit_of_a_store_is_named_before_a_kernel_reads_it(tmp_path: Path, mode: str) -> None:
+def test_flipped_bit_of_a_store_is_refused_before_a_kernel_reads_it(tmp_path: Path, mode: str) -> None:
     rules, dice = thorough(mode=mode, shingle_words=2), random.Random(mode)
-    store, _ = store_of(tmp_path / "one", month("one", [f"{word} and more of it" for word in WORDS], "a"), rules)
+    store, _ = build_store(tmp_path / "one", month("one", [f"{word} and more of it" for word in WORDS], "a"), rules)
     new = write_corpus(tmp_path / "new", month("new", WORDS, "a"), 4)
 
     for stored in store.manifest.storage:

@@ -1,4 +1,4 @@
-"""Sorted runs: whatever the ranges, together they have all rows, and a task does not grow with the number of runs."""
+"""Sorted runs: ranges cover every row once, and tasks do not grow with the runs."""
 
 import pickle
 import tracemalloc
@@ -26,8 +26,8 @@ from pipeline_assets.spine.staging import WORK_FOLDER, OutputFile, Receipt, Stag
 KEYS = st.sampled_from([0, 1, 7, 2**32, 2**63, KEYS_STOP - 2, KEYS_STOP - 1]) | st.integers(0, KEYS_STOP - 1)
 
 
-def written(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
-    """Runs of these keys in two folders with equal file names; each row has a number and a text of its own."""
+def write_runs(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
+    """Write sorted runs of numbered rows in two folders with equal file names."""
     files, first = [], 0
     for number, keys in enumerate(runs):
         orders = np.arange(first, first + len(keys), dtype=np.uint64) + np.uint64(1 << 32)
@@ -43,7 +43,7 @@ def written(folder: Path, runs: Sequence[Sequence[int]]) -> list[OutputFile]:
 def test_ranges_follow_each_other_and_have_every_row_once(
     tmp_path: Path, runs: list[list[int]], max_rows: int, are_hashes: bool
 ) -> None:
-    files = written(tmp_path, runs)
+    files = write_runs(tmp_path, runs)
 
     ranges = divide_keys(StagingView(tmp_path), files, max_rows, sum(map(len, runs)) if are_hashes else 0)
 
@@ -65,7 +65,7 @@ def test_ranges_follow_each_other_and_have_every_row_once(
 
 def test_a_frequent_key_gets_a_range_of_its_own_and_the_others_keep_the_limit(tmp_path: Path) -> None:
     keys = np.random.default_rng(1).integers(0, KEYS_STOP, 4000, np.uint64).tolist()
-    files = written(tmp_path, [[*keys[:2000], *[12345] * 600], [*keys[2000:], *[12345] * 600]])
+    files = write_runs(tmp_path, [[*keys[:2000], *[12345] * 600], [*keys[2000:], *[12345] * 600]])
 
     ranges = divide_keys(StagingView(tmp_path), files, 500, 5200)
 
@@ -76,7 +76,7 @@ def test_a_frequent_key_gets_a_range_of_its_own_and_the_others_keep_the_limit(tm
 
 
 @pytest.mark.parametrize("rules", [recipe(), by_faiss(scope="per-source")])
-def test_a_task_carries_a_path_however_many_runs_there_are(
+def test_size_of_a_task_does_not_grow_with_the_number_of_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: DedupRecipe
 ) -> None:
     def largest_tasks(shard_documents: int) -> dict[str, int]:
@@ -110,10 +110,10 @@ def propose(folder: Path, key_range: KeyRange, max_compared: int) -> tuple[Recei
 
 
 @pytest.mark.parametrize("max_compared", [1, 3, 100])
-def test_a_bucket_by_itself_has_the_pairs_that_it_has_among_others(
+def test_bucket_alone_has_the_pairs_that_it_has_among_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_compared: int
 ) -> None:
-    files = written(tmp_path, [[7] * 20, [7] * 30, [7]])
+    files = write_runs(tmp_path, [[7] * 20, [7] * 30, [7]])
     [alone] = divide_keys(StagingView(tmp_path), files, 1000)
     monkeypatch.setattr(candidates, "MAX_PAIRS", 50)
 
@@ -130,13 +130,13 @@ def test_a_bucket_by_itself_has_the_pairs_that_it_has_among_others(
 
 
 @pytest.mark.slow
-def test_a_bucket_of_a_million_documents_takes_no_more_memory_than_a_tenth_of_it(tmp_path: Path) -> None:
+def test_memory_of_a_bucket_does_not_grow_with_its_documents(tmp_path: Path) -> None:
     peaks = {}
     for runs in (10, 100):
         folder = tmp_path / f"{runs}"
         folder.mkdir()
-        files = written(folder, [[7] * 10_000] * runs)
-        bucket = next(one for one in divide_keys(StagingView(folder), files, 1000) if one.low == 7)
+        files = write_runs(folder, [[7] * 10_000] * runs)
+        bucket = next(key_range for key_range in divide_keys(StagingView(folder), files, 1000) if key_range.low == 7)
         tracemalloc.start()
         receipt = candidates.propose_pairs(bucket, (), None, 5, WHOLE_SHARD, StagingView(folder))
         peaks[runs] = tracemalloc.get_traced_memory()[1]

@@ -1,4 +1,4 @@
-"""A Document shard as stages read it: in blocks, in a window, without the rows that kill."""
+"""Reading of Document shards: blocks, windows and poison rows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ DECODER = msgspec.json.Decoder(DocumentText)
 LINES = [b'{"doc_id":"page-%d","text":"a\xe2\x80\xa8b","license_tag":"cc0"}' % number for number in range(9)]
 
 
-def shard_of(folder: Path, lines: list[bytes]) -> DocumentShard:
+def write_shard(folder: Path, lines: list[bytes]) -> DocumentShard:
     path = folder / "in.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
         writer.write_lines(b"".join(line + b"\n" for line in lines), len(lines))
@@ -25,36 +25,36 @@ def shard_of(folder: Path, lines: list[bytes]) -> DocumentShard:
 
 
 def read(shard: DocumentShard, window: Window = WHOLE_SHARD, block_bytes: int = 1) -> list[tuple[int, str | None]]:
-    """Row and id of each document, None for one that is not read."""
-    found: list[tuple[int, str | None]] = []
-    for documents, fatal in read_documents(shard, window, DECODER, block_bytes):
-        found += [(row, document.doc_id) for row, document in documents] + [(row, None) for row in fatal]
-    return sorted(found)
+    """Read the row and id of each document; a poison row has no id."""
+    rows: list[tuple[int, str | None]] = []
+    for documents, poison_rows in read_documents(shard, window, DECODER, block_bytes):
+        rows += [(row, document.doc_id) for row, document in documents] + [(row, None) for row in poison_rows]
+    return sorted(rows)
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
-def test_every_row_is_read_once_with_its_line_however_long_blocks_are(tmp_path: Path, block_bytes: int) -> None:
-    shard = shard_of(tmp_path, LINES)
+def test_every_row_is_read_once_with_its_line_for_any_block_size(tmp_path: Path, block_bytes: int) -> None:
+    shard = write_shard(tmp_path, LINES)
 
     assert read(shard, WHOLE_SHARD, block_bytes) == [(row, f"page-{row}") for row in range(9)]
-    assert [one for block in read_lines(shard, WHOLE_SHARD, block_bytes) for one in block.lines] == [*enumerate(LINES)]
+    assert [row for block in read_lines(shard, WHOLE_SHARD, block_bytes) for row in block.lines] == [*enumerate(LINES)]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 200, 1 << 20])
-def test_a_window_has_its_rows_alone_and_fatal_ones_are_not_read(tmp_path: Path, block_bytes: int) -> None:
-    shard = shard_of(tmp_path, [*LINES[:3], b"not even JSON", *LINES[4:]])
+def test_window_has_only_its_rows_and_poison_rows_are_not_read(tmp_path: Path, block_bytes: int) -> None:
+    shard = write_shard(tmp_path, [*LINES[:3], b"not even JSON", *LINES[4:]])
 
-    found = read(shard, Window(2, 6, frozenset({3})), block_bytes)
+    rows = read(shard, Window(2, 6, frozenset({3})), block_bytes)
 
-    assert found == [(2, "page-2"), (3, None), (4, "page-4"), (5, "page-5")]
+    assert rows == [(2, "page-2"), (3, None), (4, "page-4"), (5, "page-5")]
 
 
 def test_a_shard_without_a_line_has_no_block(tmp_path: Path) -> None:
-    assert read(shard_of(tmp_path, [])) == []
+    assert read(write_shard(tmp_path, [])) == []
 
 
 @pytest.mark.parametrize(
-    ("line", "complaint"),
+    ("line", "message"),
     [
         (b'{"doc_id":"page-1","license_tag":"cc0"}', "Object missing required field `text`"),
         (b'{"doc_id":"page-1","text":7}', "Expected `str`, got `int` - at `$.text`"),
@@ -66,26 +66,24 @@ def test_a_shard_without_a_line_has_no_block(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_line_that_is_no_document_is_an_error_with_file_and_row(tmp_path: Path, line: bytes, complaint: str) -> None:
-    shard = shard_of(tmp_path, [LINES[0], line])
+def test_line_that_is_not_a_document_is_an_error_with_its_row(tmp_path: Path, line: bytes, message: str) -> None:
+    shard = write_shard(tmp_path, [LINES[0], line])
 
     with pytest.raises(InputError) as error:
         read(shard, block_bytes=1 << 20)
 
-    assert (
-        str(error.value) == f"{shard.file}: row 1 is not a Document ({complaint}); verify the corpus, then rebuild it"
-    )
+    assert str(error.value) == f"{shard.file}: row 1 is not a Document ({message}); verify the corpus, then rebuild it"
 
 
-def test_a_shard_with_other_rows_than_its_manifest_says_is_an_error(tmp_path: Path) -> None:
-    shard = replace(shard_of(tmp_path, LINES), rows=10)
+def test_row_count_that_differs_from_the_manifest_is_an_error(tmp_path: Path) -> None:
+    shard = replace(write_shard(tmp_path, LINES), rows=10)
 
     with pytest.raises(InputError, match="expected 10 rows, got 9; verify the corpus"):
         read(shard)
 
 
-def test_a_shard_cut_off_on_disk_is_an_error_that_names_it(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path, LINES * 100)
+def test_truncated_shard_is_an_error_that_names_it(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path, LINES * 100)
     shard.file.write_bytes(shard.file.read_bytes()[:-20])
 
     with pytest.raises(InputError) as error:

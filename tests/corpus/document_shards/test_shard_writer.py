@@ -1,4 +1,4 @@
-"""A Document shard as rows become one: its documents, their ids, its rejects and its counts."""
+"""Writing of a Document shard: documents, ids, rejects and counts."""
 
 import json
 from pathlib import Path
@@ -21,12 +21,12 @@ def folder(tmp_path: Path) -> StagingView:
     return StagingView(tmp_path)
 
 
-def rows(folder: StagingView, receipt: Receipt, file: int) -> list[dict[str, object]]:
+def read_rows(folder: StagingView, receipt: Receipt, file: int) -> list[dict[str, object]]:
     blocks = read_line_blocks(folder.path(receipt.files[file].path))
     return [json.loads(line) for block in blocks for line in block.splitlines()]
 
 
-def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: StagingView) -> None:
+def test_shard_consists_of_documents_ids_and_rejects(folder: StagingView) -> None:
     with ShardWriter(folder, "00007", 3) as writer:
         writer.write([document("b"), document("a")])
         writer.reject(Reject("a.jsonl", 3, "no_text", "null"))
@@ -38,18 +38,18 @@ def test_a_shard_is_its_documents_their_ids_and_its_rejects(folder: StagingView)
         (".work/ids/00007", 3),
         (".work/rejects/00007.jsonl.zst", 1),
     ]
-    assert [row["doc_id"] for row in rows(folder, receipt, 0)] == ["b", "a", "c"]
-    assert rows(folder, receipt, 2) == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
+    assert [row["doc_id"] for row in read_rows(folder, receipt, 0)] == ["b", "a", "c"]
+    assert read_rows(folder, receipt, 2) == [{"file": "a.jsonl", "row": 3, "reason": "no_text", "detail": "null"}]
 
 
-def test_bytes_are_those_of_the_texts_in_utf8(folder: StagingView) -> None:
+def test_bytes_count_the_texts_in_utf8(folder: StagingView) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
         writer.write([document("a", "plain"), document("b", "naïve 日本語 🐻")])
 
     assert writer.receipt().counts == {"documents": 2, "bytes": 5 + 6 + 1 + 9 + 1 + 4}
 
 
-def test_nothing_is_not_counted(folder: StagingView) -> None:
+def test_zero_counts_are_omitted(folder: StagingView) -> None:
     with ShardWriter(folder, "00000", 3) as writer:
         writer.write([])
         writer.count("rows", 0)

@@ -1,4 +1,4 @@
-"""What tests of the filters share: recipes from a few keys, and what the filters see in a text."""
+"""Fixtures for tests of the filters."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,19 +18,19 @@ Measured = Callable[..., dict[str, MeasuredValue]]
 
 @pytest.fixture
 def verdict() -> Verdicts:
-    """What becomes of a text under sections given as keyword arguments, as YAML would give them."""
+    """Return a function that filters a text under sections as YAML states them."""
     return lambda text, **sections: evaluate(text, {}, FilterRecipe.model_validate(sections))
 
 
 @pytest.fixture
 def measured(verdict: Verdicts) -> Measured:
-    """What is measured in a text, by reason."""
+    """Return a function that measures a text; values are by reason."""
     return lambda text, **sections: {seen.reason: seen.value for seen in verdict(text, **sections).measurements}
 
 
 @pytest.fixture
 def stepped(tmp_path: Path) -> Stepped:
-    """What a recipe with an own step, given as code, makes of texts."""
+    """Return a function that applies an own step, written as code, to texts."""
 
     def run(code: str, *texts: str, **python: Any) -> Artifact:
         python.setdefault("max_reject_fraction", "0.9")

@@ -1,4 +1,4 @@
-"""Lists of domains, URLs and words: what they match, what they don't, and errors that name the line."""
+"""Blocklists of domains, URLs and words: matches, and errors that name the line."""
 
 import re
 import unicodedata
@@ -23,12 +23,12 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.corpus.filters.text_batch import join_texts
 from pipeline_assets.corpus.filters.verdict import apply_filters, evaluate
 
-Found = Callable[..., str | None]
+Reason = Callable[..., str | None]
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., FilterRecipe]:
-    """Recipe with lists of these lines, by kind and name."""
+    """Return a function that writes lists by kind and name, and builds the recipe."""
 
     def write(**kinds: Mapping[str, str]) -> FilterRecipe:
         section: dict[str, Any] = {}
@@ -43,12 +43,13 @@ def recipe(tmp_path: Path) -> Callable[..., FilterRecipe]:
 
 
 @pytest.fixture
-def reason(recipe: Callable[..., FilterRecipe]) -> Found:
-    """The measurement that drops a text or URL, as text."""
+def reason(recipe: Callable[..., FilterRecipe]) -> Reason:
+    """Return a function that finds the measurement that drops a text or URL."""
 
     def find(text: str = "", url: object = None, column: str = "url", **kinds: Mapping[str, str]) -> str | None:
         meta = {} if url is None else {column: url}
-        return next((str(one) for one in evaluate(text, meta, recipe(**kinds)).measurements if one.is_failed), None)
+        measurements = evaluate(text, meta, recipe(**kinds)).measurements
+        return next((str(measurement) for measurement in measurements if measurement.is_failed), None)
 
     return find
 
@@ -79,7 +80,7 @@ def reason(recipe: Callable[..., FilterRecipe]) -> Found:
         (3, None),
     ],
 )
-def test_a_domain_matches_its_host_and_subdomains(url: object, entry: str | None, reason: Found) -> None:
+def test_a_domain_matches_its_host_and_subdomains(url: object, entry: str | None, reason: Reason) -> None:
     listed = "# spam\n\nexample.com\n*.sub.site.org\r\nhttp://Bücher.example/ignored\n[::1]\n10.0.0.1"
 
     assert reason(url=url, domains={"spam": listed}) == (entry and f"blocklist_domain:spam {entry}")
@@ -102,7 +103,7 @@ def test_a_domain_matches_its_host_and_subdomains(url: object, entry: str | None
         ("http://b.org/index", None),
     ],
 )
-def test_urls_match_without_scheme_user_fragment_port_and_end_slash(url: str, entry: str | None, reason: Found) -> None:
+def test_urls_match_without_scheme_user_fragment_port_and_slash(url: str, entry: str | None, reason: Reason) -> None:
     listed = "http://a.org/x/\na.org/q?y=1#z\na.org:8080/p\nhttps://u@b.org/\nb.org?"
 
     assert reason(url=url, urls={"pages": listed}) == (entry and f"blocklist_url:pages {entry}")
@@ -132,28 +133,28 @@ def test_urls_match_without_scheme_user_fragment_port_and_end_slash(url: str, en
         ("", None),
     ],
 )
-def test_words_match_whole_words_in_any_script_and_case(text: str, entry: str | None, reason: Found) -> None:
+def test_words_match_whole_words_in_any_script_and_case(text: str, entry: str | None, reason: Reason) -> None:
     listed = "# words\nBad\nworse words\nStrasse\nплохо\n色情\nหยาบ\nहिन्दी\n"
 
     assert reason(text, words={"rude": listed}) == (entry and f"blocklist_word:rude {entry}")
 
 
-def test_the_first_list_by_kind_and_name_is_the_reason(reason: Found) -> None:
+def test_the_first_list_by_kind_and_name_is_the_reason(reason: Reason) -> None:
     lists = {"words": {"w": "word"}, "domains": {"b": "a.org", "a": "a.org\nb.org"}, "urls": {"u": "a.org/x"}}
 
     assert reason("word", "http://a.org/x", **lists) == "blocklist_domain:a a.org"
     assert reason("word", "http://c.org/x", **lists) == "blocklist_word:w word"
 
 
-def test_a_batch_has_its_documents_verdicts_and_counts_those_without_a_url(recipe: Callable[..., FilterRecipe]) -> None:
+def test_batch_has_the_verdict_of_each_document_and_counts_missing_urls(recipe: Callable[..., FilterRecipe]) -> None:
     urls = ["http://x.org", None, "http://bad.org", "", "http://y.bad.org/z", "http://z.org"]
     candidates = [Candidate(b"a rude text" if url == "" else b"text", {"url": url}) for url in urls]
 
     apply_filters(candidates, recipe(domains={"d": "bad.org"}, words={"w": "rude"}))
 
-    reasons = [one.failure and one.failure.reason for one in candidates]
+    reasons = [candidate.failure and candidate.failure.reason for candidate in candidates]
     assert reasons == [None, None, "blocklist_domain:d", "blocklist_word:w", "blocklist_domain:d", None]
-    assert [one.changes for one in candidates] == [{}, {"without_url": 1}, {}, {}, {}, {}]
+    assert [candidate.changes for candidate in candidates] == [{}, {"without_url": 1}, {}, {}, {}, {}]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +171,8 @@ def test_a_batch_has_its_documents_verdicts_and_counts_those_without_a_url(recip
         ("urls", "a.org/x\nhttp://a.org/y # note\n", "line 2 is not one host or URL, without anything else"),
     ],
 )
-def test_a_list_without_entries_or_with_an_empty_one_is_refused(
-    kind: str, content: str, problem: str, reason: Found, tmp_path: Path
+def test_list_without_entries_or_with_an_invalid_entry_is_refused(
+    kind: str, content: str, problem: str, reason: Reason, tmp_path: Path
 ) -> None:
     line = refusal(lambda: reason("text", **{kind: {"x": content}}))
 
@@ -209,7 +210,7 @@ pieces = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 def plain_words(text: str) -> list[tuple[str, bool]]:
-    """Each word of a case-folded text, with whether something stands before it."""
+    """Split case-folded text into words, each with True if a gap precedes it."""
     words: list[tuple[str, bool]] = []
     is_open = is_apart = False
     for character in text.casefold():
@@ -229,8 +230,8 @@ def plain_words(text: str) -> list[tuple[str, bool]]:
 def plain_contains(text: str, phrase: str) -> bool:
     words, listed = plain_words(text), plain_words(phrase)
     starts = range(len(words) - len(listed) + 1)
-    same = [words[start : start + len(listed)] for start in starts]
-    return any(one[0][0] == listed[0][0] and one[1:] == listed[1:] for one in same)
+    windows = [words[start : start + len(listed)] for start in starts]
+    return any(window[0][0] == listed[0][0] and window[1:] == listed[1:] for window in windows)
 
 
 @settings(max_examples=400, deadline=None)
@@ -247,8 +248,8 @@ def test_phrases_are_found_where_a_slow_search_finds_them(text: str, phrases: li
 
     assert (stop > 0) == any(plain_contains(folded, phrase) for phrase in listed)
     if stop > 0:
-        found = folded.encode()[start:stop].decode()
-        assert any([word for word, _ in plain_words(found)] == [word for word, _ in plain_words(one)] for one in listed)
+        match = [word for word, _ in plain_words(folded.encode()[start:stop].decode())]
+        assert any(match == [word for word, _ in plain_words(phrase)] for phrase in listed)
 
 
 def test_three_hundred_thousand_words_take_four_megabytes() -> None:

@@ -1,4 +1,4 @@
-"""C4's rules: which lines stay, what is counted for those that go, and for what a whole document goes."""
+"""C4's rules: removed lines, their counts, and dropped documents."""
 
 from collections.abc import Callable
 
@@ -26,37 +26,39 @@ LINES = {"remove_lines": True, "terminal_punctuation": '.?!"”'}
         ("Four words " + "x" * 1001 + " and", "long_word"),  # the first reason of several
     ],
 )
-def test_other_lines_go_and_are_counted_by_reason(line: str, reason: str, verdict: Verdicts) -> None:
+def test_other_lines_are_removed_and_counted_by_reason(line: str, reason: str, verdict: Verdicts) -> None:
     phrases = ["javascript", "privacy policy"]
-    seen = verdict(
+    result = verdict(
         f"This line is a good one.\n{line}\n\nAnd so is this last one.",
         c4={**LINES, "min_words_per_line": 5, "max_word_characters": 1000, "remove_lines_with": phrases},
     )
 
-    assert seen.text == "This line is a good one.\nAnd so is this last one."
-    assert seen.changes == {f"removed_lines/{reason}": 1}
+    assert result.text == "This line is a good one.\nAnd so is this last one."
+    assert result.changes == {f"removed_lines/{reason}": 1}
 
 
-def test_nothing_that_is_not_asked_is_removed_but_blanks_around_lines(verdict: Verdicts) -> None:
-    seen = verdict(" one \n\n\ttwo\n", c4={"remove_lines": True})
+def test_without_rules_only_blanks_around_lines_are_removed(verdict: Verdicts) -> None:
+    result = verdict(" one \n\n\ttwo\n", c4={"remove_lines": True})
 
-    assert (seen.reason, seen.text, seen.changes) == (None, "one\ntwo", {})
+    assert (result.reason, result.text, result.changes) == (None, "one\ntwo", {})
 
 
-def test_without_remove_lines_the_text_stays_and_sentences_are_those_of_good_lines(verdict: Verdicts) -> None:
+def test_without_remove_lines_text_is_kept_and_sentences_of_good_lines_count(verdict: Verdicts) -> None:
     text = "A heading\nOne sentence. And another.\n"
 
-    seen = verdict(text, c4={**LINES, "remove_lines": False, "min_sentences": 3})
+    result = verdict(text, c4={**LINES, "remove_lines": False, "min_sentences": 3})
 
-    assert (seen.text, seen.changes, seen.reason) == (text, {}, "few_sentences")
-    assert [str(measurement) for measurement in seen.measurements] == ["few_sentences 2 < 3"]
+    assert (result.text, result.changes, result.reason) == (text, {}, "few_sentences")
+    assert [str(measurement) for measurement in result.measurements] == ["few_sentences 2 < 3"]
 
 
-def test_citation_markers_go_before_lines_are_looked_at(verdict: Verdicts) -> None:
-    seen = verdict("It is so.[1][citation needed] [edit]\nAs [12] said: [x].[]", c4={**LINES, "remove_citations": True})
+def test_citation_markers_are_removed_before_lines_are_checked(verdict: Verdicts) -> None:
+    result = verdict(
+        "It is so.[1][citation needed] [edit]\nAs [12] said: [x].[]", c4={**LINES, "remove_citations": True}
+    )
 
-    assert seen.text == "It is so.\nAs  said: [x]."
-    assert seen.changes == {"removed/citation": 5}
+    assert result.text == "It is so.\nAs  said: [x]."
+    assert result.changes == {"removed/citation": 5}
 
 
 @pytest.mark.parametrize(
@@ -72,35 +74,37 @@ def test_citation_markers_go_before_lines_are_looked_at(verdict: Verdicts) -> No
         ("A no-break space.\u00a0Then one more.", 2),
     ],
 )
-def test_a_sentence_ends_at_a_mark_before_a_blank_or_at_a_wide_one(
+def test_sentence_ends_at_a_mark_before_a_blank_or_at_a_wide_mark(
     line: str, sentences: int, measured: Callable[..., dict[str, object]]
 ) -> None:
     marks = '.?!"”。！？'
 
-    seen = measured(line, c4={"remove_lines": False, "terminal_punctuation": marks, "min_sentences": 0})
+    result = measured(line, c4={"remove_lines": False, "terminal_punctuation": marks, "min_sentences": 0})
 
-    assert seen == {"few_sentences": sentences}
+    assert result == {"few_sentences": sentences}
 
 
 @pytest.mark.parametrize(
     ("text", "reason", "value"),
     [
         ("Lorem Ipsum dolor sit amet.", "document_phrase", "lorem ipsum"),
-        ("A heading with { in it\nAnd a sentence of five words.", "document_phrase", "{"),  # though that line goes
+        ("A heading with { in it\nAnd a sentence of five words.", "document_phrase", "{"),  # in a removed line
         ("This has a Bad Word in it.", "bad_word", "bad word"),
         ("Badminton is a good word.", None, None),
     ],
 )
 def test_phrases_or_bad_words_drop_a_page(text: str, reason: str | None, value: str | None, verdict: Verdicts) -> None:
-    seen = verdict(text, c4={**LINES, "drop_documents_with": ["lorem ipsum", "{"], "bad_words": ["bad word", "badly"]})
+    result = verdict(
+        text, c4={**LINES, "drop_documents_with": ["lorem ipsum", "{"], "bad_words": ["bad word", "badly"]}
+    )
 
-    assert seen.reason == reason
-    assert [measurement.value for measurement in seen.measurements if measurement.is_failed] == [value] * (
+    assert result.reason == reason
+    assert [measurement.value for measurement in result.measurements if measurement.is_failed] == [value] * (
         value is not None
     )
 
 
-def test_a_document_without_a_line_left_is_dropped(verdict: Verdicts) -> None:
+def test_document_without_remaining_lines_is_dropped(verdict: Verdicts) -> None:
     assert verdict("Only headings\nAnd more", c4=LINES).reason == "lines_left"
     assert verdict("[1]\n[edit]", c4={"remove_lines": False, "remove_citations": True}).reason == "lines_left"
 
@@ -109,13 +113,13 @@ PIECES = ["word", "a", *'.!"”。？)»', "...", "JavaScript", "[3]", " ", " ",
 
 
 @given(text=st.lists(st.sampled_from(PIECES), max_size=200).map("".join) | st.text())
-def test_it_is_what_slow_loops_find(text: str) -> None:
+def test_results_equal_slow_loops(text: str) -> None:
     web = ENGLISH_WEB.content()["c4"]
     recipe = C4Recipe.model_validate({**web, "min_words_per_line": 2, "terminal_punctuation": '.?!"”。？'})
 
-    seen = evaluate(text, {}, FilterRecipe(c4=recipe))
+    result = evaluate(text, {}, FilterRecipe(c4=recipe))
 
     lines, removed, sentences = kept_lines(CITATION.sub("", text), recipe)
-    assert seen.text == "\n".join(lines)
-    assert {name: count for name, count in seen.changes.items() if name != "removed/citation"} == dict(removed)
-    assert {m.reason: m.value for m in seen.measurements}["few_sentences"] == sentences
+    assert result.text == "\n".join(lines)
+    assert {name: count for name, count in result.changes.items() if name != "removed/citation"} == dict(removed)
+    assert {m.reason: m.value for m in result.measurements}["few_sentences"] == sentences

@@ -1,4 +1,4 @@
-"""Scores are those of fastText, for any text, and a broken file is refused in a line."""
+"""Classifier scores equal those of fastText, and broken files are refused."""
 
 import struct
 from pathlib import Path
@@ -41,20 +41,20 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trained]:
 
 
 def fasttext_probabilities(model: Any, text: str) -> dict[str, float]:
-    """The probability of each label; fastText adds 0.00001 to each, and gives none without a known word."""
+    """Return probabilities less fastText's 0.00001; none without a known word."""
     return {label: score - 1e-5 for score, label in model.f.predict(text + "\n", -1, 0.0, "strict")}
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 @settings(max_examples=150, deadline=None)
 @given(batch=st.lists(texts, min_size=1, max_size=4))
-def test_probabilities_are_those_of_fasttext(name: str, batch: list[str], trained: dict[str, Trained]) -> None:
+def test_probabilities_equal_fasttext(name: str, batch: list[str], trained: dict[str, Trained]) -> None:
     model, labels, classifier = trained[name]
 
-    found = label_probabilities(*join_texts([text.encode() for text in batch]), classifier)
+    actual = label_probabilities(*join_texts([text.encode() for text in batch]), classifier)
 
     assert labels == model.labels
-    for text, probabilities in zip(batch, found.tolist(), strict=True):
+    for text, probabilities in zip(batch, actual.tolist(), strict=True):
         expected = fasttext_probabilities(model, text)
         assert probabilities == pytest.approx([expected.get(label, 0.0) for label in labels], abs=1e-5)
 
@@ -63,10 +63,10 @@ def test_good_and_bad_texts_have_far_scores_and_line_feeds_are_blanks(trained: d
     model, labels, classifier = trained["word n-grams"]
     good, bad = "the quick brown fox\nexplains\r\na theorem", "buy now cheap pills"
 
-    found = label_probabilities(*join_texts([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
+    actual = label_probabilities(*join_texts([good.encode(), bad.encode()]), classifier)[:, labels.index("__label__hq")]
 
-    assert found[0] == pytest.approx(fasttext_probabilities(model, good.replace("\n", " "))["__label__hq"], abs=1e-5)
-    assert found[0] > 0.9 and found[1] < 0.1
+    assert actual[0] == pytest.approx(fasttext_probabilities(model, good.replace("\n", " "))["__label__hq"], abs=1e-5)
+    assert actual[0] > 0.9 and actual[1] < 0.1
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def score(tmp_path: Path) -> dict[str, Any]:
     return {"model": model, "label": "__label__hq", "column": "quality", "min_score": "0.5"}
 
 
-def test_a_document_below_the_minimum_is_dropped_with_its_score_and_every_score_is_kept(score: dict[str, Any]) -> None:
+def test_document_below_the_minimum_is_dropped_and_every_score_is_recorded(score: dict[str, Any]) -> None:
     candidates = [Candidate(text, {}) for text in (b"the quick brown fox", b"buy cheap pills now")]
 
     apply_filters(candidates, FilterRecipe.model_validate({"score": score}))
@@ -97,7 +97,7 @@ def test_a_column_of_the_source_is_not_overwritten(score: dict[str, Any]) -> Non
     )
 
 
-def test_a_label_that_the_classifier_does_not_have_is_refused(score: dict[str, Any]) -> None:
+def test_unknown_label_is_refused(score: dict[str, Any]) -> None:
     recipe = FilterRecipe.model_validate({"score": score | {"label": "hq"}})
 
     line = refusal(lambda: evaluate("the fox", {}, recipe), UsageError)
@@ -106,7 +106,7 @@ def test_a_label_that_the_classifier_does_not_have_is_refused(score: dict[str, A
 
 
 @pytest.mark.parametrize("size", [0, 1, 60, 100, 5000, -4, -1])
-def test_a_file_that_is_cut_off_is_no_classifier(size: int, score: dict[str, Any]) -> None:
+def test_truncated_classifier_is_refused(size: int, score: dict[str, Any]) -> None:
     path = Path(score["model"]["path"])
     path.write_bytes(path.read_bytes()[:size])
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_cut_off_is_no_classifier(size: int, score: dict[str, Any
 
 
 @pytest.mark.parametrize(("place", "number"), [(0, 7), (4, 11), (8, 9), (28, 40), (32, 1), (36, 1), (40, 0), (88, 5)])
-def test_a_header_of_another_kind_of_model_is_refused(place: int, number: int, score: dict[str, Any]) -> None:
+def test_header_of_another_model_type_is_refused(place: int, number: int, score: dict[str, Any]) -> None:
     path = Path(score["model"]["path"])
     data = bytearray(path.read_bytes())
     data[place : place + 4] = struct.pack("<i", number)

@@ -1,4 +1,4 @@
-"""Rules over source columns: which rows pass, which rule is counted for those that don't, and what a bad rule says."""
+"""Rules over source columns: passing rows, failed rules and invalid rules."""
 
 import re
 from decimal import Decimal
@@ -38,7 +38,7 @@ BATCH = pa.record_batch(
         ('language == ""', [False, False, True, False]),
     ],
 )
-def test_a_rule_keeps_the_rows_that_compare_so_and_null_and_nan_fail(rule: str, kept: list[bool]) -> None:
+def test_rule_keeps_matching_rows_and_null_and_nan_fail(rule: str, kept: list[bool]) -> None:
     verdict = ColumnRule.parse(rule).passing_mask(BATCH)
 
     assert verdict.tolist() == kept
@@ -71,7 +71,7 @@ def test_a_dictionary_column_compares_as_its_values() -> None:
     assert ColumnRule.parse('language == "en"').passing_mask(batch).tolist() == [True, False, False]
 
 
-def test_a_column_of_nulls_alone_fails_everywhere() -> None:
+def test_column_of_nulls_fails_everywhere() -> None:
     batch = pa.record_batch({"int_score": pa.nulls(2)})
 
     assert ColumnRule.parse("int_score >= 3").passing_mask(batch).tolist() == [False, False]
@@ -86,7 +86,7 @@ def test_a_column_of_nulls_alone_fails_everywhere() -> None:
         ("quality >= 3", None),
     ],
 )
-def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str, str] | None) -> None:
+def test_column_that_cannot_be_compared_is_refused(rule: str, kinds: tuple[str, str] | None) -> None:
     parsed, meta = ColumnRule.parse(rule), {"int_score": 2, "score": 2.5, "language": "en", "is_cleaned": True}
 
     refused = [
@@ -104,7 +104,7 @@ def test_a_column_that_can_not_be_compared_is_named(rule: str, kinds: tuple[str,
     assert refused == [f"rule `{rule}`: {what}" for what in whats]
 
 
-def test_the_row_of_a_document_that_a_rule_can_not_measure_is_named() -> None:
+def test_row_that_a_rule_cannot_measure_is_named() -> None:
     place = {"source_file": "a.jsonl", "source_row": 204}
     scored, cleaned = ColumnRule.parse("score >= 3"), ColumnRule.parse("is_cleaned == 1")
 
@@ -121,7 +121,7 @@ def test_the_row_of_a_document_that_a_rule_can_not_measure_is_named() -> None:
     )
 
 
-def test_decimals_and_bytes_compare_as_arrow_has_them() -> None:
+def test_decimals_and_bytes_compare_as_in_arrow() -> None:
     columns = {"price": pa.array([Decimal("0.10"), Decimal("0.05")]), "code": pa.array([b"en", b"\xff"], pa.binary())}
     batch = pa.record_batch(columns)
 
@@ -137,10 +137,10 @@ NO_CONSTANTS = ["en", "=", '"en', "3 and score > 2", "'", '"en" and domain == "w
     ("text", "what"),
     [
         *((text, f'{text!r} is not a rule; write `column >= 3` or `column == "en"`') for text in NO_RULES),
-        *((f"language == {one}", f"{one!r} is not a constant; write a number or quoted text") for one in NO_CONSTANTS),
+        *((f"language == {raw}", f"{raw!r} is not a constant; write a number or quoted text") for raw in NO_CONSTANTS),
     ],
 )
-def test_what_is_no_comparison_with_a_constant_is_refused(text: str, what: str) -> None:
+def test_rule_that_is_not_a_comparison_with_a_constant_is_refused(text: str, what: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(what)}$"):
         ColumnRule.parse(text)
 
@@ -159,10 +159,10 @@ def test_what_is_no_comparison_with_a_constant_is_refused(text: str, what: str) 
         ('score != "high"', "low", False),
     ],
 )
-def test_a_rule_reads_the_meta_of_a_document_as_it_reads_a_column(rule: str, value: object, is_failed: bool) -> None:
-    seen = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
+def test_rule_reads_document_metadata_like_a_column(rule: str, value: object, is_failed: bool) -> None:
+    result = measure_rule(ColumnRule.parse(rule), {"score": value, "url": "https://example.org"})
 
-    assert (seen.reason, seen.limit, seen.is_failed) == (rule, ColumnRule.parse(rule).constant, is_failed)
+    assert (result.reason, result.limit, result.is_failed) == (rule, ColumnRule.parse(rule).constant, is_failed)
     assert (
         value != value or bool(ColumnRule.parse(rule).passing_mask(pa.record_batch({"score": [value]}))[0]) != is_failed
     )

@@ -1,4 +1,4 @@
-"""The example filters of docs/filters.md: ordinary prose passes those for prose, however it is laid out."""
+"""Example filters of docs/filters.md keep ordinary prose in any layout."""
 
 import pytest
 from plain_filters import ENGLISH_PROSE, ENGLISH_WEB

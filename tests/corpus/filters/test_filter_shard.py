@@ -1,4 +1,4 @@
-"""The stage `filter`: what is written of a shard, what is counted, and that nothing is lost."""
+"""The stage `filter`: output files and counts of a shard, without lost rows."""
 
 import functools
 import json
@@ -30,7 +30,7 @@ def document(number: int, text: str, **meta: object) -> Document:
 
 
 def write_shard(folder: Path, *documents: Document | bytes, name: str = "00000") -> DocumentShard:
-    """A shard of documents, or of lines as they are given."""
+    """Write a shard of documents or raw lines."""
     lines = [line if isinstance(line, bytes) else msgspec.json.encode(line) for line in documents]
     path = folder / f"in-{name}.jsonl.zst"
     with JsonlZstWriter(path, 3) as writer:
@@ -39,7 +39,7 @@ def write_shard(folder: Path, *documents: Document | bytes, name: str = "00000")
 
 
 class Filtered(NamedTuple):
-    """What became of a shard."""
+    """Output of a filtered shard."""
 
     receipt: Receipt
     kept: list[bytes]
@@ -57,7 +57,7 @@ class Filtered(NamedTuple):
 
 @pytest.fixture
 def filtered(tmp_path: Path) -> Callable[..., Filtered]:
-    """Filters documents, or lines as they are given."""
+    """Return a function that filters documents or raw lines."""
 
     def run(*documents: Document | bytes, recipe: FilterRecipe = SHORT, window: Window = WHOLE_SHARD) -> Filtered:
         receipt = filter_shard(write_shard(tmp_path, *documents), window, StagingView(tmp_path), recipe, zstd_level=3)
@@ -69,55 +69,55 @@ def filtered(tmp_path: Path) -> Callable[..., Filtered]:
     return run
 
 
-def test_kept_documents_keep_order_and_bytes_and_dropped_ones_leave_lines(filtered: Callable[..., Filtered]) -> None:
+def test_kept_documents_keep_order_and_bytes_and_dropped_ones_are_listed(filtered: Callable[..., Filtered]) -> None:
     kept = (
         b'{"doc_id":"page-0","text":"two \\u0077ords","meta":{"score":1e0},  "license_tag":"cc0","source":"pages",'
         b'"domain":"web","created_at":""}'
     )
 
-    found = filtered(kept, document(1, "one"), document(2, "three more words"))
+    result = filtered(kept, document(1, "one"), document(2, "three more words"))
 
-    assert found.kept == [kept, msgspec.json.encode(document(2, "three more words"))]
-    assert found.dropped == [
+    assert result.kept == [kept, msgspec.json.encode(document(2, "three more words"))]
+    assert result.dropped == [
         {"doc_id": "page-1", "reason": "few_words", "value": 1, "threshold": 2, "shard": PATH, "row": 1}
     ]
-    assert found.rejects == []
-    assert found.counts == {"rows": 3, "documents": 2, "bytes": 25, "changed": 0, "dropped/few_words": 1}
-    assert [(file.path, file.rows) for file in found.receipt.files] == [
+    assert result.rejects == []
+    assert result.counts == {"rows": 3, "documents": 2, "bytes": 25, "changed": 0, "dropped/few_words": 1}
+    assert [(file.path, file.rows) for file in result.receipt.files] == [
         ("shards/00000.jsonl.zst", 2),
         (".work/dropped/00000.jsonl.zst", 1),
         (".work/rejects/00000.jsonl.zst", 0),
     ]
 
 
-def test_a_document_whose_text_changes_keeps_every_other_byte(filtered: Callable[..., Filtered]) -> None:
+def test_changed_document_keeps_every_byte_outside_its_text(filtered: Callable[..., Filtered]) -> None:
     line = (
         b'{"text":"a@b.c \\ud83d\\ude00 8.8.8.8","source":"pages","domain":"web","doc_id":"page-0","license_tag":"cc0",'
         b'"created_at":"","meta":{"score":3.10,"big":123456789012345678901234567890,"\\u0041":1e400}}'
     )
 
-    found = filtered(line, document(1, "nothing to mask"), recipe=MASKING)
+    result = filtered(line, document(1, "nothing to mask"), recipe=MASKING)
 
-    assert found.kept[0] == line.replace(
+    assert result.kept[0] == line.replace(
         b"a@b.c \\ud83d\\ude00 8.8.8.8", "email@example.com 😀 22.214.171.124".encode()
     )
-    assert found.counts == {
+    assert result.counts == {
         "rows": 2, "documents": 2, "bytes": 52, "changed": 1, "masked/email": 1, "masked/ip": 1,
     }  # fmt: skip
 
 
-def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(filtered: Callable[..., Filtered]) -> None:
+def test_removals_and_masks_are_counted_only_in_kept_documents(filtered: Callable[..., Filtered]) -> None:
     c4 = {"remove_lines": True, "terminal_punctuation": ".", "min_sentences": 2}
     recipe = FilterRecipe.model_validate({"c4": c4, "masking": {"emails": True, "public_ips": False}})
 
-    found = filtered(
+    result = filtered(
         document(0, "A heading\nOne. Two at a@b.c is."),
         document(1, "A heading\nOnly one at a@b.c it is."),
         recipe=recipe,
     )
 
-    assert json.loads(found.kept[0])["text"] == "One. Two at email@example.com is."
-    assert found.counts == {
+    assert json.loads(result.kept[0])["text"] == "One. Two at email@example.com is."
+    assert result.counts == {
         "rows": 2,
         "documents": 1,
         "bytes": 33,
@@ -128,9 +128,9 @@ def test_what_is_removed_or_masked_is_counted_in_kept_documents_alone(filtered: 
     }
 
 
-def test_rules_read_columns_of_the_meta_the_place_and_the_licences_evidence(filtered: Callable[..., Filtered]) -> None:
+def test_rules_read_metadata_place_and_licence_evidence(filtered: Callable[..., Filtered]) -> None:
     rules = ["score >= 3", 'language == "en"', 'source_file == "a"', 'license_evidence == "recipe"', "source_row < 4"]
-    found = filtered(
+    result = filtered(
         document(0, "a", score=3.5, language="en", source_row=7),
         document(1, "b", score=2, language="de"),
         document(2, "c", score=None, language="en"),
@@ -139,8 +139,8 @@ def test_rules_read_columns_of_the_meta_the_place_and_the_licences_evidence(filt
         recipe=FilterRecipe.model_validate({"rules": rules}),
     )
 
-    assert found.kept_ids == ["page-0"]
-    assert [(line["reason"], line["value"], line["threshold"]) for line in found.dropped] == [
+    assert result.kept_ids == ["page-0"]
+    assert [(line["reason"], line["value"], line["threshold"]) for line in result.dropped] == [
         ("score >= 3", 2, 3),
         ("score >= 3", None, 3),
         ('language == "en"', "de", "en"),
@@ -151,7 +151,7 @@ def test_rules_read_columns_of_the_meta_the_place_and_the_licences_evidence(filt
 @pytest.mark.parametrize(
     ("rule", "column"), [("score >= 3", "score"), ('language == "en"', "language"), ('title != ""', "title")]
 )
-def test_a_rule_over_a_missing_column_is_wrong_use(rule: str, column: str, filtered: Callable[..., Filtered]) -> None:
+def test_rule_over_a_missing_column_is_refused(rule: str, column: str, filtered: Callable[..., Filtered]) -> None:
     recipe = FilterRecipe.model_validate({"rules": [rule]})
 
     assert refusal(lambda: filtered(document(0, "a", url="https://a"), recipe=recipe), UsageError) == (
@@ -183,15 +183,15 @@ def test_blocks_of_lines_change_no_result(filtered: Callable[..., Filtered], mon
     assert whole.counts["dropped/few_words"] == whole.counts["masked/ip"] == 50
 
 
-def test_a_row_that_kills_its_worker_is_rejected_unread_and_a_window_reads_its_rows_alone(
+def test_poison_row_is_rejected_unread_and_a_window_reads_only_its_rows(
     filtered: Callable[..., Filtered],
 ) -> None:
     documents = document(0, "one"), b"not even JSON", document(2, "two words"), document(3, "one")
 
-    fatal = filtered(*documents, window=Window(poison_rows=frozenset({1})))
-    part = filtered(*documents, window=Window(start=2, stop=4))
+    poisoned = filtered(*documents, window=Window(poison_rows=frozenset({1})))
+    in_window = filtered(*documents, window=Window(start=2, stop=4))
 
-    assert fatal.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]
-    assert fatal.counts["rows"] == 4 == fatal.counts["documents"] + fatal.counts["dropped/few_words"] + 1
-    assert part.counts["rows"] == 2
-    assert [line["row"] for line in part.dropped] == [3]
+    assert poisoned.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]
+    assert poisoned.counts["rows"] == 4 == poisoned.counts["documents"] + poisoned.counts["dropped/few_words"] + 1
+    assert in_window.counts["rows"] == 2
+    assert [line["row"] for line in in_window.dropped] == [3]

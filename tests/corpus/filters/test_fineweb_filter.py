@@ -1,4 +1,4 @@
-"""FineWeb's rules on lines: examples, and datatrove's filter itself."""
+"""FineWeb's rules on lines, compared with examples and with datatrove."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,11 +45,11 @@ def test_shares_are_measured_over_lines_with_text(measured: Callable[..., dict[s
         (f"{LONG}\r\nnothing\r\n", None),
     ],
 )
-def test_the_first_failed_rule_is_told(text: str, reason: str | None, verdict: Callable[..., FilterVerdict]) -> None:
+def test_first_failed_rule_is_the_reason(text: str, reason: str | None, verdict: Callable[..., FilterVerdict]) -> None:
     assert verdict(text, fineweb_quality=RULES).reason == reason
 
 
-def test_each_rule_may_be_left_out(measured: Callable[..., dict[str, MeasuredValue]]) -> None:
+def test_each_rule_is_optional(measured: Callable[..., dict[str, MeasuredValue]]) -> None:
     assert measured("one\ntwo", fineweb_quality={"max_short_lines": "1", "short_line_characters": 2}) == {
         "short_lines": 0
     }
@@ -68,7 +68,7 @@ DATATROVE_REASONS = {
 
 
 @given(text=texts)
-def test_verdicts_are_those_of_datatrove(text: str) -> None:
+def test_verdicts_equal_datatrove(text: str) -> None:
     quality = pytest.importorskip(
         "datatrove.pipeline.filters.fineweb_quality_filter", reason="datatrove is of the extra `peers`"
     )

@@ -1,4 +1,4 @@
-"""All filters together: one verdict alone and in any batch, and the one that slow and simple filters come to."""
+"""All filters together, alone and in batches, equal slow and simple filters."""
 
 import json
 import re
@@ -46,8 +46,8 @@ SAMPLES = [
 ]
 
 
-def verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
-    """Reason and text of each document of one batch; a dropped one as it came."""
+def batch_verdicts(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
+    """Return reason and text of each document of a batch; dropped text as input."""
     candidates = [Candidate(text.encode(), {}) for text in texts]
     apply_filters(candidates, recipe)
     return [
@@ -56,9 +56,9 @@ def verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None
     ]
 
 
-def plain_verdicts_of(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
+def plain_verdicts(texts: list[str], recipe: FilterRecipe) -> list[tuple[str | None, str]]:
     verdicts = [plain_verdict(text, recipe) for text in texts]
-    return [(reason, text if reason else left) for (reason, left), text in zip(verdicts, texts, strict=True)]
+    return [(reason, text if reason else kept_text) for (reason, kept_text), text in zip(verdicts, texts, strict=True)]
 
 
 def sample_texts(shared_data: Path) -> Iterator[str]:
@@ -79,13 +79,13 @@ def sample_texts(shared_data: Path) -> Iterator[str]:
         ),
     ],
 )
-def test_texts_of_samples_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
+def test_sample_texts_get_the_verdict_of_slow_and_simple_filters(recipe: FilterRecipe, shared_data: Path) -> None:
     texts = [text[:4000] for text in sample_texts(shared_data)]
     assert len(texts) > 600
 
-    verdicts = verdicts_of(texts, recipe)
+    verdicts = batch_verdicts(texts, recipe)
 
-    assert verdicts == plain_verdicts_of(texts, recipe)
+    assert verdicts == plain_verdicts(texts, recipe)
     assert 0.05 < sum(reason is None for reason, _ in verdicts) / len(verdicts) < 0.95
 
 
@@ -104,12 +104,12 @@ pieces = st.lists(st.sampled_from(PIECES), max_size=80).map("".join)
 @settings(max_examples=150)
 @given(texts=st.lists(pieces | st.text(), max_size=5))
 def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batch(texts: list[str]) -> None:
-    verdicts = verdicts_of(texts, LOOSE)
+    verdicts = batch_verdicts(texts, LOOSE)
 
-    assert verdicts == plain_verdicts_of(texts, LOOSE)
-    for (reason, left), text in zip(verdicts, texts, strict=True):
+    assert verdicts == plain_verdicts(texts, LOOSE)
+    for (reason, kept_text), text in zip(verdicts, texts, strict=True):
         alone = evaluate(text, {}, LOOSE)
-        assert (alone.reason, text if alone.reason else alone.text) == (reason, left)
+        assert (alone.reason, text if alone.reason else alone.text) == (reason, kept_text)
 
 
 @pytest.mark.parametrize(
@@ -130,25 +130,25 @@ def test_any_texts_get_the_verdict_of_slow_and_simple_filters_alone_or_in_a_batc
     ids=lambda text: repr(text[:6]),
 )
 def test_texts_of_one_kind_of_character_get_the_verdict_of_slow_and_simple_filters(text: str) -> None:
-    assert verdicts_of([text, text], LOOSE) == plain_verdicts_of([text, text], LOOSE)
+    assert batch_verdicts([text, text], LOOSE) == plain_verdicts([text, text], LOOSE)
 
 
-def test_a_document_of_50_megabytes_is_judged_like_a_small_one() -> None:
+def test_document_of_50_megabytes_is_filtered_like_a_small_one() -> None:
     words = [f"word{number}" for number in range(2000)]
     line = " ".join(words) + ".\n"
     big = "A first line that is not like the others.\n" + line * (50_000_000 // len(line))
 
-    seen = evaluate(big, {}, FilterRecipe(length=LOOSE.length, repetition=LOOSE.repetition, masking=LOOSE.masking))
+    result = evaluate(big, {}, FilterRecipe(length=LOOSE.length, repetition=LOOSE.repetition, masking=LOOSE.masking))
 
     copies = big.count("\n") - 2
     characters = sum(map(len, big.split()))
-    assert seen.reason == "duplicate_lines"
-    values = {measurement.reason: measurement.value for measurement in seen.measurements}
+    assert result.reason == "duplicate_lines"
+    values = {measurement.reason: measurement.value for measurement in result.measurements}
     assert values["duplicate_lines"] == copies / (copies + 2)
     assert values["top_2_gram"] == len("word0word1") * (copies + 1) / characters
 
 
-def test_a_language_is_asked_after_what_is_cheap_and_before_texts_change() -> None:
+def test_language_is_detected_after_cheap_filters_and_before_changes() -> None:
     recipe = FilterRecipe.model_validate({**ENGLISH_WEB.content(), "language": {"keep": ["en", "fr"]}})
 
     reasons = [measurement.reason for measurement in evaluate("Kein langer Text.\nThe end", {}, recipe).measurements]
@@ -159,7 +159,7 @@ def test_a_language_is_asked_after_what_is_cheap_and_before_texts_change() -> No
 
 
 @pytest.mark.parametrize("character", ["é", "日", "😀"])
-def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have(character: str) -> None:
+def test_language_is_detected_from_the_first_characters_of_any_width(character: str) -> None:
     recipe = FilterRecipe.model_validate({"language": {"keep": ["de"], "threshold": "0"}})
     text = f"{character} die und das " * (MAX_DETECTED_CHARACTERS // 8)
 
@@ -170,11 +170,11 @@ def test_a_language_is_that_of_the_first_characters_however_many_bytes_they_have
     assert measurement.limit == "de from 0"
 
 
-def test_filters_after_the_one_that_drops_are_measured_for_one_document_alone() -> None:
-    seen = evaluate("One line of five words.\n{", {}, ENGLISH_WEB)
+def test_filters_after_a_failed_filter_run_only_for_a_single_document() -> None:
+    result = evaluate("One line of five words.\n{", {}, ENGLISH_WEB)
 
-    assert seen.reason == "few_words"
-    assert [str(measurement) for measurement in seen.measurements if measurement.is_failed] == [
+    assert result.reason == "few_words"
+    assert [str(measurement) for measurement in result.measurements if measurement.is_failed] == [
         "few_words 6 < 50",
         "stop_words 1 < 2",
         "document_phrase {",

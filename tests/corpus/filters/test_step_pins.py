@@ -59,7 +59,7 @@ from pipeline_assets.systems.stage_a import StageARecipe
         ("#" * 70_000, {}, "not a valid step: the file has more than 65,536 bytes"),
     ],
 )
-def test_a_wrong_step_is_refused_when_its_recipe_is_read(
+def test_invalid_step_is_refused_when_its_recipe_is_read(
     code: str, python: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     path = write_step(tmp_path, code, ["a"], **python)
@@ -139,7 +139,7 @@ def tiny_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     return install
 
 
-def test_another_version_of_an_import_is_told_and_refused(tiny_package: Callable[[str], None], tmp_path: Path) -> None:
+def test_changed_version_of_an_import_is_stale_and_refused(tiny_package: Callable[[str], None], tmp_path: Path) -> None:
     tiny_package("1.0")
     code = "import tiny_words\n\ndef keep(d):\n    return 'odd' if tiny_words.is_odd(d.text) else d\n"
     path = write_step(tmp_path, code, ["a", "bb", "ccc"])
@@ -196,7 +196,7 @@ def test_the_fate_of_a_document_names_the_step(tmp_path: Path) -> None:
     ]
 
 
-def test_a_copied_recipe_takes_its_step_along_and_replaces_no_other(tmp_path: Path) -> None:
+def test_copied_recipe_includes_its_step_and_replaces_no_other(tmp_path: Path) -> None:
     path = write_step(tmp_path, KEEP, ["a"])
 
     copied = copy_recipe(path, "mixed", tmp_path / "data", replace=False)
@@ -233,7 +233,7 @@ def test_a_version_of_a_recipe_runs_the_step_next_to_it(tmp_path: Path, hub_file
     assert step is not None and step.code == KEEP
 
 
-def test_a_version_of_a_project_recipe_has_its_step_beside_it(
+def test_version_of_a_project_recipe_has_its_step_next_to_it(
     tmp_path: Path, publish: Publish, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, path = publish({"data/a.jsonl": b'{"text": "one"}'}), write_step(tmp_path / "project", KEEP, ["a"])

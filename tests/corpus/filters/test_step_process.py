@@ -23,12 +23,12 @@ def test_a_document_is_too_slow_although_its_function_catches_every_error(steppe
     return document
 """
 
-    found = stepped(code, "one", "bad", seconds=1)
+    artifact = stepped(code, "one", "bad", seconds=1)
 
-    assert kept_rejects(found) == [Reject(SHARD, 1, "step_too_slow", "more than 1 s")]
+    assert kept_rejects(artifact) == [Reject(SHARD, 1, "step_too_slow", "more than 1 s")]
 
 
-def test_what_a_step_prints_is_not_lost_when_its_process_ends(
+def test_output_of_a_step_is_not_lost_when_its_process_ends(
     stepped: Stepped, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stepped("print('loaded')\ndef keep(d):\n    print(d.text, end=' ')\n    return d\n", "one", "two")
@@ -57,13 +57,13 @@ def keep(document):
 def test_a_document_that_sleeps_is_rejected_after_twenty_times_its_seconds(stepped: Stepped) -> None:
     code = "import time\n\ndef keep(d):\n    if 'bad' in d.text:\n        time.sleep(1e6)\n    return d\n"
 
-    found = stepped(code, "one", "bad", seconds=1)
+    artifact = stepped(code, "one", "bad", seconds=1)
 
-    assert kept_rejects(found)[0].detail == "more than 1 s"
+    assert kept_rejects(artifact)[0].detail == "more than 1 s"
 
 
 @pytest.mark.slow
-def test_the_time_in_which_a_build_is_stopped_does_not_count(tmp_path: Path) -> None:
+def test_time_in_which_a_build_is_paused_does_not_count(tmp_path: Path) -> None:
     paused = "import time\n\ndef keep(d):\n    print('begun')\n    time.sleep(5)\n    return d\n"
     path = write_step(tmp_path, paused, ["one"], seconds=1)
     program = f"import own_steps, pathlib; own_steps.build_step(*map(pathlib.Path, {[str(path), str(tmp_path / 'a')]}))"

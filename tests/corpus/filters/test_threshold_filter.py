@@ -1,4 +1,4 @@
-"""Thresholds: on which side of a limit a document stays, which reason it is dropped for, what is counted as a line."""
+"""Thresholds: inclusive limits, order of reasons, and counted words and lines."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ Measured = Callable[..., dict[str, object]]
         ({}, None),
     ],
 )
-def test_a_document_at_a_limit_stays_and_one_beyond_is_dropped(
+def test_document_at_a_limit_is_kept_and_beyond_it_dropped(
     sections: dict[str, object], reason: str | None, verdict: Verdicts
 ) -> None:
     text = "äöü abc def 1+1"  # 15 characters, 12 of them ASCII; 4 words of 3
@@ -47,10 +47,10 @@ def test_the_first_threshold_in_order_gives_the_reason_and_all_are_measured(verd
         "length": {"min_words": 2},
     }
 
-    seen = verdict("日!\n日!\n日!", **sections)
+    result = verdict("日!\n日!\n日!", **sections)
 
-    assert seen.reason == "symbol_ratio"
-    assert [(measurement.reason, measurement.is_failed) for measurement in seen.measurements] == [
+    assert result.reason == "symbol_ratio"
+    assert [(measurement.reason, measurement.is_failed) for measurement in result.measurements] == [
         ("few_words", False),
         ("ascii_ratio", False),
         ("symbol_ratio", True),
@@ -62,13 +62,13 @@ def test_without_words_or_lines_every_ratio_is_zero(verdict: Verdicts) -> None:
     sections = {"gopher_quality": {"min_mean_word_length": "3", "max_bullet_lines": "0.9"}}
 
     for text in ("", " \n\t\n"):
-        assert [str(seen) for seen in verdict(text, **sections).measurements] == [
+        assert [str(measurement) for measurement in verdict(text, **sections).measurements] == [
             "short_words 0 < 3",
             "bullet_lines 0 < 0.9",
         ]
 
 
-def test_stop_words_count_as_whole_words_in_either_case_and_only_until_there_are_enough(measured: Measured) -> None:
+def test_stop_words_count_as_whole_words_in_any_case_up_to_the_minimum(measured: Measured) -> None:
     quality = {"stop_words": ["the", "be", "to", "of", "and", "that", "have", "with"]}
 
     def stop_words(text: str, enough: int) -> object:
@@ -80,12 +80,12 @@ def test_stop_words_count_as_whole_words_in_either_case_and_only_until_there_are
     assert stop_words("", 2) == 0
 
 
-def test_of_stop_words_that_are_enough_it_is_said_that_there_may_be_more(verdict: Verdicts) -> None:
+def test_enough_stop_words_are_reported_as_a_lower_bound(verdict: Verdicts) -> None:
     quality = {"stop_words": ["the", "be", "to"], "min_stop_words": 2}
 
     few, enough = (verdict(text, gopher_quality=quality).measurements for text in ("the", "the one to be"))
 
-    assert [str(seen) for seen in (*few, *enough)] == ["stop_words 1 < 2", "stop_words at least 2"]
+    assert [str(measurement) for measurement in (*few, *enough)] == ["stop_words 1 < 2", "stop_words at least 2"]
 
 
 def test_boilerplate_is_a_fraction_of_the_lines(measured: Measured) -> None:

@@ -1,4 +1,4 @@
-"""How a measurement reads."""
+"""Measurements as text."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from pipeline_assets.corpus.filters.filter import MeasuredValue, Measurement
         ("other_language", "de 0.998", "en, fr from 0.96", "other_language de 0.998; kept: en, fr from 0.96"),
     ],
 )
-def test_a_measurement_reads_as_value_and_limit(
+def test_measurement_is_written_as_value_and_limit(
     reason: str, value: MeasuredValue, limit: MeasuredValue, text: str
 ) -> None:
     assert str(Measurement(reason, value, limit, is_failed=False)) == text

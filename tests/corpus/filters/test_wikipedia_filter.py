@@ -1,4 +1,4 @@
-"""Pages of Wikipedia: markup that an extraction left is taken out and counted, and pages of nothing else go."""
+"""Wikipedia pages: markup is removed and counted, and pages without text dropped."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -25,7 +25,7 @@ MARKUP = "(（)）,;，；：:、 /-–'\"《》「」<>ref/br{}[]|_=!formula_1 
 
 
 @pytest.mark.parametrize(
-    ("line", "left", "times"),
+    ("line", "kept", "times"),
     [
         ("Albedo () is a measure.", "Albedo is a measure.", 1),
         ("Algeria ( ; , ; ), officially", "Algeria, officially", 1),
@@ -48,8 +48,8 @@ MARKUP = "(（)）,;，；：:、 /-–'\"《》「」<>ref/br{}[]|_=!formula_1 
         ("甲（（））丁", "甲丁", 2),
     ],
 )
-def test_what_templates_left_empty_goes_with_the_blanks_before_it(line: str, left: str, times: int) -> None:
-    assert remove_emptied_brackets(line) == (left, times)
+def test_emptied_brackets_are_removed_with_the_blanks_before_them(line: str, kept: str, times: int) -> None:
+    assert remove_emptied_brackets(line) == (kept, times)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_what_templates_left_empty_goes_with_the_blanks_before_it(line: str, lef
         "（\n）",
     ],
 )
-def test_brackets_with_words_and_those_that_are_meant_stay(line: str) -> None:
+def test_brackets_that_were_not_emptied_are_kept(line: str) -> None:
     assert remove_emptied_brackets(line) == (line, 0)
 
 
 @pytest.mark.parametrize(
-    ("text", "left", "changes"),
+    ("text", "kept", "changes"),
     [
         ('in 1966.<ref name="a"></ref> She', "in 1966. She", {"tags": 1}),
         ('in 1966.<ref name="a" /> She<ref>Miller <i>et al.</i>,\np. 4</ref>.', "in 1966. She.", {"tags": 2}),
@@ -88,27 +88,27 @@ def test_brackets_with_words_and_those_that_are_meant_stay(line: str) -> None:
         ("(<ref>a</ref>) and ({{IPA|a}}; ) b", " and b", {"tags": 1, "templates": 1, "emptied_brackets": 2}),
     ],
 )
-def test_tags_and_templates_go_and_count(text: str, left: str, changes: dict[str, int], verdict: Verdicts) -> None:
-    seen = verdict(text, wikipedia=ALONE)
+def test_removed_tags_and_templates_count(text: str, kept: str, changes: dict[str, int], verdict: Verdicts) -> None:
+    result = verdict(text, wikipedia=ALONE)
 
-    assert (seen.reason, seen.text) == (None, left)
-    assert seen.changes == {f"removed/{name}": times for name, times in changes.items()}
+    assert (result.reason, result.text) == (None, kept)
+    assert result.changes == {f"removed/{name}": times for name, times in changes.items()}
 
 
 @pytest.mark.parametrize("line", ["<onlyinclude></onlyinclude>", "{{stub}}", "__NOTOC__ ", "<br/><br/>", "（）"])
-def test_a_line_of_markup_alone_goes_with_its_line_feed(line: str, verdict: Verdicts) -> None:
+def test_line_of_markup_is_removed_with_its_line_feed(line: str, verdict: Verdicts) -> None:
     assert verdict(f"Before.\n\n{line}\nAfter.", wikipedia=ALONE).text == "Before.\n\nAfter."
 
 
 @pytest.mark.parametrize(
     "text", ["-{zh-hans:甲;zh-tw:乙}-", "[[Rome|the city]]", "formula_8 and codice_1", "{| class=x\n|-\n! a || b"]
 )
-def test_other_markup_stays(text: str, verdict: Verdicts) -> None:
+def test_other_markup_is_kept(text: str, verdict: Verdicts) -> None:
     assert verdict(text, wikipedia=ALONE).text == text
 
 
 @pytest.mark.parametrize("key", ["emptied_brackets", "tags", "templates", "tables", "choices", "links", "placeholders"])
-def test_a_key_of_earlier_recipes_is_refused_in_a_line_that_names_what_is_done_now(key: str) -> None:
+def test_removed_key_is_refused_with_the_current_behaviour(key: str) -> None:
     content = {"wikipedia": {key: "repair", "min_running_lines": 1}}
 
     assert refusal(lambda: FilterRecipe.from_mapping(content, "recipe.yaml"), UsageError) == (
@@ -127,13 +127,13 @@ def test_a_key_of_earlier_recipes_is_refused_in_a_line_that_names_what_is_done_n
         '<templatestyles src="Wiki2021/styles.css" />__NOEDITSECTION__\n \n \n ',
     ],
 )
-def test_a_page_without_running_text_goes(body: str) -> None:
+def test_page_without_running_text_is_dropped(body: str) -> None:
     title = "A title that is as long as a sentence. And ends like one."
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
 
-    seen = evaluate(f"{title}\n\n{body}", {"title": title}, recipe)
+    result = evaluate(f"{title}\n\n{body}", {"title": title}, recipe)
 
-    assert (seen.reason, str(seen.measurements[0])) == ("running_lines", "running_lines 0 < 1")
+    assert (result.reason, str(result.measurements[0])) == ("running_lines", "running_lines 0 < 1")
     assert evaluate(f"{title}\n\n{body}\nFoo is a village in Poland.", {"title": title}, recipe).reason is None
     assert evaluate(f"{title}\n\n{body}\n糜文開，生於中國江蘇無錫。", {"title": title}, recipe).reason is None
     assert evaluate(f"{title}\n\n{body}\n" + "ประเทศไทย" * 5, {"title": title}, recipe).reason is None
@@ -146,7 +146,7 @@ def test_later_filters_see_the_repaired_text(verdict: Verdicts) -> None:
     assert verdict(text, length={"max_words": 7}).reason == "many_words"
 
 
-def test_a_page_that_nothing_changes_keeps_its_bytes() -> None:
+def test_unchanged_page_keeps_its_bytes() -> None:
     text = "One line of a page.\r\n\n\n\u3000Another (one), 《二》 [3] {4} | and 5 < 6.\n\n"
     candidate = Candidate(text.encode(), {})
 
@@ -156,13 +156,13 @@ def test_a_page_that_nothing_changes_keeps_its_bytes() -> None:
 
 
 @given(st.text(MARKUP, max_size=60))
-def test_rules_take_away_and_add_nothing_but_line_feeds(text: str) -> None:
+def test_rules_remove_characters_and_add_only_line_feeds(text: str) -> None:
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe(min_running_lines=None))
 
-    left = evaluate(text, {}, recipe).text
+    kept = evaluate(text, {}, recipe).text
 
-    assert len(left.replace("\n", "")) <= len(text.replace("\n", ""))
-    assert set(left) <= set(text) | {"\n"}
+    assert len(kept.replace("\n", "")) <= len(text.replace("\n", ""))
+    assert set(kept) <= set(text) | {"\n"}
 
 
 ATTACKS = [
@@ -186,22 +186,22 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("mark", [*ATTACKS, "(a:", "<!--", "(" * 9 + ")" * 9, "'", "\u3000", "a."])
-def test_half_a_megabyte_of_any_mark_in_one_line_is_judged(mark: str) -> None:
-    """In linear time a second; in quadratic time this test would not end today."""
+def test_half_a_megabyte_of_any_mark_in_one_line_is_filtered(mark: str) -> None:
+    """Linear time is a second; in quadratic time this test would take hours."""
     page = mark * (500_000 // len(mark))
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe(min_running_lines=None))
 
-    seen = evaluate(page, {}, recipe)
+    result = evaluate(page, {}, recipe)
 
-    assert seen.reason is None and len(seen.text) <= len(page)
+    assert result.reason is None and len(result.text) <= len(page)
 
 
 def counts_by_rule(samples: Path, name: str, language: str | None) -> dict[str, int]:
-    """Count the documents of an extraction in a folder of samples that each rule changes or drops."""
+    """Count the sample documents that each rule changes or drops."""
     labels = {"source": "w", "domain": "d", "dump_date": None, "license_tag": "cc-by-sa-4.0"}
-    of_pages = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
+    page_recipe = WikipediaRecipe.model_validate({"files": ["**/*"], "language": language} | labels)
     pieces = [piece for file in list_files(samples / "wikipedia", [name]) for piece in split_byte_ranges(file, 1 << 30)]
-    pages = [row for piece in pieces for row in read_wikipedia(piece, of_pages) if isinstance(row, Document)]
+    pages = [row for piece in pieces for row in read_wikipedia(piece, page_recipe) if isinstance(row, Document)]
     recipe = FilterRecipe(wikipedia=WikipediaFilterRecipe())
     verdicts = [evaluate(page.text, page.meta.columns(), recipe) for page in pages]
 
@@ -222,5 +222,5 @@ def test_real_pages_by_rule(real_data: Path, name: str, language: str | None, co
     assert counts_by_rule(real_data, name, language) == counts
 
 
-def test_made_pages_by_rule(made_data: Path) -> None:
-    assert counts_by_rule(made_data, "en_doc/*/wiki_00", None) == {"emptied_brackets": 8, "tags": 16}
+def test_synthetic_pages_by_rule(synthetic_data: Path) -> None:
+    assert counts_by_rule(synthetic_data, "en_doc/*/wiki_00", None) == {"emptied_brackets": 8, "tags": 16}

@@ -1,4 +1,4 @@
-"""Words, lines and paragraphs, and what single characters tell: examples of every count."""
+"""Counts of words, lines, paragraphs and characters."""
 
 from collections.abc import Callable
 
@@ -29,20 +29,20 @@ EVERY_COUNT = {
         ("two words", 9, 2),
         ("  two\t\nwords \r\n", 15, 2),
         ("no line feed\rin between", 23, 5),
-        ("a\u00a0b\u3000c\u2028d\x85e\x1ff", 11, 6),  # whitespace that isn't ASCII parts words
-        ("zero\u200bwidth", 10, 1),  # and what is no whitespace to Unicode doesn't
+        ("a\u00a0b\u3000c\u2028d\x85e\x1ff", 11, 6),  # whitespace beyond ASCII separates words
+        ("zero\u200bwidth", 10, 1),  # a zero-width space is not whitespace in Unicode
         ("日本語のテキスト。", 9, 1),
         ("🐻", 1, 1),
         ("e\u0301te\u0301", 5, 1),  # combining marks are characters of their own
         ("\U0010ffff \ud7ff", 3, 2),
     ],
 )
-def test_characters_are_code_points_and_words_are_what_whitespace_parts(
+def test_characters_are_code_points_and_whitespace_separates_words(
     text: str, characters: int, words: int, measured: Measured
 ) -> None:
-    seen = measured(text, **EVERY_COUNT)
+    result = measured(text, **EVERY_COUNT)
 
-    assert (seen["few_characters"], seen["few_words"]) == (characters, words)
+    assert (result["few_characters"], result["few_words"]) == (characters, words)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parts of work files are read as they were written, or not at all."""
+"""Checked work files: a read returns the written values, or fails."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ def write(path: Path, parts: Sequence[np.ndarray]) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """File of `VALUES`, three to a block."""
+    """Write a file of `VALUES`, three to a block."""
     monkeypatch.setattr(checked_file, "_BLOCK_BYTES", 6)
     write(tmp_path / "values", [VALUES])
     return tmp_path / "values"
@@ -33,7 +33,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ends=st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted),
 )
 @pytest.mark.parametrize("block_bytes", [2, 6, 40, 1 << 12])
-def test_values_written_in_any_parts_are_read_from_any_to_any(
+def test_values_written_in_any_parts_are_read_in_any_range(
     tmp_path_factory: pytest.TempPathFactory, block_bytes: int, cuts: list[int], ends: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("values") / "a"
@@ -54,21 +54,21 @@ def test_a_file_without_values_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", range(20))
-def test_a_changed_value_is_noticed_where_it_is_read_and_nowhere_else(path: Path, value: int) -> None:
+def test_changed_value_is_detected_only_in_its_block(path: Path, value: int) -> None:
     data = bytearray(path.read_bytes())
     data[2 * value] ^= 1
     path.write_bytes(data)
     block = range(value // 3 * 3, min(value // 3 * 3 + 3, 20))
 
-    for at in range(20):
-        if at in block:
+    for position in range(20):
+        if position in block:
             with pytest.raises(InputError, match="not a valid array: the bytes differ from those written"):
-                map_values(path, np.uint16, at, at + 1)
+                map_values(path, np.uint16, position, position + 1)
         else:
-            assert map_values(path, np.uint16, at, at + 1).tolist() == [100 + at]
+            assert map_values(path, np.uint16, position, position + 1).tolist() == [100 + position]
 
 
-def test_a_changed_checksum_is_noticed(path: Path) -> None:
+def test_changed_checksum_is_detected(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
 

@@ -1,4 +1,4 @@
-"""Compressed streams: known by their first bytes, read whole over several frames, or refused; never half in silence."""
+"""Compressed streams: detected by their first bytes, and read whole or refused."""
 
 import bz2
 import functools
@@ -34,7 +34,7 @@ def read(content: bytes, block_bytes: int = 1 << 20) -> bytes:
 
 @codecs
 @pytest.mark.parametrize("text", [b"", b"x", TEXT], ids=["nothing", "a byte", "lines"])
-def test_a_stream_is_known_by_its_first_bytes_and_says_what_was_written(name: str, text: bytes) -> None:
+def test_stream_is_detected_by_its_first_bytes_and_read_back(name: str, text: bytes) -> None:
     content = COMPRESS[name](text)
 
     codec = detect_codec(content[:16])
@@ -44,7 +44,7 @@ def test_a_stream_is_known_by_its_first_bytes_and_says_what_was_written(name: st
 
 
 @pytest.mark.parametrize("head", [b"", b"{", b'{"text": "a"}', b"BZh9 is how bzip2 files begin", b"(\xb5/", b"P*M"])
-def test_what_is_not_compressed_has_no_codec(head: bytes) -> None:
+def test_uncompressed_content_has_no_codec(head: bytes) -> None:
     assert detect_codec(head) is None
 
 
@@ -55,14 +55,14 @@ def test_several_frames_are_one_text(name: str) -> None:
     assert read(content, block_bytes=1) == b"one\ntwo\n"
 
 
-def test_skippable_frames_of_zstd_hold_no_text() -> None:
+def test_skippable_frames_of_zstd_contain_no_text() -> None:
     content = SKIPPABLE + COMPRESS["zstd"](b"one\n") + SKIPPABLE + COMPRESS["zstd"](b"two\n") + SKIPPABLE
 
     assert read(content) == b"one\ntwo\n"
 
 
 @codecs
-def test_a_stream_larger_than_a_read_comes_in_blocks(name: str) -> None:
+def test_long_stream_is_read_in_blocks(name: str) -> None:
     numbers = random.Random(7)
     text = b"".join(numbers.randbytes(60).hex().encode() + b"\n" for _ in range(16_000))
     content = COMPRESS[name](text)
@@ -74,7 +74,7 @@ def test_a_stream_larger_than_a_read_comes_in_blocks(name: str) -> None:
 
 
 @codecs
-def test_a_stream_cut_off_at_any_byte_is_refused(name: str) -> None:
+def test_stream_truncated_at_any_byte_is_refused(name: str) -> None:
     whole = COMPRESS[name](TEXT) + COMPRESS[name](TEXT)
     end_of_first = len(COMPRESS[name](TEXT))
 
@@ -88,7 +88,7 @@ def test_a_stream_cut_off_at_any_byte_is_refused(name: str) -> None:
 
 @codecs
 @pytest.mark.parametrize("tail", [b"\0" * 64, b"{}\n" * 20], ids=["zeros", "text"])
-def test_what_follows_the_last_frame_is_damage_and_not_ignored(name: str, tail: bytes) -> None:
+def test_content_after_the_last_frame_is_damage(name: str, tail: bytes) -> None:
     with pytest.raises(InputError, match=f"the {name} stream is (damaged|truncated)"):
         read(COMPRESS[name](TEXT) + tail)
 
@@ -109,7 +109,7 @@ def test_a_stream_that_needs_too_much_memory_is_not_called_damaged() -> None:
 
 
 @codecs
-def test_damage_inside_is_refused(name: str) -> None:
+def test_damaged_stream_is_refused(name: str) -> None:
     content = bytearray(COMPRESS[name](TEXT))
     content[len(content) // 2] ^= 1
 

@@ -1,4 +1,4 @@
-"""Peak memory of decompression is that of a block and a window, whatever a few kilobytes unpack to."""
+"""Peak memory of decompression is bounded, whatever a file unpacks to."""
 
 import bz2
 import gzip
@@ -14,7 +14,7 @@ import zstandard
 PROJECT = Path(__file__).parents[3]
 MANY_MIB = 512  # of zeros, in each bomb
 
-# What unpacks all that it has read: a frame of many blocks, and many frames in one read.
+# Tests readers that unpack all that they have read: a frame of many blocks, and many frames in one read.
 ZEROS = bytes(64 << 20)
 BOMBS: dict[str, Callable[[], bytes]] = {
     "zstd": lambda: zstandard.ZstdCompressor(level=1).compress(ZEROS * (MANY_MIB // 64)),
@@ -54,9 +54,7 @@ except InputError as error:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "zstd" else pytest.mark.slow) for name in BOMBS]
 )
-def test_what_unpacks_to_much_takes_the_memory_of_a_block_and_a_long_line_that_of_the_longest_allowed(
-    name: str, tmp_path: Path
-) -> None:
+def test_memory_is_bounded_by_a_block_and_by_the_longest_allowed_line(name: str, tmp_path: Path) -> None:
     bomb = BOMBS[name]()
     assert len(bomb) < (MANY_MIB << 20) // 900
     (tmp_path / "bomb").write_bytes(bomb)
@@ -74,8 +72,8 @@ def test_what_unpacks_to_much_takes_the_memory_of_a_block_and_a_long_line_that_o
 
     first, second = result.stdout.splitlines()
     unpacked_mib, grown_mib = map(int, first.split())
-    said, grown_by_line_mib = second.split("|")
+    message, grown_by_line_mib = second.split("|")
     assert unpacked_mib == MANY_MIB
     assert grown_mib < 24
-    assert said == "a line is longer than 256 MiB"
+    assert message == "a line is longer than 256 MiB"
     assert int(grown_by_line_mib) < 256 + 48

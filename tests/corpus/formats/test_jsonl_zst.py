@@ -1,4 +1,4 @@
-"""`.jsonl.zst`: lines come back as they went in, or the reader says that it can't give them: never fewer in silence."""
+"""`.jsonl.zst` files: lines are read back complete, or the reader fails."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ def incompressible_lines(rows: int, length: int) -> bytes:
     return b"".join(random.Random(row).randbytes(length).hex().encode() + b"\n" for row in range(rows))
 
 
-def test_the_output_says_how_the_file_is_stored_and_what_it_says(path: Path) -> None:
+def test_output_describes_storage_and_content(path: Path) -> None:
     writer = write(path, b"one\ntwo\n", b"three\n")
 
     output = writer.output("shards/shard.jsonl.zst")
@@ -61,7 +61,7 @@ def test_rows_are_written_as_one_json_object_a_line(path: Path) -> None:
     assert output.rows == 2
 
 
-def test_another_level_changes_the_file_but_not_what_it_says(path: Path) -> None:
+def test_another_level_changes_the_file_but_not_its_content(path: Path) -> None:
     lines = LINES * 200
 
     outputs = [write(path.with_name(f"{level}"), lines, level=level).output("x") for level in (1, 3, 19)]
@@ -70,14 +70,14 @@ def test_another_level_changes_the_file_but_not_what_it_says(path: Path) -> None
     assert len({output.sha256 for output in outputs}) == 3
 
 
-def test_the_same_lines_in_other_pieces_are_the_same_file(path: Path) -> None:
+def test_lines_in_other_pieces_give_an_equal_file(path: Path) -> None:
     whole = write(path, LINES).output("x")
     in_pieces = write(path.with_name("other"), *LINES.splitlines(keepends=True)).output("x")
 
     assert in_pieces == whole
 
 
-def test_a_file_of_no_lines_gives_no_blocks(path: Path) -> None:
+def test_file_without_lines_has_no_blocks(path: Path) -> None:
     output = write(path).output("x")
 
     assert list(read_line_blocks(path)) == []
@@ -87,7 +87,7 @@ def test_a_file_of_no_lines_gives_no_blocks(path: Path) -> None:
 
 @reuse_folder
 @given(lines=lines_lists, cuts=st.lists(st.integers(0, 30), max_size=4), block_bytes=st.integers(1, 200))
-def test_whole_lines_come_back_as_written(path: Path, lines: list[bytes], cuts: list[int], block_bytes: int) -> None:
+def test_lines_are_read_back_as_written(path: Path, lines: list[bytes], cuts: list[int], block_bytes: int) -> None:
     bounds = [0, *sorted(min(cut, len(lines)) for cut in cuts), len(lines)]
     pieces = [b"".join(lines[start:stop]) for start, stop in pairwise(bounds)]
 
@@ -98,10 +98,10 @@ def test_whole_lines_come_back_as_written(path: Path, lines: list[bytes], cuts: 
     assert all(block.endswith(b"\n") for block in blocks)
 
 
-@pytest.mark.parametrize("left", [0, 1, 1 << 18, (1 << 18) + 1, 1 << 19, 700_000])
-def test_a_large_file_that_is_cut_off_is_refused(path: Path, left: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, 1 << 18, (1 << 18) + 1, 1 << 19, 700_000])
+def test_truncated_large_file_is_refused(path: Path, size: int) -> None:
     write(path, incompressible_lines(rows=1500, length=700))
-    os.truncate(path, left)
+    os.truncate(path, size)
 
     with pytest.raises(InputError, match="the zstd stream is truncated"):
         read(path)
@@ -110,10 +110,10 @@ def test_a_large_file_that_is_cut_off_is_refused(path: Path, left: int) -> None:
 def test_damage_is_explained(path: Path) -> None:
     path.write_bytes(b"this was never compressed")
 
-    told = refusal(lambda: read(path))
+    message = refusal(lambda: read(path))
 
-    assert told.startswith(f"{path}: the zstd stream is damaged (ZSTD decompress")
-    assert told.endswith("; restore the file or rebuild the artifact")
+    assert message.startswith(f"{path}: the zstd stream is damaged (ZSTD decompress")
+    assert message.endswith("; restore the file or rebuild the artifact")
 
 
 def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
@@ -127,14 +127,14 @@ def test_an_error_while_writing_leaves_no_file(path: Path) -> None:
 @given(
     blocks=st.lists(st.binary(max_size=12).map(lambda raw: raw.replace(b"\0", b"\n"))), block_bytes=st.integers(0, 40)
 )
-def test_blocks_end_with_a_line_and_have_the_size_that_was_asked_for(blocks: list[bytes], block_bytes: int) -> None:
+def test_blocks_end_with_a_line_and_have_the_requested_size(blocks: list[bytes], block_bytes: int) -> None:
     cut = list(whole_lines(blocks, "here", block_bytes=block_bytes))
 
     assert b"".join(cut) == b"".join(blocks)
     assert all(block.endswith(b"\n") and len(block) >= block_bytes for block in cut[:-1])
 
 
-def test_blocks_are_no_larger_than_it_takes() -> None:
+def test_blocks_are_no_larger_than_necessary() -> None:
     cut = list(whole_lines([b"one\ntw", b"o\nthr", b"ee\nfour\n", b"fi", b"ve"], "here", block_bytes=6))
 
     assert cut == [b"one\ntwo\n", b"three\nfour\n", b"five"]

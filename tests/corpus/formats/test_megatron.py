@@ -1,4 +1,4 @@
-"""`.bin/.idx` pairs: read as Megatron's own library wrote them, written byte for byte as it would, damage refused."""
+"""`.bin/.idx` pairs: equal to those of Megatron's library, and damage is refused."""
 
 import json
 import struct
@@ -16,7 +16,7 @@ from refusals import refusal
 from pipeline_assets.corpus.formats import megatron
 from pipeline_assets.corpus.formats.megatron import encode_index, read_indexed_dataset
 
-MADE = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]
+SYNTHETIC = ["one_seq_per_doc_int32", "multi_seq_int32", "edge_int32", "multi_seq_uint16", "merged_int32"]
 IDS = st.integers(-(2**31), 2**31 - 1)
 
 
@@ -37,17 +37,17 @@ def write_pair(prefix: Path, documents: list[list[int]]) -> Path:
     return prefix
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_a_pair_that_megatron_wrote_reads_back_as_its_description_says(fixtures: Path, name: str) -> None:
-    told = json.loads((fixtures / f"{name}.json").read_text())
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_pair_of_megatron_is_read_as_described(fixtures: Path, name: str) -> None:
+    description = json.loads((fixtures / f"{name}.json").read_text())
 
     dataset = read_indexed_dataset(fixtures / name)
 
-    assert dataset.lengths.tolist() == told["sequence_lengths"]
-    assert dataset.pointers.tolist() == told["sequence_pointers"]
-    assert dataset.document_index.tolist() == told["document_indices"]
-    assert dataset.tokens.dtype == told["dtype"]
-    documents = [[token for sequence in document for token in sequence] for document in told["documents"]]
+    assert dataset.lengths.tolist() == description["sequence_lengths"]
+    assert dataset.pointers.tolist() == description["sequence_pointers"]
+    assert dataset.document_index.tolist() == description["document_indices"]
+    assert dataset.tokens.dtype == description["dtype"]
+    documents = [[token for sequence in document for token in sequence] for document in description["documents"]]
     assert [dataset.document(number).tolist() for number in range(len(documents))] == documents
 
 
@@ -59,7 +59,7 @@ def test_a_pair_that_megatron_wrote_reads_back_as_its_description_says(fixtures:
         ("meg-gpt2-openwebtext_text_document", "uint16", 1_000, 1_361_845, 193, 21_809),
     ],
 )
-def test_a_pair_of_a_public_training_set_reads_whole(
+def test_pair_of_a_public_training_set_is_read_completely(
     fixtures: Path, name: str, dtype: str, documents: int, tokens: int, shortest: int, longest: int
 ) -> None:
     dataset = read_indexed_dataset(fixtures / "real" / name)
@@ -74,7 +74,7 @@ def test_a_pair_of_a_public_training_set_reads_whole(
     "name",
     ["one_seq_per_doc_int32", "real/ag_news_prompt_inputs_document", "real/ag_news_prompt_targets_document"],
 )
-def test_an_index_is_byte_for_byte_what_megatron_writes_for_these_lengths(fixtures: Path, name: str) -> None:
+def test_index_equals_that_of_megatron_byte_for_byte(fixtures: Path, name: str) -> None:
     theirs = (fixtures / f"{name}.idx").read_bytes()
 
     ours = encoded_index(read_indexed_dataset(fixtures / name).lengths)
@@ -109,17 +109,17 @@ def test_pointers_pass_the_range_of_32_bits() -> None:
 
 def test_blocks_of_documents_make_one_index(monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = np.array([2, 1, 3, 0, 5, 7, 1], np.int32)
-    asked = encoded_index(lengths)
+    expected = encoded_index(lengths)
 
     for documents in (1, 2, 3, 7, 8):
         monkeypatch.setattr(megatron, "_BLOCK_DOCUMENTS", documents)
-        assert encoded_index(lengths) == asked
-    assert struct.unpack_from("<7q", asked, 34 + 28) == (0, 8, 12, 24, 24, 44, 72)
+        assert encoded_index(lengths) == expected
+    assert struct.unpack_from("<7q", expected, 34 + 28) == (0, 8, 12, 24, 24, 44, 72)
 
 
 @given(documents=st.lists(st.lists(IDS, max_size=5), max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_what_is_read(tmp_path: Path, documents: list[list[int]]) -> None:
+def test_pair_round_trips(tmp_path: Path, documents: list[list[int]]) -> None:
     prefix = write_pair(tmp_path / "tokens", documents)
 
     dataset = read_indexed_dataset(prefix)
@@ -129,7 +129,7 @@ def test_what_is_written_is_what_is_read(tmp_path: Path, documents: list[list[in
 
 @pytest.fixture(scope="module")
 def indexed_dataset() -> Callable[..., Any]:
-    """megatron-core's own reader."""
+    """Return megatron-core's own reader."""
     try:
         import warnings
 
@@ -142,10 +142,10 @@ def indexed_dataset() -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16])
-def test_a_pair_that_megatron_writes_here_reads_back_and_ours_has_its_index(
+def test_pair_of_the_installed_megatron_is_read_and_our_index_equals_it(
     indexed_dataset: Callable[..., Any], tmp_path: Path, dtype: type[np.number]
 ) -> None:
-    """Documents of two, one, zero and three sequences, one of them empty; then one sequence per document."""
+    """Documents have none to three sequences, some empty, or one sequence each."""
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 
@@ -194,19 +194,19 @@ GOOD = encoded_index(np.array([2, 1], np.int32))  # 34 header, 8 lengths, 16 poi
 TOKENS = bytes(12)
 NO_INDEX = "not a Megatron index; choose the prefix of a .bin/.idx pair"
 BAD_HEADER = "unsupported or truncated index"
-UNFIT = "lengths and pointers do not match the tokens; rebuild the pair"
+MISMATCH = "lengths and pointers do not match the tokens; rebuild the pair"
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """Of a sound pair."""
+    """Write a valid pair; return its prefix."""
     (tmp_path / "tokens.idx").write_bytes(GOOD)
     (tmp_path / "tokens.bin").write_bytes(TOKENS)
     return tmp_path / "tokens"
 
 
 @pytest.mark.parametrize(
-    ("index", "complaint"),
+    ("index", "message"),
     [
         pytest.param(b"", NO_INDEX, id="empty"),
         pytest.param(b"MMIDIDX", NO_INDEX, id="cut in its name"),
@@ -228,29 +228,29 @@ def prefix(tmp_path: Path) -> Path:
             f"{BAD_HEADER}: version 1, dtype code 4, 82",
             id="documents",
         ),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], UNFIT, id="a length too long"),
-        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], UNFIT, id="a negative length"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], UNFIT, id="a pointer before the start"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], UNFIT, id="a pointer behind the end"),
-        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], UNFIT, id="sequences that overlap"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), UNFIT, id="a sequence in no document"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), UNFIT, id="a first document that starts late"),
-        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), UNFIT, id="a document past the sequences"),
-        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], UNFIT, id="no document index"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 2, 2**31 - 1) + GOOD[42:], MISMATCH, id="a length too long"),
+        pytest.param(GOOD[:34] + struct.pack("<2i", 4, -1) + GOOD[42:], MISMATCH, id="a negative length"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, -4) + GOOD[58:], MISMATCH, id="a pointer before the start"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 2**62) + GOOD[58:], MISMATCH, id="a pointer behind the end"),
+        pytest.param(GOOD[:42] + struct.pack("<2q", 0, 4) + GOOD[58:], MISMATCH, id="sequences that overlap"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 1, 1), MISMATCH, id="a sequence in no document"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 1, 1, 2), MISMATCH, id="a first document that starts late"),
+        pytest.param(GOOD[:58] + struct.pack("<3q", 0, 3, 2), MISMATCH, id="a document past the sequences"),
+        pytest.param(GOOD[:26] + struct.pack("<Q", 0) + GOOD[34:58], MISMATCH, id="no document index"),
     ],
 )
-def test_an_index_that_is_none_or_does_not_fit_is_refused(prefix: Path, index: bytes, complaint: str) -> None:
+def test_invalid_or_mismatched_index_is_refused(prefix: Path, index: bytes, message: str) -> None:
     prefix.with_suffix(".idx").write_bytes(index)
 
-    assert refusal(lambda: read_indexed_dataset(prefix)).startswith(f"{prefix}.idx: {complaint}")
+    assert refusal(lambda: read_indexed_dataset(prefix)).startswith(f"{prefix}.idx: {message}")
 
 
 @pytest.mark.parametrize("tokens", [TOKENS[:8], TOKENS + bytes(4), TOKENS[:11], b""])
-def test_tokens_that_the_index_does_not_fit_are_refused(prefix: Path, tokens: bytes) -> None:
-    """A token short, a token over, cut inside a token, none."""
+def test_tokens_that_do_not_fit_the_index_are_refused(prefix: Path, tokens: bytes) -> None:
+    """Cases: a token short, a token over, cut inside a token, no token."""
     prefix.with_suffix(".bin").write_bytes(tokens)
 
-    assert refusal(lambda: read_indexed_dataset(prefix)) == f"{prefix}.idx: {UNFIT}"
+    assert refusal(lambda: read_indexed_dataset(prefix)) == f"{prefix}.idx: {MISMATCH}"
 
 
 @pytest.mark.parametrize("missing", ["tokens.idx", "tokens.bin"])

@@ -1,4 +1,4 @@
-"""Reading packed sets: what is opened, what is refused."""
+"""Reading of packed sets, and refusal of invalid ones."""
 
 import json
 import multiprocessing
@@ -38,12 +38,12 @@ SEGMENTS = [
 
 
 def line(segments: list[Segment]) -> bytes:
-    return json.dumps([{name: getattr(one, name) for name in one.__struct_fields__} for one in segments]).encode()
+    return json.dumps([{name: getattr(item, name) for name in item.__struct_fields__} for item in segments]).encode()
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A packed set of four rows of four tokens, its index in two frames."""
+    """Write a packed set of four rows of four tokens, its index in two frames."""
     np.array(ROWS, "<i4").tofile(tmp_path / INPUT_IDS_FILE)
     frames = [
         zstandard.compress(b"".join(line(segments) + b"\n" for segments in part))
@@ -87,7 +87,7 @@ def test_rows_are_views_of_the_file(folder: Path) -> None:
         packed[4]
 
 
-def test_segments_are_found_whatever_frame_they_are_in(folder: Path) -> None:
+def test_segments_are_found_in_any_frame(folder: Path) -> None:
     packed = open_packed(folder)
 
     assert [packed.segments(row) for row in (3, 0, 2, 1, -1)] == [SEGMENTS[row] for row in (3, 0, 2, 1, 3)]
@@ -112,7 +112,7 @@ def save_boundaries(folder: Path) -> None:
     np.save(folder / BOUNDARY_OFFSETS_FILE, np.array([0, 2, 4, 5, 6]))
 
 
-def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
+def test_boundaries_are_read_from_the_arrays_if_they_exist(folder: Path) -> None:
     save_boundaries(folder)
     (folder / INDEX_FILE).unlink()
 
@@ -123,7 +123,7 @@ def test_boundaries_come_from_the_arrays_where_they_are(folder: Path) -> None:
 
 
 def replace_with_one_row(folder: Path, doc_id: str) -> None:
-    """Another set in the place of the first: one row of one document, with files of their own."""
+    """Replace the files of a set with those of a set of one row and one document."""
     index = zstandard.compress(line([Segment(doc_id, "a", 0, 4)]) + b"\n")
     meta = json.loads((folder / META_FILE).read_bytes()) | {"n_seqs": 1, "index_frames": [{"row": 0, "offset": 0}]}
     ids = np.array([[51, 52, 53, 1]], "<i4").tobytes()
@@ -132,7 +132,7 @@ def replace_with_one_row(folder: Path, doc_id: str) -> None:
         os.replace(folder / "new", folder / name)
 
 
-def test_a_set_stays_the_one_that_was_opened_whatever_takes_its_place(folder: Path) -> None:
+def test_open_set_does_not_change_if_it_is_replaced(folder: Path) -> None:
     save_boundaries(folder)
     packed = open_packed(folder)
 
@@ -160,7 +160,7 @@ def test_a_worker_gets_the_folder_of_a_set_and_not_its_tokens(folder: Path) -> N
     assert segments == SEGMENTS[1]
 
 
-def test_an_index_that_was_cut_is_refused_when_it_is_read(folder: Path) -> None:
+def test_truncated_index_is_refused_when_it_is_read(folder: Path) -> None:
     (folder / INDEX_FILE).write_bytes((folder / INDEX_FILE).read_bytes()[:-3])
 
     packed = open_packed(folder)
@@ -178,7 +178,7 @@ def test_a_damaged_line_of_the_index_names_its_row(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [META_FILE, INPUT_IDS_FILE, INDEX_FILE])
-def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
+def test_missing_file_is_an_error_that_names_it(folder: Path, name: str) -> None:
     (folder / name).unlink()
 
     with pytest.raises(InputError, match=f"{name}: file not found; (choose the folder of a packed|restore)"):
@@ -197,7 +197,7 @@ def test_a_file_that_is_missing_is_named(folder: Path, name: str) -> None:
         ),
     ],
 )
-def test_an_unfit_file_is_refused_when_the_set_is_opened(folder: Path, name: str, content: bytes, what: str) -> None:
+def test_invalid_file_is_refused_when_the_set_is_opened(folder: Path, name: str, content: bytes, what: str) -> None:
     (folder / name).write_bytes(content)
 
     line = refusal(lambda: open_packed(folder))

@@ -1,4 +1,4 @@
-"""The content hash of a Parquet file: of its schema, row order and values, and of nothing else."""
+"""Content hash of a Parquet file: schema, row order and values, nothing else."""
 
 import datetime
 import errno
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "words.parquet"
 
 
-def hash_of(*tables: pa.Table) -> str:
+def hash_rows(*tables: pa.Table) -> str:
     content = ContentHash(tables[0].schema)
     for table in tables:
         content.update(table)
@@ -53,12 +53,12 @@ def column(values: Sequence[Any] | pa.Array, kind: pa.DataType | None = None, nu
     return pa.table([array], pa.schema([pa.field("x", array.type, nullable)]))
 
 
-def pieces_of(table: pa.Table, size: int) -> Iterator[pa.Table]:
+def split_table(table: pa.Table, size: int) -> Iterator[pa.Table]:
     for start in range(0, table.num_rows, size):
         yield table.slice(start, size)
 
 
-# What has no part in it
+# Properties without effect
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def pieces_of(table: pa.Table, size: int) -> Iterator[pa.Table]:
     ],
     ids=str,
 )
-def test_however_it_is_stored_a_table_has_one_hash(path: Path, options: dict[str, Any]) -> None:
+def test_storage_options_do_not_change_the_hash(path: Path, options: dict[str, Any]) -> None:
     pq.write_table(WORDS.replace_schema_metadata({"written": "today"}), path, **options)
 
-    assert content_sha256(path) == hash_of(WORDS)
+    assert content_sha256(path) == hash_rows(WORDS)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_pieces_of_any_size_have_the_hash_of_the_whole(size: int) -> None:
-    assert hash_of(*pieces_of(WORDS, size)) == hash_of(WORDS)
-    assert hash_of(pa.concat_tables(pieces_of(WORDS, size))) == hash_of(WORDS)
+    assert hash_rows(*split_table(WORDS, size)) == hash_rows(WORDS)
+    assert hash_rows(pa.concat_tables(split_table(WORDS, size))) == hash_rows(WORDS)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_large_types_have_the_hash_of_small_ones(small: pa.DataType, large: pa.D
         pa.list_(pa.string()): [["a"], None, ["b", None]],
     }.get(small, [{"a": [b"a"]}, None, {"a": None}])
 
-    assert hash_of(column(values, large)) == hash_of(column(values, small))
+    assert hash_rows(column(values, large)) == hash_rows(column(values, small))
 
 
 def test_dictionaries_are_decoded() -> None:
@@ -115,25 +115,25 @@ def test_dictionaries_are_decoded() -> None:
         pa.array([0, 2, None, 0], pa.int32()), pa.array(["b", "unused", "a"])
     )
 
-    assert hash_of(column(encoded)) == hash_of(column(values))
-    assert hash_of(column(in_another_order)) == hash_of(column(values))
-    assert hash_of(column(encoded[:1]), column(in_another_order[1:])) == hash_of(column(values))
+    assert hash_rows(column(encoded)) == hash_rows(column(values))
+    assert hash_rows(column(in_another_order)) == hash_rows(column(values))
+    assert hash_rows(column(encoded[:1]), column(in_another_order[1:])) == hash_rows(column(values))
 
 
-def test_what_lies_under_a_null_has_no_part_in_the_hash() -> None:
+def test_values_under_a_null_do_not_change_the_hash() -> None:
     mask = pa.py_buffer(bytes([0b101]))
     numbers = [pa.Array.from_buffers(pa.int32(), 3, [mask, pa.py_buffer(struct.pack("3i", 1, x, 3))]) for x in (0, 99)]
     offsets = pa.py_buffer(struct.pack("4i", 0, 1, 3, 4))
     texts = [pa.Array.from_buffers(pa.string(), 3, [mask, offsets, pa.py_buffer(data)]) for data in (b"abbc", b"axxc")]
 
-    assert hash_of(column(numbers[0])) == hash_of(column(numbers[1])) == hash_of(column([1, None, 3], pa.int32()))
-    assert hash_of(column(texts[0])) == hash_of(column(texts[1])) == hash_of(column(["a", None, "c"]))
+    assert hash_rows(column(numbers[0])) == hash_rows(column(numbers[1])) == hash_rows(column([1, None, 3], pa.int32()))
+    assert hash_rows(column(texts[0])) == hash_rows(column(texts[1])) == hash_rows(column(["a", None, "c"]))
 
     hidden, is_null = pa.array([1, 2, 3]), pa.array([False, True, False])
     structs = pa.StructArray.from_arrays([hidden], ["n"], mask=is_null)
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), hidden, mask=is_null)
-    assert hash_of(column(structs)) == hash_of(column([{"n": 1}, None, {"n": 3}]))
-    assert hash_of(column(lists)) == hash_of(column([[1], None, [3]]))
+    assert hash_rows(column(structs)) == hash_rows(column([{"n": 1}, None, {"n": 3}]))
+    assert hash_rows(column(lists)) == hash_rows(column([[1], None, [3]]))
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
@@ -145,14 +145,14 @@ def test_every_nan_is_one_nan(kind: type) -> None:
     for table, pattern in zip(tables, bits[width], strict=True):
         assert np.array(table["x"]).view(unsigned)[1] == pattern
 
-    assert len({hash_of(*pieces_of(table, 1)) for table in tables}) == 1
+    assert len({hash_rows(*split_table(table, 1)) for table in tables}) == 1
 
 
-# What has
+# Properties with effect
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (column([1, 2]), column([2, 1])),
         (column([1]), column([2])),
@@ -184,8 +184,8 @@ def test_every_nan_is_one_nan(kind: type) -> None:
         (WORDS, WORDS.select(["text", "count", "score", "kept", "tags"])),
     ],
 )
-def test_another_value_order_name_type_or_nullability_has_another_hash(one: pa.Table, other: pa.Table) -> None:
-    assert hash_of(one) != hash_of(other)
+def test_value_order_name_type_and_nullability_change_the_hash(first: pa.Table, second: pa.Table) -> None:
+    assert hash_rows(first) != hash_rows(second)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +196,10 @@ def test_another_value_order_name_type_or_nullability_has_another_hash(one: pa.T
         lambda inner: pa.large_list(pa.struct([inner])),
     ],
 )
-def test_nullability_inside_a_nested_column_has_a_part_in_the_hash(nest: Any) -> None:
+def test_nullability_inside_a_nested_column_changes_the_hash(nest: Any) -> None:
     schemas = [pa.schema([("x", nest(pa.field("item", pa.int64(), nullable)))]) for nullable in (True, False)]
 
-    hashes = {hash_of(schema.empty_table()) for schema in schemas}
+    hashes = {hash_rows(schema.empty_table()) for schema in schemas}
 
     assert len(hashes) == 2
 
@@ -214,27 +214,27 @@ def test_nullability_is_kept_by_the_file(path: Path) -> None:
 
 
 def test_a_known_table_has_a_known_hash() -> None:
-    assert hash_of(WORDS) == "ec21d9427fe2b2c14103bd9f51bc734216a8964c0420edb8a9caa033a73687e0"
+    assert hash_rows(WORDS) == "ec21d9427fe2b2c14103bd9f51bc734216a8964c0420edb8a9caa033a73687e0"
 
 
-def test_the_hash_is_of_field_lines_then_of_each_column() -> None:
+def test_hash_covers_field_lines_and_then_each_column() -> None:
     table = pa.table([pa.array([1, None, 3], pa.int32())], pa.schema([pa.field("x", pa.int32())]))
 
     expected = hashlib.sha256(b"x\0int32\0True\n" + bytes([0b10100000]) + struct.pack("<3i", 1, 0, 3))
-    assert hash_of(table) == expected.hexdigest()
+    assert hash_rows(table) == expected.hexdigest()
 
 
 # Blocks
 
 
 @pytest.mark.parametrize("rows", [0, 1, 65_535, 65_536, 65_537, 131_072, 131_073])
-def test_around_the_edge_of_a_block_pieces_have_the_hash_of_the_whole(rows: int) -> None:
+def test_pieces_around_the_edge_of_a_block_have_the_hash_of_the_whole(rows: int) -> None:
     table = pa.table({"n": pa.array(range(rows), pa.int64()), "t": pa.array([str(n % 7) for n in range(rows)])})
 
     hashes = {
-        hash_of(table),
-        hash_of(table.slice(0, 0), *pieces_of(table, 65_535)),
-        hash_of(*pieces_of(table, 40_001), table[:0]),
+        hash_rows(table),
+        hash_rows(table.slice(0, 0), *split_table(table, 65_535)),
+        hash_rows(*split_table(table, 40_001), table[:0]),
     }
 
     assert len(hashes) == 1
@@ -246,10 +246,10 @@ def test_a_stored_file_of_several_blocks_has_the_hash_of_its_table(path: Path) -
     )
     pq.write_table(table, path, row_group_size=50_000)
 
-    assert content_sha256(path) == hash_of(table)
+    assert content_sha256(path) == hash_rows(table)
 
 
-# Written and read again
+# Round trips
 
 
 @reuse_folder
@@ -266,7 +266,7 @@ def test_a_stored_file_of_several_blocks_has_the_hash_of_its_table(path: Path) -
     st.integers(1, 9),
     st.integers(1, 9),
 )
-def test_the_hash_of_the_file_is_the_one_reported_when_it_was_written(
+def test_hash_of_the_file_equals_the_reported_hash(
     path: Path, rows: list[tuple[Any, ...]], row_group_rows: int, piece: int
 ) -> None:
     kinds = [pa.large_string(), pa.float32(), pa.list_(pa.int16()), pa.struct([("a", pa.binary())])]
@@ -274,11 +274,11 @@ def test_the_hash_of_the_file_is_the_one_reported_when_it_was_written(
     table = pa.table(columns, names=["text", "score", "numbers", "meta"])
 
     with ParquetOutput(path, table.schema, row_group_rows) as output:
-        for part in pieces_of(table, piece):
+        for part in split_table(table, piece):
             output.write(part)
 
     written = output.output("words.parquet")
-    assert written.content_sha256 == content_sha256(path) == hash_of(table)
+    assert written.content_sha256 == content_sha256(path) == hash_rows(table)
     assert (written.rows, written.bytes) == (len(rows), path.stat().st_size)
     assert written.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -1,1 +1,1 @@
-"""What tests of Harmony share."""
+"""Fixtures for tests of Harmony."""

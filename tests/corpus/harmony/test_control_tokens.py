@@ -1,4 +1,4 @@
-"""The first control token of a text, wherever it stands."""
+"""Search for the first control token of a text."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ TEXTS = st.lists(PIECES, max_size=30).map("".join)
 @example("|" * 15 + "<|end|>", 0, 22)
 @example("<|end|>", 1, 7)
 @example("<|end|>", 0, 6)
-def test_it_is_what_the_pattern_finds(text: str, start: int, stop: int) -> None:
+def test_first_control_token_equals_that_of_the_pattern(text: str, start: int, stop: int) -> None:
     expected = SPECIAL_PATTERN.search(text, start, stop)
 
     found = find_special(text, start, stop)

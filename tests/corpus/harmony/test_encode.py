@@ -14,15 +14,15 @@ from pipeline_assets.corpus.tokens.o200k_vocabulary import SPECIAL_TOKENS
 
 @settings(max_examples=25)
 @given(st.lists(CONVERSATIONS, max_size=3))
-def test_texts_are_encoded_together_as_one_by_one(conversations: list[list[Message]]) -> None:
-    texts = [render_harmony(one, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text for one in conversations]
+def test_batch_of_texts_is_encoded_like_single_texts(conversations: list[list[Message]]) -> None:
+    texts = [render_harmony(turns, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text for turns in conversations]
 
     tokens = encode_harmony([parse_harmony(text) for text in texts], encoder())
 
-    assert [one.ids.tolist() for one in tokens] == [library_tokens(one) for one in conversations]
-    assert all(one.ids.dtype == np.int32 for one in tokens)
+    assert [row.ids.tolist() for row in tokens] == [library_tokens(messages) for messages in conversations]
+    assert all(row.ids.dtype == np.int32 for row in tokens)
     alone = [encode_harmony([parse_harmony(text)], encoder())[0] for text in texts]
-    assert [one.bodies.tolist() for one in tokens] == [one.bodies.tolist() for one in alone]
+    assert [row.bodies.tolist() for row in tokens] == [row.bodies.tolist() for row in alone]
 
 
 def test_a_body_ends_before_its_terminator() -> None:

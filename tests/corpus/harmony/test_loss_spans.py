@@ -1,4 +1,4 @@
-"""Which characters, and which tokens, count in the loss."""
+"""Characters and tokens that count in the loss."""
 
 import pytest
 from harmony_oracle import encoder, library
@@ -37,27 +37,27 @@ def bodies(text: str, mode: LossMode) -> list[str]:
     return [text[start:stop] for start, stop in loss_spans(parse_harmony(text), mode)]
 
 
-def test_assistant_all_takes_analysis_and_calls_by_setting() -> None:
+def test_assistant_all_counts_analysis_and_calls_by_setting() -> None:
     assert bodies(TEXT, AssistantAll(analysis=True, calls=True)) == ["thinks", "says", "calls", "code", "answers"]
     assert bodies(TEXT, AssistantAll(analysis=True, calls=False)) == ["thinks", "says", "answers"]
     assert bodies(TEXT, AssistantAll(analysis=False, calls=True)) == ["says", "calls", "answers"]
     assert bodies(TEXT, AssistantAll(analysis=False, calls=False)) == ["says", "answers"]
 
 
-def test_assistant_last_takes_the_last_assistant_message_unless_it_calls() -> None:
+def test_assistant_last_counts_the_last_assistant_message_unless_it_calls() -> None:
     assert bodies(TEXT, AssistantLast()) == ["answers"]
     assert bodies(TEXT + "<|start|>user<|message|>Thanks<|end|>", AssistantLast()) == ["answers"]
     assert bodies(TEXT[: TEXT.index("<|start|>python")], AssistantLast()) == []
     assert bodies("<|start|>user<|message|>Q<|end|>", AssistantLast()) == []
 
 
-def test_assistant_turns_takes_the_messages_that_it_names() -> None:
+def test_assistant_turns_counts_the_messages_that_it_names() -> None:
     assert bodies(TEXT, AssistantTurns((1, 7))) == ["thinks", "answers"]
     assert bodies(TEXT, AssistantTurns(())) == []
 
 
 @pytest.mark.parametrize("number", [0, 4, 8, 999_999_999])  # a user, a tool, beyond the text
-def test_a_named_message_that_is_not_the_assistants_is_an_error(number: int) -> None:
+def test_named_message_of_another_role_is_an_error(number: int) -> None:
     with pytest.raises(ValueError, match=f"names message {number}, which is not an assistant message of the text"):
         bodies(TEXT, AssistantTurns((number,)))
 
@@ -77,14 +77,14 @@ def test_a_rule_with_other_than_ascending_numbers_is_refused(numbers: str) -> No
         row_loss_mode("assistant_turns", f"assistant_turns/1 messages={numbers}")
 
 
-def test_plain_texts_count_alike() -> None:
+def test_modes_agree_on_plain_texts() -> None:
     text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|>"
 
     assert bodies(text, AssistantLast()) == ["A"]
     assert bodies(text, AssistantAll(analysis=False, calls=False)) == ["A"]
 
 
-def test_a_mode_says_what_it_is() -> None:
+def test_mode_has_a_name_and_a_rule() -> None:
     assert (AssistantLast.name, AssistantLast().rule) == ("assistant_last", "assistant_last/1")
     assert AssistantAll.name == "assistant_all"
     assert (AssistantTurns.name, AssistantTurns((3, 5)).rule) == ("assistant_turns", "assistant_turns/1 messages=3,5")
@@ -106,7 +106,7 @@ def test_tokens_of_a_body_decode_to_its_content(messages: list[Message]) -> None
     ] == [message.content for message in messages if message.role is Role.ASSISTANT]
 
 
-def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
+def test_row_counts_by_its_rule_or_else_by_its_mode() -> None:
     for rule, mode in LOSS_MODES.items():
         assert row_loss_mode(None, rule) == row_loss_mode(mode.name, rule) == mode
     assert row_loss_mode("assistant_all", None) == AssistantAll(analysis=True, calls=True)
@@ -114,7 +114,7 @@ def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "rule", "named"),
+    ("mode", "rule", "message"),
     [
         (None, None, "loss_mode is None"),
         ("assistant", None, "loss_mode is 'assistant'"),
@@ -124,6 +124,6 @@ def test_a_row_counts_by_its_rule_and_without_one_by_its_mode() -> None:
         ("assistant_turns", "assistant_turns/2 messages=1", "loss_rule is 'assistant_turns/2 messages=1'"),
     ],
 )
-def test_a_loss_that_is_not_known_is_refused(mode: str | None, rule: str | None, named: str) -> None:
-    with pytest.raises(ValueError, match=f"{named}, none of: .*assistant_last"):
+def test_unknown_loss_is_refused(mode: str | None, rule: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{message}, none of: .*assistant_last"):
         row_loss_mode(mode, rule)

@@ -1,4 +1,4 @@
-"""openai/harmony's own test vectors, and conversations rendered by its library: read, and written back."""
+"""openai/harmony's own vectors and rendered conversations, read and written back."""
 
 import json
 from dataclasses import replace
@@ -114,7 +114,7 @@ KITCHEN = [
 
 
 def vector(name: str) -> str:
-    """A vector without the blanks at its end, which are no part of it."""
+    """Read a vector without the blanks at its end, which do not belong to it."""
     return sample(f"{VECTORS}/{name}.txt").read_text(encoding="utf-8").rstrip()
 
 
@@ -127,7 +127,7 @@ def ids(parsed: ParsedText) -> list[int]:
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_a_vector_is_read_and_written_back_to_the_librarys_text_and_tokens(name: str) -> None:
+def test_vector_is_read_and_rendered_to_text_and_tokens_of_the_library(name: str) -> None:
     text = vector(name)
     parsed = parsed_vector(text)
     ending = Ending.COMPLETION if parsed.next_role else Ending.CONVERSATION
@@ -139,7 +139,7 @@ def test_a_vector_is_read_and_written_back_to_the_librarys_text_and_tokens(name:
     assert ids(parsed) == expected
 
 
-def test_prompts_are_made_from_what_they_say() -> None:
+def test_prompts_are_built_from_their_content() -> None:
     weather = function_namespace(
         [
             FunctionTool(
@@ -153,7 +153,7 @@ def test_prompts_are_made_from_what_they_say() -> None:
     dated = replace(GPT_OSS_SYSTEM, conversation_start_date="2025-06-28")
     no_commentary = replace(GPT_OSS_SYSTEM, valid_channels=("analysis", "final"))
 
-    made = {
+    prompts = {
         "test_no_tools": prompt_messages(dated, None),
         "test_browser_tool_only": prompt_messages(replace(dated, tools=(BROWSER,)), None),
         "test_browser_and_python_tool": prompt_messages(replace(dated, tools=(PYTHON, BROWSER)), None),
@@ -182,12 +182,12 @@ def test_prompts_are_made_from_what_they_say() -> None:
         ],
     }
 
-    for name, messages in made.items():
+    for name, messages in prompts.items():
         rendering = render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.COMPLETION)
         assert rendering.text == vector(name), name
 
 
-def test_a_stream_is_read_from_behind_the_announced_role() -> None:
+def test_stream_is_read_after_the_announced_role() -> None:
     text = vector("test_streamable_parser")
 
     parsed = parse_harmony(text, opening=Role.ASSISTANT)
@@ -195,7 +195,7 @@ def test_a_stream_is_read_from_behind_the_announced_role() -> None:
     library_parsed = library().parse_messages_from_completion_tokens(ids(parsed), openai_harmony.Role.ASSISTANT)
     assert [library_message(message) for message in parsed.conversation] == library_parsed
     assert [message.recipient for message in parsed.conversation] == [None, "browser.search", "assistant"]
-    assert "<|start|>assistant to=browser.search<|channel|>commentary code<|message|>" in rewritten(parsed)
+    assert "<|start|>assistant to=browser.search<|channel|>commentary code<|message|>" in rewrite(parsed)
 
 
 def test_a_reply_of_a_tool_may_be_open() -> None:
@@ -204,11 +204,11 @@ def test_a_reply_of_a_tool_may_be_open() -> None:
     assert parsed.conversation == [
         Message(Role.TOOL, '{"result": "https://openai.com/"}', "browser.search", "assistant", "commentary")
     ]
-    assert rewritten(parsed) == vector("test_tool_response_parsing") + "<|end|>"
+    assert rewrite(parsed) == vector("test_tool_response_parsing") + "<|end|>"
 
 
 @pytest.mark.parametrize("name", sorted(TOKENS))
-def test_a_vector_of_tokens_is_read_as_the_library_reads_it(name: str) -> None:
+def test_vector_of_tokens_is_read_as_by_the_library(name: str) -> None:
     tokens = [int(token) for token in vector(name).split()]
     text = library().decode_utf8(tokens)
 
@@ -217,26 +217,26 @@ def test_a_vector_of_tokens_is_read_as_the_library_reads_it(name: str) -> None:
     expected = library().parse_messages_from_completion_tokens(tokens, openai_harmony.Role.ASSISTANT)
     assert [library_message(message) for message in parsed.conversation] == expected
     assert ids(parsed) == tokens
-    rewritten(parsed)
+    rewrite(parsed)
 
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_a_conversation_that_the_library_rendered_is_written_back_in_all_variants(name: str) -> None:
+def test_rendered_conversation_is_written_back_in_all_variants(name: str) -> None:
     rendered = json.loads(sample(f"{RENDERED}/{name}.json").read_text(encoding="utf-8"))
     whole = parse_harmony(rendered["variants"]["conversation_keep_analysis"]["text"])
 
-    for variant, made in rendered["variants"].items():
+    for variant, expected in rendered["variants"].items():
         analysis = AnalysisMode.KEEP if variant.endswith("_keep_analysis") else AnalysisMode.AUTO_DROP
         ending = Ending(variant.removesuffix("_keep_analysis"))
         text = render_harmony(whole.conversation, analysis=analysis, ending=ending).text
 
-        assert text == made["text"]
-        assert ids(parsed_vector(text)) == made["tokens"]
+        assert text == expected["text"]
+        assert ids(parsed_vector(text)) == expected["tokens"]
 
 
 def test_content_that_the_library_renders_to_forged_turns_is_refused() -> None:
     rendered = json.loads(sample(f"{RENDERED}/09_special_text_in_content.json").read_text(encoding="utf-8"))
-    messages = [Message(Role(one["role"]), one["content"][0]["text"]) for one in rendered["messages"]]
+    messages = [Message(Role(message["role"]), message["content"][0]["text"]) for message in rendered["messages"]]
 
     with pytest.raises(Refusal, match="control_tokens_in_content"):
         render_harmony(messages, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING)
@@ -244,8 +244,8 @@ def test_content_that_the_library_renders_to_forged_turns_is_refused() -> None:
     assert not rendered["variants"]["training"]["equals_encode_allowed_special_all"]
 
 
-def rewritten(parsed: ParsedText) -> str:
-    """The library's own text of the messages, proven equal to ours."""
+def rewrite(parsed: ParsedText) -> str:
+    """Render a parsed text; check that text and ids equal those of the library."""
     text = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING).text
     expected = library_tokens(parsed.conversation)
     assert text == library().decode_utf8(expected)

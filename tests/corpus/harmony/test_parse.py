@@ -1,4 +1,4 @@
-"""Parsing: what was rendered comes back, with the characters it takes; what is no Harmony is refused at its place."""
+"""Parsing: rendered text is read back with exact spans, other text is refused."""
 
 import pickle
 
@@ -24,15 +24,15 @@ def test_a_rendered_conversation_is_read_back_with_exact_spans(messages: list[Me
     assert parsed.conversation == messages
     assert rendering == parsed
     text = text.removesuffix("<|start|>assistant") if ending is Ending.COMPLETION else text
-    assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
-    for one in parsed.messages:
-        assert text[one.body.start : one.body.stop] == one.message.content
-        assert text[: one.body.start].endswith("<|message|>")
-        assert text[one.body.stop : one.span.stop] == one.terminator
+    assert "".join(text[entry.span.start : entry.span.stop] for entry in parsed.messages) == text
+    for entry in parsed.messages:
+        assert text[entry.body.start : entry.body.stop] == entry.message.content
+        assert text[: entry.body.start].endswith("<|message|>")
+        assert text[entry.body.stop : entry.span.stop] == entry.terminator
 
 
 @given(USUAL_CONVERSATIONS)
-def test_a_conversation_is_read_as_the_library_reads_its_tokens(messages: list[Message]) -> None:
+def test_conversation_is_read_as_by_the_library(messages: list[Message]) -> None:
     tokens = library_tokens(messages)
 
     parsed = parse_harmony(library().decode_utf8(tokens))
@@ -65,9 +65,9 @@ def test_a_text_is_read_whole_or_refused(text: str) -> None:
         assert refusal.position is not None and 0 <= refusal.position <= len(text)
         return
 
-    assert "".join(text[one.span.start : one.span.stop] for one in parsed.messages) == text
-    again = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING)
-    assert parse_harmony(again.text).conversation == parsed.conversation
+    assert "".join(text[entry.span.start : entry.span.stop] for entry in parsed.messages) == text
+    rendered_again = render_harmony(parsed.conversation, analysis=AnalysisMode.KEEP, ending=Ending.TRAINING)
+    assert parse_harmony(rendered_again.text).conversation == parsed.conversation
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_a_text_is_read_whole_or_refused(text: str) -> None:
         "assistant<|channel|>commentary to=functions.f<|constrain|>json",
     ],
 )
-def test_the_recipient_stands_before_the_channel_or_after_it(header: str) -> None:
+def test_recipient_precedes_or_follows_the_channel(header: str) -> None:
     [message] = parse_harmony(f"<|start|>{header}<|message|>{{}}<|call|>").conversation
 
     assert message == Message(Role.ASSISTANT, "{}", None, "functions.f", "commentary", "<|constrain|>json")
 
 
-def test_authors() -> None:
+def test_authors_have_a_role_and_a_name() -> None:
     def author(header: str) -> tuple[Role, str | None]:
         [message] = parse_harmony(f"<|start|>{header}<|message|><|end|>").conversation
         return message.role, message.name
@@ -110,7 +110,7 @@ def test_a_text_may_end_with_the_announced_role() -> None:
         parse_harmony("<|start|>user<|message|>Hi<|end|>", ending="next_role")
 
 
-def test_a_text_may_begin_behind_the_announced_role() -> None:
+def test_text_may_begin_after_the_announced_role() -> None:
     parsed = parse_harmony("<|channel|>final<|message|>Hi<|return|>", opening=Role.ASSISTANT)
 
     assert parsed.conversation == [Message(Role.ASSISTANT, "Hi", channel="final")]
@@ -165,7 +165,7 @@ def test_malformed_text_is_refused_where_it_breaks(text: str, refusal: str) -> N
         parse_harmony(text)
 
 
-def test_a_refusal_passes_between_processes() -> None:
+def test_refusal_can_be_pickled() -> None:
     with pytest.raises(Refusal) as caught:
         parse_harmony("Hi")
 

@@ -1,4 +1,4 @@
-"""What is told of a text by itself."""
+"""Quality flags of a text by itself."""
 
 import pytest
 
@@ -17,7 +17,7 @@ THOUGHT = "<|start|>assistant<|channel|>analysis<|message|>T<|end|>"
 ANSWER = "<|start|>assistant<|channel|>final<|message|>A<|return|>"
 
 
-def test_flags_of_a_conversation_with_all() -> None:
+def test_complete_conversation_has_all_flags() -> None:
     assert basic_quality_flags_from_text(USER + THOUGHT + CALL + REPLY + ANSWER) == QualityFlags(
         valid_harmony=True,
         reason=None,
@@ -29,14 +29,14 @@ def test_flags_of_a_conversation_with_all() -> None:
     )
 
 
-def test_of_a_text_that_is_no_harmony_forty_characters_are_told() -> None:
+def test_refusal_of_other_text_quotes_forty_characters() -> None:
     with pytest.raises(Refusal) as refused:
         parse_harmony("Hello " * 20)
 
     assert refused.value.detail == repr(("Hello " * 20)[:40])
 
 
-def test_a_text_that_is_no_harmony_says_why() -> None:
+def test_flags_of_other_text_have_a_reason() -> None:
     flags = basic_quality_flags_from_text("Hello")
 
     assert not flags.valid_harmony
@@ -54,11 +54,11 @@ def test_a_text_that_is_no_harmony_says_why() -> None:
         (USER + CALL + REPLY, False),
     ],
 )
-def test_a_completion_is_the_assistants_last_word(text: str, is_nonempty: bool) -> None:
+def test_completion_is_the_last_message_of_the_assistant(text: str, is_nonempty: bool) -> None:
     assert basic_quality_flags_from_text(text).completion_nonempty is is_nonempty
 
 
-def test_a_call_waits_for_its_answer() -> None:
+def test_call_without_a_reply_is_not_answered() -> None:
     assert not basic_quality_flags_from_text(USER + CALL).calls_answered
     assert not basic_quality_flags_from_text(USER + CALL + CALL + REPLY).calls_answered
     assert basic_quality_flags_from_text(USER + ANSWER).calls_answered

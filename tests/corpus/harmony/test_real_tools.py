@@ -1,11 +1,11 @@
-"""The tools of real Nemotron rows, as openai-harmony shows them."""
+"""Tools of real Nemotron rows, rendered as openai-harmony renders them."""
 
 import json
 
 import pytest
 from harmony_oracle import prompt_text
 from harmony_vectors import RENDERED_TOOLS
-from nemotron_hub import SPLITS, rows_of
+from nemotron_hub import SPLITS, render_split
 from real_samples import sample
 
 from pipeline_assets.corpus.harmony.encode import render_harmony
@@ -52,7 +52,7 @@ def test_tools_of_all_rows_equal_the_librarys(real: bool) -> None:
         json.loads(line)
         for dataset, splits in SPLITS.items()
         for split in splits
-        for line in rows_of(dataset, split, real).split(b"\n")
+        for line in render_split(dataset, split, real).split(b"\n")
         if line
     ]
     with_tools = [completed(functions(row["tools"])) for row in rows if row.get("tools")]

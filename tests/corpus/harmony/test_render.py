@@ -1,4 +1,4 @@
-"""Rendering: the text and tokens that openai-harmony makes of the same messages, and what it refuses."""
+"""Rendering: text and tokens equal those of openai-harmony, and refusals."""
 
 import pytest
 from harmony_oracle import encoder, library, library_tokens
@@ -17,7 +17,7 @@ ANSWERS = Message(Role.TOOL, "4.5", "functions.halve", "assistant", "commentary"
 CONCLUDES = Message(Role.ASSISTANT, "4.5.", channel="final")
 
 
-def text_of(
+def render(
     *messages: Message,
     analysis: AnalysisMode = AnalysisMode.KEEP,
     ending: Ending = Ending.TRAINING,
@@ -30,7 +30,7 @@ def text_of(
 def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: AnalysisMode, ending: Ending) -> None:
     expected = library_tokens(messages, analysis, ending)
 
-    text = text_of(*messages, analysis=analysis, ending=ending)
+    text = render(*messages, analysis=analysis, ending=ending)
 
     assert text == library().decode_utf8(expected)
     parsed = parse_harmony(text, ending="next_role" if ending is Ending.COMPLETION else "closed")
@@ -38,8 +38,8 @@ def test_text_and_tokens_equal_the_librarys(messages: list[Message], analysis: A
     assert library().encode(text, allowed_special="all") == expected
 
 
-def test_a_call_and_its_answer() -> None:
-    assert text_of(USER, THINKS, CALLS, ANSWERS, CONCLUDES) == (
+def test_call_and_its_answer_are_rendered() -> None:
+    assert render(USER, THINKS, CALLS, ANSWERS, CONCLUDES) == (
         "<|start|>user<|message|>And 9 / 2?<|end|>"
         "<|start|>assistant<|channel|>analysis<|message|>Halve it.<|end|>"
         '<|start|>assistant to=functions.halve<|channel|>commentary <|constrain|>json<|message|>{"x": 9}<|call|>'
@@ -53,21 +53,21 @@ def test_a_call_and_its_answer() -> None:
 )
 def test_content_with_control_tokens_is_refused_with_its_place(token: str) -> None:
     with pytest.raises(Refusal) as caught:
-        text_of(USER, Message(Role.USER, f"F# pipes: x <| f, then {token}"))
+        render(USER, Message(Role.USER, f"F# pipes: x <| f, then {token}"))
 
     assert (caught.value.reason, caught.value.index, caught.value.position) == ("control_tokens_in_content", 1, 23)
 
 
-def test_what_only_looks_like_a_control_token_is_content() -> None:
+def test_text_similar_to_control_tokens_is_content() -> None:
     for content in ("<|", "<|start|", "<|Start|>", "<| start |>", "<|startx|>", "<|reserved_9|>"):
-        text = text_of(Message(Role.USER, content))
+        text = render(Message(Role.USER, content))
 
         assert parse_harmony(text).conversation == [Message(Role.USER, content)]
 
 
 def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(Refusal, match=r"lone_surrogate: U\+D800 in message 0 at 1"):
-        text_of(Message(Role.USER, "a\ud800"))
+        render(Message(Role.USER, "a\ud800"))
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_a_lone_surrogate_is_refused() -> None:
         (Message(Role.ASSISTANT, "", content_type="<|channel|>final"), Reason.INVALID_HEADER_FIELD),
     ],
 )
-def test_a_header_that_could_not_be_read_back_is_refused(message: Message, reason: Reason) -> None:
+def test_unreadable_header_is_refused(message: Message, reason: Reason) -> None:
     with pytest.raises(Refusal) as caught:
-        text_of(message)
+        render(message)
 
     assert caught.value.reason is reason

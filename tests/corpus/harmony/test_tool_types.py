@@ -1,4 +1,4 @@
-"""A tool's schema as the types that the model is shown: openai-harmony's, but no arguments are lost."""
+"""Types of tool schemas: equal to openai-harmony's, without lost arguments."""
 
 import pytest
 from harmony_oracle import type_text
@@ -16,7 +16,7 @@ def test_types_equal_the_librarys_on_any_schema(schema: JsonValue) -> None:
 
 
 @given(SCHEMAS)
-def test_object_types_are_filled_in_once_and_take_nothing_away(schema: JsonValue) -> None:
+def test_object_types_are_added_once_and_remove_nothing(schema: JsonValue) -> None:
     completed = add_object_types(schema)
 
     assert add_object_types(completed) == completed
@@ -43,7 +43,7 @@ def test_arguments_of_schemas_without_a_type_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "shown"),
+    ("schema", "expected"),
     [
         ({"enum": ["a", "b"]}, "any"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "any"),
@@ -53,11 +53,11 @@ def test_arguments_of_schemas_without_a_type_are_shown() -> None:
         ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, '"a" | "b"[]'),
     ],
 )
-def test_what_the_library_does_not_show_is_not_made_up(schema: JsonValue, shown: str) -> None:
-    assert typescript_type(add_object_types(schema)) == type_text(schema) == shown
+def test_types_that_the_library_does_not_show_are_not_invented(schema: JsonValue, expected: str) -> None:
+    assert typescript_type(add_object_types(schema)) == type_text(schema) == expected
 
 
-def test_a_number_is_exact_where_the_library_is_off_in_the_last_digit() -> None:
+def test_number_is_exact_unlike_the_last_digit_of_the_library() -> None:
     default = 6.240203475318573e112
     schema: JsonValue = {"type": "object", "properties": {"a": {"type": "string", "default": default}}}
 
@@ -73,12 +73,12 @@ def test_numbers_are_written_as_in_rust() -> None:
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("-inf"), 10**400])
-def test_a_number_that_is_none_is_refused(number: float) -> None:
+def test_number_out_of_range_is_refused(number: float) -> None:
     with pytest.raises(Refusal, match="number_out_of_range"):
         typescript_type({"type": "object", "properties": {"a": {"default": number}}})
 
 
-def test_a_bottomless_schema_is_refused() -> None:
+def test_too_deep_schema_is_refused() -> None:
     schema: JsonValue = {}
     for _ in range(130):
         schema = {"type": "array", "items": schema}
@@ -89,7 +89,7 @@ def test_a_bottomless_schema_is_refused() -> None:
         type_text(schema)
 
 
-def test_content_that_is_no_string_is_json_with_sorted_keys() -> None:
+def test_content_other_than_text_is_json_with_sorted_keys() -> None:
     assert content_text({"b": "é", "a": [1, None]}) == '{"a": [1, null], "b": "é"}'
     assert content_text("as it is") == "as it is"
 
@@ -105,7 +105,7 @@ class Name(str):
         return str.__eq__(self, other)
 
 
-def test_each_property_is_looked_up_among_those_required_and_not_compared_with_them_all() -> None:
+def test_required_properties_are_looked_up_in_constant_time() -> None:
     names = [Name(f"p{number}") for number in range(1_000)]
     Name.comparisons = 0
 

@@ -1,4 +1,4 @@
-"""What tests of Nemotron rows share, and how inventories are built."""
+"""Fixtures for tests of Nemotron rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ Inventories = Callable[..., dict[str, Artifact]]
 
 @pytest.fixture
 def inventories(tmp_path: Path) -> Inventories:
-    """Builds the inventory of each split of a folder: `inventories(folder, "low", max_rows=5)`."""
+    """Return a function that builds the inventory of each split of a folder."""
 
     def build(folder: Path, *splits: str, max_rows: int | None = None, **section: Any) -> dict[str, Artifact]:
         dataset = {"dataset": "maker/chats", "path": str(folder), "splits": list(splits), **section}

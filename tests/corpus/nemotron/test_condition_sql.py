@@ -1,7 +1,4 @@
-"""SQL of conditions: only rows are read, sizes are bounded.
-
-Accepted text has the meaning that polars reads in it.
-"""
+"""SQL conditions read only rows, have bounded sizes, and mean what polars reads."""
 
 import contextlib
 import functools
@@ -89,15 +86,15 @@ def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp
     os.mkfifo(tmp_path / "recipes" / "fifo.yaml")
 
     command = [sys.executable, "-m", "pipeline_assets.cli", "status", "--data", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
 
-    assert f"good  {tmp_path}/recipes/good.yaml\n  missing" in done.stdout
-    assert "bad.yaml:" in done.stdout and "IN with query is not supported" in done.stdout
-    assert "fifo.yaml: not a valid recipe: the path is a pipe" in done.stdout
+    assert f"good  {tmp_path}/recipes/good.yaml\n  missing" in result.stdout
+    assert "bad.yaml:" in result.stdout and "IN with query is not supported" in result.stdout
+    assert "fifo.yaml: not a valid recipe: the path is a pipe" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("condition", "why"),
+    ("condition", "reason"),
     [
         ("LPAD(id, 1000000000) = 'a'", "unknown function LPAD; functions: ABS, ARRAY_CONTAINS"),
         ("REPEAT(id, 1000000000) = 'a'", "unknown function REPEAT"),
@@ -143,10 +140,10 @@ def test_status_lists_other_recipes_next_to_one_whose_condition_names_a_pipe(tmp
         ("meta_tags = 'tools'", "the condition is invalid"),
     ],
 )
-def test_a_condition_that_is_too_large_or_not_supported_names_what_is(condition: str, why: str) -> None:
+def test_too_large_or_unsupported_condition_is_refused_with_a_reason(condition: str, reason: str) -> None:
     message = refusal(condition)
 
-    assert why in message
+    assert reason in message
     assert len(message) < 2_000
 
 
@@ -200,7 +197,7 @@ def sample_rows() -> pl.DataFrame:
     return pl.DataFrame(pl.from_arrow(pa.Table.from_pylist(rows, SCHEMA)))
 
 
-def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
+def test_accepted_condition_has_the_meaning_of_polars() -> None:
     rows, draw, compared = sample_rows(), random.Random(2), 0
 
     def values(expression: Callable[[], pl.Expr]) -> str | None:
@@ -211,8 +208,8 @@ def test_an_accepted_condition_means_what_polars_reads_in_its_text() -> None:
 
     for prefix, first, second in itertools.product(("", "NOT ", "- "), OPERATORS + POSTFIXES, OPERATORS + POSTFIXES):
         for _ in range(3):
-            one, two, three = draw.choices(OPERANDS, k=3)
-            condition = prefix + applied(applied(one, first, two), second, three)
+            a, b, c = draw.choices(OPERANDS, k=3)
+            condition = prefix + applied(applied(a, first, b), second, c)
             generated = values(functools.partial(read_condition, condition, rows))
             if generated is not None and (expected := values(functools.partial(pl.sql_expr, condition))) is not None:
                 assert (condition, generated) == (condition, expected)
@@ -238,13 +235,13 @@ def test_no_difference_or_product_of_lengths_and_counts_wraps_around(condition: 
     assert rows.select(read_condition(condition, rows).alias("holds"))["holds"].to_list() == [True]
 
 
-def test_trim_takes_all_blanks_as_polars_does() -> None:
+def test_trim_removes_all_blanks_like_polars() -> None:
     rows = sample_rows().with_columns(text=pl.lit("\t a \n"))
 
-    held = rows.select(read_condition("TRIM(text) = 'a'", rows).alias("holds"))["holds"]
+    matches = rows.select(read_condition("TRIM(text) = 'a'", rows).alias("holds"))["holds"]
 
-    assert held.to_list() == rows.select(pl.sql_expr("TRIM(text) = 'a'").alias("holds"))["holds"].to_list()
-    assert held.all()
+    assert matches.to_list() == rows.select(pl.sql_expr("TRIM(text) = 'a'").alias("holds"))["holds"].to_list()
+    assert matches.all()
 
 
 def test_every_function_is_one_of_polars_and_documented() -> None:

@@ -1,4 +1,4 @@
-"""Raw rows → Harmony texts: what becomes of every form that messages have in the five datasets."""
+"""Raw rows to Harmony texts, for every form of messages in the five datasets."""
 
 import pytest
 from nemotron_rows import (
@@ -11,11 +11,11 @@ from nemotron_rows import (
     called,
     dropped_by,
     normalised,
-    reason_of,
+    reason_for,
     reply,
-    row_of,
-    settings_of,
-    text_of,
+    rows_recipe,
+    to_row,
+    to_text,
 )
 
 from pipeline_assets.corpus.harmony.message import AnalysisMode
@@ -41,7 +41,7 @@ BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it u
         pytest.param(
             [called('{"word":  "sum"}'), reply("4"), ANSWER],
             f'{CALL}{{"word":  "sum"}}<|call|>{REPLY}4<|end|>{FINAL}4<|return|>',
-            id="arguments that are text stay as they are",
+            id="arguments that are text are unchanged",
         ),
         pytest.param(
             [called({"z": "é", "a": 0.0012}), reply({"b": [1], "a": None})],
@@ -56,7 +56,7 @@ BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it u
             [BOTH],
             f"{ANALYSIS}Look it up.<|end|><|start|>assistant<|channel|>commentary<|message|>Let me look.<|end|>"
             f"{CALL}{{}}<|call|>",
-            id="what is said before calls is on the commentary channel",
+            id="content before calls is on the commentary channel",
         ),
         pytest.param(
             [called("1", "2"), reply("one"), reply("two")],
@@ -66,55 +66,55 @@ BOTH = {**called({}), "content": "Let me look.", "reasoning_content": "Look it u
     ],
 )
 def test_each_form_of_messages_has_its_text(messages: list[dict[str, object]], text: str) -> None:
-    assert text_of(QUESTION, *messages) == USER + text
+    assert to_text(QUESTION, *messages) == USER + text
 
 
 @pytest.mark.parametrize("absent", [None, "", []])
-def test_absent_null_and_empty_are_the_same(absent: object) -> None:
+def test_absent_null_and_empty_values_are_equal(absent: object) -> None:
     answer = {**ANSWER, "reasoning_content": absent, "tool_calls": absent, "name": absent}
     row = {"messages": [QUESTION, answer], "tools": absent, "url": absent, "metadata": absent, "license": absent}
 
-    assert row_of(row) == row_of({"messages": [QUESTION, ANSWER]})
+    assert to_row(row) == to_row({"messages": [QUESTION, ANSWER]})
 
 
 def test_analysis_is_dropped_by_setting_and_counted_in_and_out() -> None:
     row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": "Count."}]}
 
     kept = normalised(row, row)
-    dropped = normalised(row, row, settings=settings_of(analysis=AnalysisMode.DROP))
+    dropped = normalised(row, row, settings=rows_recipe(analysis=AnalysisMode.DROP))
 
     assert (kept.counts["analysis_given"], kept.counts["analysis_rendered"]) == (2, 2)
     assert (dropped.counts["analysis_given"], dropped.counts["analysis_rendered"]) == (2, 0)
     assert dropped.batch.column("text").to_pylist() == [ANSWERED] * 2
 
 
-def test_a_system_message_becomes_the_developers_instructions_and_an_empty_one_is_no_message() -> None:
-    text, empty = (text_of({"role": "system", "content": said}, QUESTION, ANSWER) for said in ("Be brief.", ""))
+def test_system_message_becomes_developer_instructions_unless_it_is_empty() -> None:
+    text, empty = (to_text({"role": "system", "content": content}, QUESTION, ANSWER) for content in ("Be brief.", ""))
 
     assert text == "<|start|>developer<|message|># Instructions\n\nBe brief.<|end|>" + ANSWERED
     assert empty == ANSWERED
 
 
-def test_a_later_system_message_stays_in_its_place() -> None:
-    text = text_of(QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
+def test_later_system_message_keeps_its_place() -> None:
+    text = to_text(QUESTION, ANSWER, {"role": "system", "content": "Be brief."}, QUESTION, ANSWER)
 
     assert text.split("<|start|>")[3] == "developer<|message|># Instructions\n\nBe brief.<|end|>"
 
 
-def test_replies_name_their_tools_though_some_come_without_ids() -> None:
+def test_replies_name_their_tools_with_and_without_ids() -> None:
     calls = {"role": "assistant", "tool_calls": [*CALLS, *called({}, name="b")["tool_calls"]]}
     calls["tool_calls"][1]["id"] = "call_1"
-    of_b, of_lookup = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
+    b_reply, lookup_reply = {"role": "tool", "content": "b"}, {"role": "tool", "content": "l", "tool_call_id": "call_0"}
 
-    text = text_of(QUESTION, calls, of_b, of_lookup, ANSWER)
+    text = to_text(QUESTION, calls, b_reply, lookup_reply, ANSWER)
 
     assert "functions.b to=assistant<|channel|>commentary<|message|>b<|end|>" in text
     assert "functions.lookup to=assistant<|channel|>commentary<|message|>l<|end|>" in text
 
 
 @pytest.mark.parametrize(("result", "written"), [([], "[]"), ({}, "{}"), (0, "0"), (False, "false"), (None, "")])
-def test_what_a_tool_found_is_told_though_it_is_nothing(result: object, written: str) -> None:
-    text = text_of(QUESTION, called({}), reply(result), ANSWER)
+def test_empty_results_of_a_tool_are_written(result: object, written: str) -> None:
+    text = to_text(QUESTION, called({}), reply(result), ANSWER)
 
     assert f"<|channel|>commentary<|message|>{written}<|end|>" in text
 
@@ -130,28 +130,28 @@ def test_an_answer_without_content_and_calls_is_malformed(nothing: dict[str, obj
     assert [reject.detail for reject in rejects] == ["message 1, of the assistant, has no content"] * 2
 
 
-def test_an_answer_whose_content_is_an_empty_text_is_kept() -> None:
-    assert text_of(QUESTION, {**ANSWER, "content": ""}).endswith("final<|message|><|return|>")
+def test_answer_with_empty_text_is_kept() -> None:
+    assert to_text(QUESTION, {**ANSWER, "content": ""}).endswith("final<|message|><|return|>")
 
 
 def test_harmony_text_is_kept_unchanged() -> None:
     text = "<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
 
-    values = row_of({"text": text, "messages": None, "uuid": "a"})
+    values = to_row({"text": text, "messages": None, "uuid": "a"})
 
     assert (values["text"], values["template"], values["stats_completion_tokens"]) == (text, "plain/1", 1)
 
 
-def test_a_text_that_is_no_harmony_is_kept_and_says_so_or_is_dropped() -> None:
+def test_text_other_than_harmony_is_flagged_or_dropped() -> None:
     row = {"text": "<|start|>user<|message|>2 + 2?"}
 
-    values = row_of(row)
+    values = to_row(row)
 
     assert (values["text"], values["quality_valid_harmony"], values["template"]) == (row["text"], False, None)
     assert values["quality_valid_tool_schema"] is None
     assert values["stats_tokens"] == 8
-    reason, seen = dropped_by(row, settings_of(drop_invalid_harmony=True))
-    assert reason == "invalid_harmony" and seen.startswith("message_not_closed")
+    reason, detail = dropped_by(row, rows_recipe(drop_invalid_harmony=True))
+    assert reason == "invalid_harmony" and detail.startswith("message_not_closed")
 
 
 PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sorry", "lean_header": "import Mathlib"}
@@ -160,15 +160,15 @@ PROOF = {"problem": "Prove it.", "formal_statement": "theorem a : True := by sor
 def test_a_proof_that_is_harmony_text_has_no_task() -> None:
     row = {"problem": "?", "formal_statement": "!", "text": "<|start|>user<|message|>Hi<|end|>"}
 
-    assert row_of(row, origin=PROOFS)["meta_task"] is None
+    assert to_row(row, origin=PROOFS)["meta_task"] is None
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [({"formal_statement": None}, "no_formal_statement"), ({"problem": ""}, "no_problem")],
 )
-def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reason: str) -> None:
-    assert reason_of({**PROOF, **changes, "messages": []}, origin=PROOFS) == reason
+def test_proof_with_a_missing_part_is_a_reject(changes: dict[str, object], reason: str) -> None:
+    assert reason_for({**PROOF, **changes, "messages": []}, origin=PROOFS) == reason
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_proof_without_its_parts_is_a_reject(changes: dict[str, object], reaso
         ({"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER]}, "not_encodable"),
     ],
 )
-def test_a_row_that_gives_no_conversation_is_a_reject_with_its_reason(row: object, reason: str) -> None:
+def test_row_without_a_conversation_is_a_reject_with_its_reason(row: object, reason: str) -> None:
     result = normalised({"messages": [QUESTION, ANSWER]}, row, {"messages": [QUESTION, ANSWER]})
 
     assert [(reject.row, reject.reason, reject.file) for reject in result.rejects] == [(1, reason, "data/train.jsonl")]

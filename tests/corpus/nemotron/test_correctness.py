@@ -1,4 +1,4 @@
-"""How often a problem was solved, from the evaluations of Math-v2."""
+"""Correctness of problems, from the evaluations of Math-v2."""
 
 from fractions import Fraction
 
@@ -12,18 +12,18 @@ UNKNOWN = read_correctness({})
 
 
 def evaluations(**attempts: tuple[int, int]) -> dict[str, object]:
-    """`high_no_tool=(7, 8)` stands for 7 of 8."""
+    """Build evaluations; `high_no_tool=(7, 8)` stands for 7 of 8."""
     return {
         f"reason_{condition}": {"count": count, "pass": passed, "accuracy": round(passed / count, 4) if count else 0.0}
         for condition, (passed, count) in attempts.items()
     }
 
 
-MOST = 2**31 - 1
+MAX = 2**31 - 1
 
 
 @pytest.mark.parametrize(
-    ("given", "columns"),
+    ("metadata", "columns"),
     [
         (
             evaluations(low_with_tool=(6, 7), high_no_tool=(5, 7), high_with_tool=(1, 8)),
@@ -38,11 +38,11 @@ MOST = 2**31 - 1
             {"reason_low_no_tool": {"count": "8", "pass": "7", "accuracy": "0.875"}},
             (0.875, None, 8, 7, "low_no_tool", "easy"),
         ),
-        ({"reason_low_no_tool": {"count": MOST, "pass": MOST}}, (1.0, None, MOST, MOST, "low_no_tool", "easy")),
+        ({"reason_low_no_tool": {"count": MAX, "pass": MAX}}, (1.0, None, MAX, MAX, "low_no_tool", "easy")),
         ({"reason_high_no_tool": {"accuracy": "0.71428"}}, (0.7143, 0.7143, None, None, "high_no_tool", None)),
     ],
     ids=[
-        "the best tells all",
+        "the best condition sets all",
         "without attempts",
         "nothing",
         "numbers as text",
@@ -50,15 +50,15 @@ MOST = 2**31 - 1
         "an accuracy alone",
     ],
 )
-def test_the_best_condition_tells_all_but_solved_times(given: dict[str, object], columns: tuple[object, ...]) -> None:
-    assert (*read_correctness(given).values(),) == columns
+def test_best_condition_sets_all_but_the_solved_bin(metadata: dict[str, object], columns: tuple[object, ...]) -> None:
+    assert (*read_correctness(metadata).values(),) == columns
 
 
-def test_of_equals_the_first_in_order_is_the_best() -> None:
+def test_first_of_equal_conditions_is_the_best() -> None:
     for place, condition in enumerate(EVALUATION_CONDITIONS):
-        found = read_correctness(evaluations(**dict.fromkeys(reversed(EVALUATION_CONDITIONS[place:]), (4, 8))))
+        result = read_correctness(evaluations(**dict.fromkeys(reversed(EVALUATION_CONDITIONS[place:]), (4, 8))))
 
-        assert found["meta_correctness_condition"] == condition
+        assert result["meta_correctness_condition"] == condition
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_of_equals_the_first_in_order_is_the_best() -> None:
         None,
     ],
 )
-def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None:
+def test_invalid_condition_is_ignored(condition: object) -> None:
     assert read_correctness({"reason_high_no_tool": condition}) == UNKNOWN
 
 
@@ -86,7 +86,7 @@ def test_a_condition_that_makes_no_sense_says_nothing(condition: object) -> None
     ("passed", "solved"),
     [(0, "unsolved"), (1, "hard"), (4, "hard"), (5, "medium"), (12, "medium"), (13, "easy"), (16, "easy")],
 )
-def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) -> None:
+def test_solved_bin_counts_all_attempts(passed: int, solved: str) -> None:
     attempts = {"high_with_tool": (min(passed, 8), 8), "low_no_tool": (max(passed - 8, 0), 8)}
 
     assert read_correctness(evaluations(**attempts))["meta_solved_bin"] == solved
@@ -98,14 +98,14 @@ def test_how_often_it_was_solved_is_from_all_attempts(passed: int, solved: str) 
         st.integers(0, 8).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count))),
     )
 )
-def test_it_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[int, int]]) -> None:
-    found = read_correctness(evaluations(**attempts))
+def test_correctness_is_the_maximum_of_the_rounded_fractions(attempts: dict[str, tuple[int, int]]) -> None:
+    result = read_correctness(evaluations(**attempts))
 
-    rounded = {name: float(round(Fraction(*one), 4)) for name, one in attempts.items() if one[1]}
-    assert found["meta_correctness"] == max(rounded.values(), default=None)
-    assert found["meta_correctness_high"] == max(
+    rounded = {name: float(round(Fraction(*counts), 4)) for name, counts in attempts.items() if counts[1]}
+    assert result["meta_correctness"] == max(rounded.values(), default=None)
+    assert result["meta_correctness_high"] == max(
         (value for name, value in rounded.items() if "high" in name), default=None
     )
-    if found["meta_correctness_condition"] is not None:
-        assert attempts[found["meta_correctness_condition"]] == (found["meta_correct_count"], found["meta_pass_k"])
-        assert rounded[found["meta_correctness_condition"]] == found["meta_correctness"]
+    if result["meta_correctness_condition"] is not None:
+        assert attempts[result["meta_correctness_condition"]] == (result["meta_correct_count"], result["meta_pass_k"])
+        assert rounded[result["meta_correctness_condition"]] == result["meta_correctness"]

@@ -1,7 +1,7 @@
 """Content, reasoning and `<think>` tags of rows of other publishers."""
 
 import pytest
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reason_of, row_of, settings_of, text_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reason_for, rows_recipe, to_row, to_text
 
 from pipeline_assets.corpus.nemotron.message_text import ThinkTags, unread_count_key
 
@@ -22,7 +22,7 @@ def user(content: object) -> dict[str, object]:
 
 def answered(content: object, **keys: object) -> str:
     """Return the text of an answer."""
-    return text_of(QUESTION, {**ANSWER, "content": content, **keys}).removeprefix(USER)
+    return to_text(QUESTION, {**ANSWER, "content": content, **keys}).removeprefix(USER)
 
 
 @pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
@@ -32,14 +32,14 @@ def test_text_parts_are_joined_for_every_role(role: str) -> None:
 
     joined = normalised(row([part("2 +"), part(" 2?")]))
 
-    assert joined.batch.column("text").to_pylist() == [row_of(row("2 + 2?"))["text"]]
+    assert joined.batch.column("text").to_pylist() == [to_row(row("2 + 2?"))["text"]]
     assert "messages_as_json" not in joined.counts
 
 
-def test_text_parts_of_one_schema_are_joined_though_it_has_null_for_media() -> None:
+def test_text_parts_with_null_media_are_joined() -> None:
     filled = [{**part("2 + 2?"), "image_url": None}]
 
-    assert text_of(user(filled), ANSWER) == text_of(QUESTION, ANSWER)
+    assert to_text(user(filled), ANSWER) == to_text(QUESTION, ANSWER)
 
 
 def test_keys_of_text_parts_that_are_not_read_are_counted_by_name() -> None:
@@ -74,8 +74,8 @@ def test_keys_of_text_parts_that_are_not_read_are_counted_by_name() -> None:
     ids=str,
 )
 def test_a_list_with_a_media_part_is_malformed(content: object) -> None:
-    assert reason_of({"messages": [user(content), ANSWER]}) == "malformed_message"
-    assert reason_of({"messages": [{"role": "system", "content": content}, QUESTION, ANSWER]}) == "malformed_message"
+    assert reason_for({"messages": [user(content), ANSWER]}) == "malformed_message"
+    assert reason_for({"messages": [{"role": "system", "content": content}, QUESTION, ANSWER]}) == "malformed_message"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_entries_of_a_tools_result_may_have_types_of_media(entry: dict[str, obje
 def test_media_that_a_tool_returns_are_malformed() -> None:
     for medium in (IMAGE, {"type": "image", "data": "AA==", "mimeType": "image/png"}, {"type": "file", "file": {}}):
         row = {"messages": [QUESTION, called({}), {"role": "tool", "content": [part("a"), medium]}, ANSWER]}
-        assert reason_of(row) == "malformed_message"
+        assert reason_for(row) == "malformed_message"
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
@@ -122,10 +122,10 @@ def test_reasoning_is_read_from_each_of_three_keys(key: str) -> None:
 
 
 @pytest.mark.parametrize("blank", ["", " \n", "\u3000", [part(" ")]])
-def test_blank_reasoning_is_no_message(blank: object) -> None:
+def test_blank_reasoning_is_not_a_message(blank: object) -> None:
     row = {"messages": [QUESTION, {**ANSWER, "reasoning_content": blank}]}
 
-    assert row_of(row)["text"] == USER + FINAL + "4<|return|>"
+    assert to_row(row)["text"] == USER + FINAL + "4<|return|>"
     assert normalised(row).counts["analysis_given"] == 0
 
 
@@ -133,12 +133,12 @@ def test_two_keys_with_equal_text_are_one_message_and_with_different_text_malfor
     assert answered("4", thinking="Count.", reasoning="Count.").count("Count.") == 1
     assert answered("4", thinking="Count.", reasoning=" ").count("Count.") == 1
     assert (
-        reason_of({"messages": [QUESTION, {**ANSWER, "thinking": "Count.", "reasoning": "Add."}]})
+        reason_for({"messages": [QUESTION, {**ANSWER, "thinking": "Count.", "reasoning": "Add."}]})
         == "malformed_message"
     )
 
 
-def test_a_switch_is_no_reasoning() -> None:
+def test_boolean_is_not_reasoning() -> None:
     result = normalised({"messages": [QUESTION, {**ANSWER, "thinking": True, "reasoning_content": False}]})
 
     assert result.batch.column("text").to_pylist() == [USER + FINAL + "4<|return|>"]
@@ -146,7 +146,7 @@ def test_a_switch_is_no_reasoning() -> None:
 
 
 def test_the_recipe_may_name_the_key_of_reasoning() -> None:
-    settings = settings_of(reasoning_key="thoughts")
+    settings = rows_recipe(reasoning_key="thoughts")
     row = {"messages": [QUESTION, {**ANSWER, "thoughts": "Count.", "reasoning": "Add."}]}
 
     result = normalised(row, settings=settings)
@@ -176,7 +176,7 @@ def test_names_of_keys_are_shown_in_printable_characters(key: str, shown: str) -
 
 
 TAGGED = [
-    # content, split, drop; the text behind the user's message
+    # content, split, drop; the text after the user's message
     ("<think>\nCount.\n</think>\n\n4", f"{ANALYSIS}Count.<|end|>{FINAL}4", f"{FINAL}4"),
     ("<think>Count.</think>", f"{ANALYSIS}Count.<|end|>{FINAL}", FINAL),
     ("<think> </think>4", f"{FINAL}4", f"{FINAL}4"),
@@ -192,11 +192,11 @@ UNPAIRED = ["<think>Count. 4", "Count.</think>4", "</think><think>", "<think>a<t
 
 
 @pytest.mark.parametrize(("content", "split", "drop"), TAGGED)
-def test_think_blocks_are_kept_split_or_dropped_as_the_recipe_says(content: str, split: str, drop: str) -> None:
+def test_think_blocks_are_kept_split_or_dropped_by_recipe(content: str, split: str, drop: str) -> None:
     row = {"messages": [QUESTION, {**ANSWER, "content": content}]}
     texts = {"keep": FINAL + content, "split": split, "drop": drop}
 
-    results = {rule: normalised(row, settings=settings_of(think_tags=ThinkTags(rule))) for rule in texts}
+    results = {rule: normalised(row, settings=rows_recipe(think_tags=ThinkTags(rule))) for rule in texts}
 
     for rule, text in texts.items():
         assert results[rule].batch.column("text").to_pylist() == [f"{USER}{text}<|return|>"]
@@ -206,8 +206,8 @@ def test_think_blocks_are_kept_split_or_dropped_as_the_recipe_says(content: str,
 
 @pytest.mark.parametrize("rule", ThinkTags)
 @pytest.mark.parametrize("content", UNPAIRED)
-def test_content_whose_tags_do_not_pair_up_is_unchanged_and_counted(content: str, rule: ThinkTags) -> None:
-    result = normalised({"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=settings_of(think_tags=rule))
+def test_content_with_unpaired_tags_is_unchanged_and_counted(content: str, rule: ThinkTags) -> None:
+    result = normalised({"messages": [QUESTION, {**ANSWER, "content": content}]}, settings=rows_recipe(think_tags=rule))
 
     assert result.batch.column("text").to_pylist() == [f"{USER}{FINAL}{content}<|return|>"]
     assert (result.counts["think_tags/assistant"], result.counts["think_tags/unpaired"]) == (1, 1)
@@ -217,7 +217,7 @@ def test_content_whose_tags_do_not_pair_up_is_unchanged_and_counted(content: str
 def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTags) -> None:
     row = {"messages": [user("Write <think> first."), {**ANSWER, "reasoning_content": "<think>Count.</think>"}]}
 
-    result = normalised(row, settings=settings_of(think_tags=rule))
+    result = normalised(row, settings=rows_recipe(think_tags=rule))
 
     assert result.batch.column("text").to_pylist() == [
         f"<|start|>user<|message|>Write <think> first.<|end|>{ANALYSIS}<think>Count.</think><|end|>{FINAL}4<|return|>"
@@ -229,7 +229,7 @@ def test_tags_of_others_and_in_reasoning_are_counted_and_unchanged(rule: ThinkTa
 
 
 def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
-    settings = settings_of(think_tags=ThinkTags.SPLIT)
+    settings = rows_recipe(think_tags=ThinkTags.SPLIT)
     message = {**ANSWER, "content": "<think>\nCount.\n</think>4", "reasoning_content": "Count.\n"}
     other = {**message, "reasoning_content": "Add."}
 
@@ -243,7 +243,7 @@ def test_a_thought_that_equals_the_reasoning_is_not_repeated() -> None:
 def test_thoughts_before_calls_are_split_too() -> None:
     message = {**called({}), "content": "<think>Look it up.</think>"}
 
-    text = row_of({"messages": [QUESTION, message], "tools": [LOOKUP]}, settings_of(think_tags=ThinkTags.SPLIT))["text"]
+    text = to_row({"messages": [QUESTION, message], "tools": [LOOKUP]}, rows_recipe(think_tags=ThinkTags.SPLIT))["text"]
 
     assert f"{ANALYSIS}Look it up.<|end|><|start|>assistant to=functions.lookup" in text
 

@@ -1,4 +1,4 @@
-"""Blocks of raw rows → the table, its rejects and counts: nothing is lost, and blocks make no difference."""
+"""Raw rows to table, rejects and counts: no row is lost, blocks change nothing."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, row_of, settings_of
-from nemotron_samples import EVERY_SPLIT, origin_of, split_rows
+from nemotron_rows import ANSWER, LOOKUP, ORIGIN, QUESTION, SETTINGS, called, encoder, normalised, rows_recipe, to_row
+from nemotron_samples import EVERY_SPLIT, row_origin, split_rows
 
 from pipeline_assets.corpus.harmony.message import SPECIAL_PATTERN
 from pipeline_assets.corpus.harmony.parse import parse_harmony
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.readers.faults import Fault
 from pipeline_assets.corpus.readers.nesting import MAX_NESTING
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-GOLDEN_SETTINGS = settings_of(system=SystemMessage())
+GOLDEN_SETTINGS = rows_recipe(system=SystemMessage())
 
 
 def digest(batch: pa.RecordBatch) -> str:
@@ -32,10 +32,10 @@ def digest(batch: pa.RecordBatch) -> str:
 
 
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_every_real_row_normalises_to_what_was_reviewed(name: str, real: bool) -> None:
+def test_every_real_row_normalises_to_its_golden_digest(name: str, real: bool) -> None:
     golden = json.loads((GOLDEN / ("nemotron_rows.json" if real else "nemotron_made_rows.json")).read_text())
 
-    result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=origin_of(name))
+    result = normalised(*split_rows(name, real), settings=GOLDEN_SETTINGS, origin=row_origin(name))
 
     assert (result.rejects, result.batch.num_rows, result.batch.schema) == ([], 3, SCHEMA)
     assert digest(result.batch) == golden[name]
@@ -44,7 +44,7 @@ def test_every_real_row_normalises_to_what_was_reviewed(name: str, real: bool) -
 
 
 @pytest.mark.parametrize("name", EVERY_SPLIT)
-def test_real_rows_filled_with_null_are_the_same_rows(name: str, real: bool) -> None:
+def test_real_rows_filled_with_null_are_equal_rows(name: str, real: bool) -> None:
     rows = split_rows(name, real)
     keys = {key for row in rows for message in row["messages"] for key in message}
     filled = [
@@ -53,7 +53,7 @@ def test_real_rows_filled_with_null_are_the_same_rows(name: str, real: bool) -> 
         for row in rows
     ]
 
-    as_published, as_filled = (normalised(*given, origin=origin_of(name)) for given in (rows, filled))
+    as_published, as_filled = (normalised(*variant, origin=row_origin(name)) for variant in (rows, filled))
 
     assert as_filled.batch.equals(as_published.batch)
 
@@ -67,7 +67,7 @@ ROWS = st.lists(
 
 @settings(max_examples=30)
 @given(ROWS, st.integers(1, 4))
-def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: int) -> None:
+def test_blocks_change_no_row_and_lose_none(rows: list[object], block: int) -> None:
     numbered = list(enumerate(rows))
 
     whole = normalise_rows(numbered, SETTINGS, ORIGIN, encoder())
@@ -80,8 +80,8 @@ def test_blocks_make_no_difference_and_lose_nothing(rows: list[object], block: i
     assert [reject for part in parts for reject in part.rejects] == whole.rejects
     assert sum((part.counts for part in parts), Counter()) == +whole.counts
     assert {key: value for part in parts for key, value in part.tool_lists.items()} == whole.tool_lists
-    gone = sum(count for name, count in whole.counts.items() if name.startswith(("dropped/", "rejected/")))
-    assert whole.counts["rows"] == whole.counts["documents"] + gone == len(rows)
+    removed = sum(count for name, count in whole.counts.items() if name.startswith(("dropped/", "rejected/")))
+    assert whole.counts["rows"] == whole.counts["documents"] + removed == len(rows)
     places = whole.batch.column("source_row").to_pylist() + [reject.row for reject in whole.rejects]
     assert sorted(places) == list(range(len(rows)))
 
@@ -101,20 +101,20 @@ def test_no_content_forges_a_turn(turns: list[tuple[str, str, str]]) -> None:
 
     result = normalised({"messages": messages})
 
-    said = [
+    expected = [
         (author, content)
         for role, content, reasoning in turns
         for author, content in ([(role, reasoning)] if role == "assistant" and reasoning.strip() else [])
         + [(role, content)]
     ]
-    if any(SPECIAL_PATTERN.search(content) for _, content in said):
+    if any(SPECIAL_PATTERN.search(content) for _, content in expected):
         assert [reject.reason for reject in result.rejects] == ["control_tokens_in_content"]
     else:
         conversation = parse_harmony(result.batch.column("text")[0].as_py()).conversation
-        assert [(str(message.role), message.content) for message in conversation] == said
+        assert [(str(message.role), message.content) for message in conversation] == expected
 
 
-def test_a_row_that_could_not_be_read_is_a_reject_with_that_reason() -> None:
+def test_unreadable_row_is_a_reject_with_its_reason() -> None:
     result = normalised(GOOD, Fault("not_json", "Input data was truncated"))
 
     assert [str(reject) for reject in result.rejects] == ["data/train.jsonl row 1: not_json (Input data was truncated)"]
@@ -126,14 +126,14 @@ def test_no_rows_make_an_empty_table_of_the_schema() -> None:
     assert (result.batch.num_rows, result.batch.schema, result.rejects, result.tool_lists) == (0, SCHEMA, [], {})
 
 
-def test_a_row_of_two_megabytes_passes() -> None:
-    values = row_of({"messages": [QUESTION, {"role": "assistant", "content": "naïve 漢字 " * 150_000}]})
+def test_row_of_two_megabytes_is_accepted() -> None:
+    values = to_row({"messages": [QUESTION, {"role": "assistant", "content": "naïve 漢字 " * 150_000}]})
 
     assert len(values["text"].encode()) > 2_000_000
     assert values["quality_length"] == "long"
 
 
-def test_every_text_that_the_tokenizer_fails_on_is_a_reject_that_names_its_row_and_the_rest_flies(
+def test_text_that_the_tokenizer_fails_on_is_a_reject_and_the_rest_is_kept(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     blank = {"messages": [{"role": "user", "content": " " * 1_100_000 + "x"}, ANSWER], "uuid": "blank"}
@@ -166,13 +166,11 @@ def nested(depth: int) -> object:
     ],
     ids=["a column", "tools", "tools as text", "arguments", "content"],
 )
-def test_what_is_nested_too_deep_is_a_reject_however_much_stack_is_left(
-    deep: Callable[[object], dict[str, object]], depth: int
-) -> None:
+def test_too_deep_nesting_is_a_reject_at_any_depth(deep: Callable[[object], dict[str, object]], depth: int) -> None:
     result = normalised(GOOD, {**GOOD, **deep(nested(depth))})
 
     assert [(reject.row, reject.reason) for reject in result.rejects] == [(1, "nested_too_deep")]
 
 
-def test_what_is_nested_as_deep_as_allowed_passes() -> None:
-    assert row_of({**GOOD, "problem": nested(MAX_NESTING)})["meta_source_json"].count("[") == MAX_NESTING
+def test_deepest_allowed_nesting_is_accepted() -> None:
+    assert to_row({**GOOD, "problem": nested(MAX_NESTING)})["meta_source_json"].count("[") == MAX_NESTING

@@ -1,4 +1,4 @@
-"""A split's files → Parquet of one schema: whole, the same however it is built, each id once."""
+"""Files of a split to Parquet: one schema, stable across builds, unique ids."""
 
 import json
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nemotron_hub import made_rows
-from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, settings_of
-from nemotron_rows import split_of as build
+from nemotron_hub import synthetic_rows
+from nemotron_rows import ANSWER, INLINE, LOOKUP, QUESTION, called, rows_recipe
+from nemotron_rows import build_split as build
 from refusals import refusal
 
 from pipeline_assets.build.rows.comparison import document_changes
@@ -30,19 +30,19 @@ FORKED = RunSettings(2)
 Row = dict[str, Any]
 
 
-def said(answer: str, **columns: object) -> Row:
+def chat(answer: str, **columns: object) -> Row:
     return {"messages": [QUESTION, {**ANSWER, "content": answer}], **columns}
 
 
 def tool_row(number: int) -> Row:
-    """One of two lists of tools, called."""
+    """Build a row that calls a tool of one of two lists."""
     tool = {"type": "function", "function": {**LOOKUP["function"], "description": f"Of book {number % 2}."}}
     reply = {"role": "tool", "content": "4"}
     return {"messages": [QUESTION, called({"word": "sum"}), reply, ANSWER], "tools": [tool], "uuid": f"t-{number}"}
 
 
 def write(folder: Path, *files: Sequence[Row | bytes]) -> list[SourceFile]:
-    """Files of lines; bytes are written as they are."""
+    """Write files of rows; bytes are written unchanged."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for number, rows in enumerate(files):
@@ -52,13 +52,13 @@ def write(folder: Path, *files: Sequence[Row | bytes]) -> list[SourceFile]:
     return written
 
 
-def rows_of(built: Artifact) -> list[Row]:
+def read_rows(built: Artifact) -> list[Row]:
     paths = sorted((built.folder / "data").iterdir())
     return [row for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
 
 
-def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_rejects(tmp_path: Path) -> None:
-    rows = [said(f"number {number}", uuid=f"u-{number}") for number in range(9)]
+def test_rows_are_written_in_source_order_in_one_schema_and_others_are_rejects(tmp_path: Path) -> None:
+    rows = [chat(f"number {number}", uuid=f"u-{number}") for number in range(9)]
     files = write(tmp_path / "in", [*rows[:5], b"{cut\n", {"messages": []}], rows[5:])
 
     built = build(tmp_path, files)
@@ -67,10 +67,10 @@ def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_reje
     assert paths == [f"train-{number:05d}-of-{len(paths):05d}.parquet" for number in range(len(paths))]
     assert len(paths) > 2
     assert all(pq.read_schema(built.folder / "data" / path).equals(SCHEMA) for path in paths)
-    found = rows_of(built)
-    assert [row["id"] for row in found] == [f"u-{number}" for number in range(9)]
-    assert [row["source_file"] for row in found] == ["data/0.jsonl"] * 5 + ["data/1.jsonl"] * 4
-    for row in found:
+    stored = read_rows(built)
+    assert [row["id"] for row in stored] == [f"u-{number}" for number in range(9)]
+    assert [row["source_file"] for row in stored] == ["data/0.jsonl"] * 5 + ["data/1.jsonl"] * 4
+    for row in stored:
         line = Path(tmp_path / "in" / Path(row["source_file"]).name).read_bytes()[row["source_row"] :].splitlines()[0]
         assert json.loads(line)["uuid"] == row["id"]
     [block] = read_line_blocks(built.path("rejects.jsonl.zst"))
@@ -83,29 +83,29 @@ def test_rows_lie_in_files_of_one_schema_in_source_order_and_all_others_are_reje
     }
 
 
-def test_rows_that_the_recipe_leaves_out_are_dropped_by_reason_and_are_no_rejects(tmp_path: Path) -> None:
-    rules = settings_of(drop_invalid_harmony=True, drop_empty_completion=True, max_reject_fraction="0")
-    given = [said("4", uuid="a"), {"text": "no Harmony"}, said(" "), {"text": "<|start|>user<|message|>2 + 2?"}]
+def test_rows_that_the_recipe_drops_have_a_reason_and_are_not_rejects(tmp_path: Path) -> None:
+    rules = rows_recipe(drop_invalid_harmony=True, drop_empty_completion=True, max_reject_fraction="0")
+    rows = [chat("4", uuid="a"), {"text": "no Harmony"}, chat(" "), {"text": "<|start|>user<|message|>2 + 2?"}]
 
-    built = build(tmp_path, write(tmp_path / "in", given), rules)
+    built = build(tmp_path, write(tmp_path / "in", rows), rules)
 
-    assert [row["id"] for row in rows_of(built)] == ["a"]
+    assert [row["id"] for row in read_rows(built)] == ["a"]
     dropped = {"empty_completion": 1, "invalid_harmony": 2}
     assert built.manifest.identity.counts["ledger"] == {"in": 4, "out": 1, "dropped": dropped, "rejected": {}}
-    kept_aside = [*read_structs(built.path("dropped.jsonl.zst"), Reject)]
+    drops = [*read_structs(built.path("dropped.jsonl.zst"), Reject)]
     lines = (tmp_path / "in" / "0.jsonl").read_bytes()
-    assert [(lines[one.row :].splitlines()[0], one.reason) for one in kept_aside] == [
-        (json.dumps(given[1]).encode(), "invalid_harmony"),
-        (json.dumps(given[2]).encode(), "empty_completion"),
-        (json.dumps(given[3]).encode(), "invalid_harmony"),
+    assert [(lines[drop.row :].splitlines()[0], drop.reason) for drop in drops] == [
+        (json.dumps(rows[1]).encode(), "invalid_harmony"),
+        (json.dumps(rows[2]).encode(), "empty_completion"),
+        (json.dumps(rows[3]).encode(), "invalid_harmony"),
     ]
     assert [*read_line_blocks(built.path("rejects.jsonl.zst"))] == []
 
 
 def test_counts_are_sums_over_the_rows(tmp_path: Path) -> None:
-    built = build(tmp_path, write(tmp_path / "in", [*map(tool_row, range(5)), *made_rows("chat_if")]))
+    built = build(tmp_path, write(tmp_path / "in", [*map(tool_row, range(5)), *synthetic_rows("chat_if")]))
 
-    rows, counts = rows_of(built), built.manifest.identity.counts
+    rows, counts = read_rows(built), built.manifest.identity.counts
     for name in ("tokens", "completion_tokens", "tool_calls"):
         assert counts[name] == sum(row[f"stats_{name}"] for row in rows) > 0
     assert "analysis_given" in counts and "rows" not in counts
@@ -117,25 +117,25 @@ def test_the_catalogue_has_every_list_of_tools_that_a_row_names_once(tmp_path: P
 
     text = built.path("train__tools_catalog.json").read_text()
     catalogue = json.loads(text)
-    assert set(catalogue) == {row["source_tools_id"] for row in rows_of(built)}
-    assert [one[0]["function"]["description"] for one in catalogue.values()] in (
+    assert set(catalogue) == {row["source_tools_id"] for row in read_rows(built)}
+    assert [tools[0]["function"]["description"] for tools in catalogue.values()] in (
         ["Of book 0.", "Of book 1."],
         ["Of book 1.", "Of book 0."],
     )
     assert len(text.splitlines()) == 4
 
 
-def test_ids_that_repeat_are_numbered_over_the_whole_split_whatever_its_shards(tmp_path: Path) -> None:
-    rows = [said("one", uuid="a"), said("two", uuid="a#2"), said("three", uuid="a"), said("four"), said("four")] * 3
+def test_repeated_ids_are_numbered_over_the_whole_split_for_any_shards(tmp_path: Path) -> None:
+    rows = [chat("one", uuid="a"), chat("two", uuid="a#2"), chat("three", uuid="a"), chat("four"), chat("four")] * 3
     files = write(tmp_path / "in", rows)
 
-    built = [build(tmp_path / str(size), files, settings_of(shard_bytes=size)) for size in (1, 300, 1 << 20)]
+    built = [build(tmp_path / str(size), files, rows_recipe(shard_bytes=size)) for size in (1, 300, 1 << 20)]
 
-    ids = [[row["id"] for row in rows_of(one)] for one in built]
+    ids = [[row["id"] for row in read_rows(artifact)] for artifact in built]
     assert ids[0] == ids[1] == ids[2]
     assert len(set(ids[0])) == len(rows)
-    assert [one for one in ids[0] if one.startswith("a")] == ["a", "a#2", "a#3", "a#4", "a#5", "a#6"]
-    assert [row["text"] for row in rows_of(built[0])] == [row["text"] for row in rows_of(built[2])]
+    assert [row_id for row_id in ids[0] if row_id.startswith("a")] == ["a", "a#2", "a#3", "a#4", "a#5", "a#6"]
+    assert [row["text"] for row in read_rows(built[0])] == [row["text"] for row in read_rows(built[2])]
 
 
 @settings(max_examples=3)
@@ -153,16 +153,16 @@ def test_blocks_and_workers_change_no_row(
     engine: RunSettings,
 ) -> None:
     folder = tmp_path_factory.mktemp("split")
-    kinds_of_row = [said("a", uuid="a"), said("a"), tool_row(0), tool_row(1), {"messages": []}, b"no json\n"]
-    files = write(folder / "in", [said("first", uuid="first"), *(kinds_of_row[kind] for kind in kinds)])
-    rules = settings_of(shard_bytes=shard_bytes, max_reject_fraction="1")
+    row_kinds = [chat("a", uuid="a"), chat("a"), tool_row(0), tool_row(1), {"messages": []}, b"no json\n"]
+    files = write(folder / "in", [chat("first", uuid="first"), *(row_kinds[kind] for kind in kinds)])
+    rules = rows_recipe(shard_bytes=shard_bytes, max_reject_fraction="1")
 
     built = build(folder / "built", files, rules, engine)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(normalise_shard, "_BLOCK_ROWS", block_rows)
         in_blocks = build(folder / "blocks", files, rules)
 
-    assert rows_of(in_blocks) == rows_of(built)
+    assert read_rows(in_blocks) == read_rows(built)
     assert build(folder / "again", files, rules).manifest.digest == built.manifest.digest
     assert in_blocks.manifest.identity.counts == built.manifest.identity.counts
 
@@ -185,48 +185,48 @@ NO_MESSAGES = {"messages": []}
             "none of 2 rows has a usable conversation: 2 invalid_harmony (the first: ",
         ),
         (
-            [said("fine"), NO_MESSAGES, {"messages": 3}],
+            [chat("fine"), NO_MESSAGES, {"messages": 3}],
             {"max_reject_fraction": "0.5"},
             "2 of 3 rows are rejected (1 no_messages, 1 wrong_type), above `max_reject_fraction` 0.5 (the first: ",
         ),
     ],
 )
-def test_a_split_of_too_few_rows_is_refused_and_the_first_is_shown(
+def test_split_with_too_few_rows_is_refused_with_the_first_reject(
     tmp_path: Path, rows: list[Row], rules: dict[str, Any], what: str
 ) -> None:
-    asked = settings_of(**{"max_reject_fraction": "1", **rules})
+    recipe = rows_recipe(**{"max_reject_fraction": "1", **rules})
 
-    assert what in refusal(lambda: build(tmp_path, write(tmp_path / "in", rows), asked))
+    assert what in refusal(lambda: build(tmp_path, write(tmp_path / "in", rows), recipe))
 
 
 def test_rows_of_another_revision_are_compared_by_their_ids(tmp_path: Path) -> None:
-    first = [said(f"{number}", uuid=f"u{number}") for number in range(9)]
-    second = [said("another", uuid="new"), *first[1:4], said("4!", uuid="u4"), said("5", uuid="u5", license="mit")]
+    first = [chat(f"{number}", uuid=f"u{number}") for number in range(9)]
+    second = [chat("another", uuid="new"), *first[1:4], chat("4!", uuid="u4"), chat("5", uuid="u5", license="mit")]
     a = build(tmp_path / "a", write(tmp_path / "1", first))
     b = build(tmp_path / "b", write(tmp_path / "2", second[:2], second[2:]))
 
     [changes] = document_changes(a, b, SYSTEMS.kinds, max_part_documents=3)
 
-    told = (changes.only_in_a, changes.only_in_b, changes.changed, changes.relabelled)
+    groups = (changes.only_in_a, changes.only_in_b, changes.changed, changes.relabelled)
     assert changes.in_both.documents == 5
-    assert [list(found.examples) for found in told] == [["u0", "u6", "u7", "u8"], ["new"], ["u4"], ["u5"]]
+    assert [list(documents.examples) for documents in groups] == [["u0", "u6", "u7", "u8"], ["new"], ["u4"], ["u5"]]
 
 
-def test_a_sample_passes_over_what_is_empty_and_says_so_where_it_meets_no_row(tmp_path: Path) -> None:
-    rules = settings_of(max_rows=1)
+def test_sample_skips_empty_files_and_fails_without_rows(tmp_path: Path) -> None:
+    rules = rows_recipe(max_rows=1)
 
-    made = build(tmp_path / "found", write(tmp_path / "in", [], [b"\n"], [said("one"), said("two")]), rules)
+    built = build(tmp_path / "found", write(tmp_path / "in", [], [b"\n"], [chat("one"), chat("two")]), rules)
 
-    assert made.manifest.identity.counts["ledger"]["out"] == 1
+    assert built.manifest.identity.counts["ledger"]["out"] == 1
     with pytest.raises(InputError, match="a sample of at most 1 rows is empty; omit `max_rows`"):
         build(tmp_path / "none", write(tmp_path / "blank", [b"\n\n"]), rules)
 
 
 @pytest.mark.parametrize("shard_bytes", [400, 1 << 20])
-def test_names_of_keys_that_are_not_read_are_bounded_whatever_the_shards(tmp_path: Path, shard_bytes: int) -> None:
+def test_number_of_unread_key_names_is_bounded_for_any_shards(tmp_path: Path, shard_bytes: int) -> None:
     rows = [{"messages": [{**QUESTION, f"key_{number:03d}": 1, "often": 1}, ANSWER]} for number in range(100)]
 
-    built = build(tmp_path, write(tmp_path / "in", rows), settings_of(shard_bytes=shard_bytes))
+    built = build(tmp_path, write(tmp_path / "in", rows), rows_recipe(shard_bytes=shard_bytes))
 
     counts = built.manifest.identity.counts
     unread = counts["unread_message_keys"]

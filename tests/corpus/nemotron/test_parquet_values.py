@@ -1,4 +1,4 @@
-"""Values that Parquet has and JSON has not: rows hold them as JSON would."""
+"""Parquet values without a JSON form are written as JSON would write them."""
 
 import datetime
 import json
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nemotron_rows import ANSWER, QUESTION, called, settings_of, split_of
+from nemotron_rows import ANSWER, QUESTION, build_split, called, rows_recipe
 
 from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.errors import InputError
@@ -21,15 +21,15 @@ NOON = datetime.datetime(2026, 11, 21, 12, 0, 0, 5)
 
 
 def normalised(folder: Path, columns: dict[str, Any], schema: pa.Schema | None = None) -> list[dict[str, Any]]:
-    """The rows of a split that is one Parquet file."""
+    """Normalise columns as the one Parquet file of a split; return its rows."""
     path = folder / "train.parquet"
     pq.write_table(pa.table(columns, schema), path)
     return normalised_file(folder, path)
 
 
 def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
-    rules = settings_of(shard_bytes=1 << 20, max_reject_fraction="0")
-    built = split_of(folder, [SourceFile(path, path.name, path.stat().st_size)], rules)
+    rules = rows_recipe(shard_bytes=1 << 20, max_reject_fraction="0")
+    built = build_split(folder, [SourceFile(path, path.name, path.stat().st_size)], rules)
     return pq.read_table(built.folder / "data" / "train-00000-of-00001.parquet").to_pylist()
 
 
@@ -51,7 +51,7 @@ def normalised_file(folder: Path, path: Path) -> list[dict[str, Any]]:
         ({"deep": [math.nan, 1.5]}, pa.struct([("deep", pa.list_(pa.float64()))]), {"deep": [None, 1.5]}),
     ],
 )
-def test_a_column_that_has_no_other_place_is_json_that_others_read(
+def test_other_columns_are_written_as_standard_json(
     value: object, kind: pa.DataType, written: object, tmp_path: Path
 ) -> None:
     [row] = normalised(tmp_path, {"messages": [MESSAGES], "extra": pa.array([value], kind)})
@@ -63,24 +63,24 @@ def test_a_column_that_has_no_other_place_is_json_that_others_read(
 
 
 def test_a_uuid_is_an_id_and_a_text(tmp_path: Path) -> None:
-    made = uuid.UUID(int=7)
-    column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([made.bytes], pa.binary(16)))
+    identifier = uuid.UUID(int=7)
+    column = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([identifier.bytes], pa.binary(16)))
 
     [row] = normalised(tmp_path, {"messages": [MESSAGES], "uuid": column, "extra": column})
 
-    assert row["id"] == str(made)
-    assert json.loads(row["meta_source_json"]) == {"extra": str(made)}
+    assert row["id"] == str(identifier)
+    assert json.loads(row["meta_source_json"]) == {"extra": str(identifier)}
 
 
 def tool(name: str, **properties: dict[str, object]) -> dict[str, object]:
     return {"type": "function", "function": {"name": name, "parameters": {"properties": properties}}}
 
 
-def test_a_row_is_the_same_as_json_lines_and_as_parquet(tmp_path: Path) -> None:
-    """One Parquet schema has every key of every row, null where a row has it not."""
-    asked, said = {"role": "user", "content": {"asked": "?"}}, {"role": "assistant", "content": {"said": [1, None]}}
-    weather = [asked, {**called({"city": "X"}, name="weather"), "content": None}, said]
-    add = [asked, {**called({"a": 1, "b": 2}, name="add"), "content": None}, {"role": "tool", "content": {"sum": 3}}]
+def test_row_is_equal_from_json_lines_and_from_parquet(tmp_path: Path) -> None:
+    """A Parquet schema has every key of every row, with null for missing keys."""
+    question, reply = {"role": "user", "content": {"asked": "?"}}, {"role": "assistant", "content": {"said": [1, None]}}
+    weather = [question, {**called({"city": "X"}, name="weather"), "content": None}, reply]
+    add = [question, {**called({"a": 1, "b": 2}, name="add"), "content": None}, {"role": "tool", "content": {"sum": 3}}]
     unlike = [
         {
             "uuid": "1",
@@ -112,23 +112,23 @@ def test_a_row_is_the_same_as_json_lines_and_as_parquet(tmp_path: Path) -> None:
     ],
     ids=["NaN", "infinity"],
 )
-def test_no_text_has_a_number_that_json_has_not(value: object, kind: pa.DataType, written: str, tmp_path: Path) -> None:
+def test_numbers_beyond_json_are_null_in_text(value: object, kind: pa.DataType, written: str, tmp_path: Path) -> None:
     message = pa.struct([("role", pa.string()), ("content", kind)])
-    given = pa.array([[{"role": "user", "content": value}]], pa.list_(message))
+    messages = pa.array([[{"role": "user", "content": value}]], pa.list_(message))
 
-    [row] = normalised(tmp_path, {"messages": given})
+    [row] = normalised(tmp_path, {"messages": messages})
 
     assert row["text"].endswith(f"<|message|>{written}<|end|>")
 
 
-def test_a_time_that_python_has_not_is_one_line(tmp_path: Path) -> None:
+def test_time_beyond_the_range_of_python_is_an_error_in_one_line(tmp_path: Path) -> None:
     far = pa.array([10**15], pa.int64()).cast(pa.timestamp("s"))
 
     with pytest.raises(InputError, match=r"1 unreadable_value.* \(the first: train.parquet row 0: unreadable_value"):
         normalised(tmp_path, {"messages": [MESSAGES], "extra": far})
 
 
-def test_messages_beside_a_text_are_kept(tmp_path: Path) -> None:
+def test_messages_next_to_a_text_are_kept(tmp_path: Path) -> None:
     text = "<|start|>user<|message|>Hi<|end|>"
 
     [row] = normalised(tmp_path, {"messages": [MESSAGES], "text": [text]})

@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets
 import huggingface_hub
 import pytest
-from candidate_pools import MIXED, pools_of, row, rows_artifact
+from candidate_pools import MIXED, row, rows_artifact, seal_pools
 
 from pipeline_assets.spine.artifact import Artifact
 
@@ -15,7 +15,7 @@ def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Artifact:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     low, high = rows_artifact(tmp_path, MIXED), rows_artifact(tmp_path, [row(9, stats_tool_calls=1)], name="high")
-    return pools_of(tmp_path, {"low": low, "high": high})
+    return seal_pools(tmp_path, {"low": low, "high": high})
 
 
 def test_datasets_loads_a_pool_as_a_config_with_its_splits(pools: Artifact, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_every_pool_with_rows_is_a_config(pools: Artifact) -> None:
 
 
 def test_pools_without_rows_have_a_card_without_configs(tmp_path: Path) -> None:
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, [])})
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, [])})
 
     assert "configs:" not in (pools.folder / "README.md").read_text("utf-8")
 

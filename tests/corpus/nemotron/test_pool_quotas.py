@@ -1,11 +1,11 @@
-"""Quotas of pools: at most so many rows, equal shares of strata, and the same rows whoever selects them."""
+"""Quotas of pools: limits, equal shares of strata, and stable selection."""
 
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from candidate_pools import STAGE, Row, pools_of, row, rows_artifact
+from candidate_pools import STAGE, Row, row, rows_artifact, seal_pools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusal
@@ -30,7 +30,7 @@ def recipe(seed: int = 0, **quotas: object) -> PoolsRecipe:
     )
 
 
-def made(numbers: range, domain: str | None, bin_: str, split: str = "low") -> list[Row]:
+def build_rows(numbers: range, domain: str | None, bin_: str, split: str = "low") -> list[Row]:
     return [
         row(number, id=f"{split}-{domain}-{bin_}-{number}", split=split, meta_domain=domain, meta_solved_bin=bin_,
             meta_correctness=1.0, stats_tokens=10 + number % 2 * 10)
@@ -38,27 +38,27 @@ def made(numbers: range, domain: str | None, bin_: str, split: str = "low") -> l
     ]  # fmt: skip
 
 
-def rows_in(pools: Artifact, pool: str) -> list[Row]:
+def read_rows(pools: Artifact, pool: str) -> list[Row]:
     files = sorted(pools.folder.glob(f"candidates_{pool}/*.parquet"))
     return [entry for file in files for entry in pq.ParquetFile(file).read().to_pylist()]
 
 
 @pytest.fixture
 def splits(tmp_path: Path) -> dict[str, Artifact]:
-    """100 easy rows of mathematics, 10 hard ones and 4 without a domain, in two splits."""
-    low = [*made(range(60), "math", "easy"), *made(range(10), "math", "hard")]
-    high = [*made(range(40), "math", "easy", "high"), *made(range(4), None, "hard", "high")]
+    """Build two splits: 100 easy and 10 hard rows of math, 4 without a domain."""
+    low = [*build_rows(range(60), "math", "easy"), *build_rows(range(10), "math", "hard")]
+    high = [*build_rows(range(40), "math", "easy", "high"), *build_rows(range(4), None, "hard", "high")]
     return {"low": rows_artifact(tmp_path, low), "high": rows_artifact(tmp_path, high, name="high")}
 
 
-def test_strata_get_equal_shares_and_what_one_lacks_goes_to_others(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+def test_strata_get_equal_shares_and_unused_shares_are_divided(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     quota = {"max_rows": 24, "stratify": ["meta_domain", "meta_solved_bin"]}
 
-    pools = pools_of(tmp_path, splits, recipe(right=quota))
+    pools = seal_pools(tmp_path, splits, recipe(right=quota))
 
-    chosen = Counter((entry["meta_domain"], entry["meta_solved_bin"]) for entry in rows_in(pools, "right"))
+    chosen = Counter((entry["meta_domain"], entry["meta_solved_bin"]) for entry in read_rows(pools, "right"))
     assert chosen == {("math", "easy"): 10, ("math", "hard"): 10, (None, "hard"): 4}
-    assert len(rows_in(pools, "long")) == 57
+    assert len(read_rows(pools, "long")) == 57
     assert pools.manifest.identity.decisions["quotas"] == {
         "right": {
             "candidates": 114,
@@ -73,44 +73,44 @@ def test_strata_get_equal_shares_and_what_one_lacks_goes_to_others(tmp_path: Pat
     assert "right has 24 of 114 rows by its quota" in pools_have_rows(pools).because
 
 
-def test_rows_that_quotas_take_from_every_pool_are_dropped_with_their_reason(
+def test_rows_that_quotas_remove_from_every_pool_are_dropped_with_a_reason(
     tmp_path: Path, splits: dict[str, Artifact], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    pools = pools_of(tmp_path, splits, recipe(every_pool={"max_rows": 5}))
+    pools = seal_pools(tmp_path, splits, recipe(every_pool={"max_rows": 5}))
 
     counts = pools.manifest.identity.counts
-    kept = {entry["id"]: entry["stats_tokens"] for pool in RULES for entry in rows_in(pools, pool)}
+    kept = {entry["id"]: entry["stats_tokens"] for pool in RULES for entry in read_rows(pools, pool)}
     assert counts["pools"] == {"long": 5, "right": 5}
     assert counts["documents"] == len(kept)
     assert counts["tokens"] == sum(kept.values())
     assert counts["ledger"] == {
         "in": 114, "out": len(kept), "dropped": {"over_quota": 114 - len(kept)}, "rejected": {}
     }  # fmt: skip
-    assert caplog.messages[-1] == "pools: 2/2 shards"  # they were minus 100 documents
+    assert caplog.messages[-1] == "pools: 2/2 shards"  # not minus 100 documents
 
 
 def test_a_larger_quota_only_adds_rows_and_a_seed_selects_others(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     def ids(seed: int, max_rows: int) -> set[str]:
         quota = {"max_rows": max_rows, "stratify": ["meta_solved_bin"]}
-        pools = pools_of(tmp_path / f"{seed}-{max_rows}", splits, recipe(seed, right=quota))
-        return {entry["id"] for entry in rows_in(pools, "right")}
+        pools = seal_pools(tmp_path / f"{seed}-{max_rows}", splits, recipe(seed, right=quota))
+        return {entry["id"] for entry in read_rows(pools, "right")}
 
-    few, more, others = ids(0, 10), ids(0, 11), ids(1, 10)
+    few, more, other_seed = ids(0, 10), ids(0, 11), ids(1, 10)
 
-    assert (len(few), len(more), len(others)) == (10, 11, 10)
+    assert (len(few), len(more), len(other_seed)) == (10, 11, 10)
     assert few < more
-    assert few != others
+    assert few != other_seed
 
 
 def test_neither_workers_nor_the_order_of_splits_change_a_byte(tmp_path: Path, splits: dict[str, Artifact]) -> None:
-    asked = recipe(every_pool={"max_rows": 7, "stratify": ["meta_domain"]})
+    rules = recipe(every_pool={"max_rows": 7, "stratify": ["meta_domain"]})
     target = Target(unknown_kind("nemotron/candidate_pools", STAGE), "pools", Path("pools"), {})
 
     built = [
         build_target(
             target, tmp_path / f"{workers}",
-            lambda staging, own=own, workers=workers: build_pools(staging, own, asked, RunSettings(workers)), True, {},
+            lambda staging, own=own, workers=workers: build_pools(staging, own, rules, RunSettings(workers)), True, {},
         )
         for workers, own in ((0, splits), (2, dict(reversed(splits.items()))))
     ]  # fmt: skip
@@ -118,38 +118,38 @@ def test_neither_workers_nor_the_order_of_splits_change_a_byte(tmp_path: Path, s
     assert built[0].manifest.identity.files == built[1].manifest.identity.files
 
 
-def test_a_file_number_that_no_row_of_a_pool_gets_is_skipped_with_quotas(tmp_path: Path) -> None:
+def test_file_number_without_rows_of_a_pool_is_skipped_with_quotas(tmp_path: Path) -> None:
     long = "x" * 1_100_000  # 70 MB in all, so the rows of a pool have two file numbers
     rows = [row(number, text=f"{number} {long}", meta_correctness=float(number == 0)) for number in range(64)]
 
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe(right={"max_rows": 5}))
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe(right={"max_rows": 5}))
 
     assert [file.path for file in pools.manifest.identity.files] == ["candidates_right/low-00001-of-00002.parquet"]
-    assert [entry["id"] for entry in rows_in(pools, "right")] == ["row-0"]
+    assert [entry["id"] for entry in read_rows(pools, "right")] == ["row-0"]
 
 
-def test_without_quotas_recipe_and_manifest_are_as_before(tmp_path: Path, splits: dict[str, Artifact]) -> None:
+def test_recipe_and_manifest_without_quotas_do_not_mention_them(tmp_path: Path, splits: dict[str, Artifact]) -> None:
     plain = PoolsRecipe.from_mapping({"rules": RULES, "by_capability": False}, "the test")
 
-    pools = pools_of(tmp_path, splits, plain)
+    pools = seal_pools(tmp_path, splits, plain)
 
     assert plain.content().keys() == {"rules", "by_capability", "refuse_licences"}
     assert "quotas" not in pools.manifest.identity.decisions
 
 
-def test_a_quota_of_a_capability_that_no_row_has_is_named(tmp_path: Path) -> None:
+def test_quota_of_a_capability_without_rows_is_named_in_the_check(tmp_path: Path) -> None:
     rows = rows_artifact(tmp_path, [row(number, meta_capability_target="math") for number in range(3)])
     limits = {"capability_math": {"max_rows": 2}, "capability_maths": {"max_rows": 2}}
-    asked = PoolsRecipe.from_mapping({"rules": RULES, "quotas": limits}, "the test")
+    rules = PoolsRecipe.from_mapping({"rules": RULES, "quotas": limits}, "the test")
 
-    because = pools_have_rows(pools_of(tmp_path, {"low": rows}, asked)).because
+    because = pools_have_rows(seal_pools(tmp_path, {"low": rows}, rules)).because
 
     assert "no row is in capability_maths, which `quotas` limits" in because
     assert "no row is in capability_math," not in because
 
 
 def test_the_report_lists_quotas_by_stratum(tmp_path: Path, splits: dict[str, Artifact]) -> None:
-    pools = pools_of(tmp_path, splits, recipe(right={"max_rows": 3, "stratify": ["meta_solved_bin"]}))
+    pools = seal_pools(tmp_path, splits, recipe(right={"max_rows": 3, "stratify": ["meta_solved_bin"]}))
     target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
 
     report = build_target(
@@ -200,12 +200,12 @@ def test_a_quota_is_filled_and_shares_differ_by_one_row_unless_a_stratum_is_exha
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], max_rows: int, seed: int
 ) -> None:
     root = tmp_path_factory.mktemp("quota")
-    rows = [entry for number, size in enumerate(sizes) for entry in made(range(size), f"d{number}", "easy")]
+    rows = [entry for number, size in enumerate(sizes) for entry in build_rows(range(size), f"d{number}", "easy")]
     splits = {"low": rows_artifact(root, rows)}
 
-    pools = pools_of(root, splits, recipe(seed, right={"max_rows": max_rows, "stratify": ["meta_domain"]}))
+    pools = seal_pools(root, splits, recipe(seed, right={"max_rows": max_rows, "stratify": ["meta_domain"]}))
 
-    chosen = Counter(entry["meta_domain"] for entry in rows_in(pools, "right"))
+    chosen = Counter(entry["meta_domain"] for entry in read_rows(pools, "right"))
     assert chosen.total() == min(max_rows, sum(sizes))
     unfilled = [chosen[f"d{number}"] for number, size in enumerate(sizes) if chosen[f"d{number}"] < size]
     largest = max(chosen.values(), default=0)

@@ -1,4 +1,4 @@
-"""The report on candidate pools: its numbers are those of the files, its page shows them and runs nothing of them."""
+"""Report on candidate pools: figures equal the files, and the page escapes text."""
 
 import inspect
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from candidate_pools import MIXED, STAGE, Row, pools_of, row, rows_artifact
+from candidate_pools import MIXED, STAGE, Row, row, rows_artifact, seal_pools
 from real_samples import some
 
 from pipeline_assets.build.build_target import build_target
@@ -31,17 +31,17 @@ SOLVED = {name: rules for name, rules in DEFAULT_RULES.items() if name != "unsol
 RECIPE = PoolsRecipe(rules=SOLVED, refuse_licences=("cc-by-sa-4.0",))
 
 
-def report_of(root: Path, datasets: dict[str, Artifact]) -> Artifact:
+def build_report(root: Path, datasets: dict[str, Artifact]) -> Artifact:
     target = Target(unknown_kind("nemotron/pool_report", STAGE), "report", Path("report"), {})
     return build_target(target, root, lambda building: report_on_pools(building, datasets, RunSettings()), True, {})
 
 
-def numbers(report: Artifact) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return found
+def read_figures(report: Artifact) -> dict[str, Any]:
+    figures: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return figures
 
 
-def page(report: Artifact) -> str:
+def read_page(report: Artifact) -> str:
     return report.path("report.html").read_text(encoding="utf-8")
 
 
@@ -64,7 +64,7 @@ def drawn_rows(seed: int, count: int) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
-    """Pools of two datasets whose splits have the same ids; one split is of two files a pool."""
+    """Seal pools of two datasets with equal ids; one split has two files a pool."""
     roots = {name: tmp_path_factory.mktemp(name) for name in ("maths", "chats")}
     wide = [*drawn_rows(1, 300), row(300, text="x" * (64 << 20), meta_license="cc-by-sa-4.0")]
     splits = {
@@ -72,32 +72,32 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Artifact]:
         "chats": {"low": drawn_rows(3, 150)},
     }
     return {
-        name: pools_of(
+        name: seal_pools(
             roots[name],
-            {split: rows_artifact(roots[name], rows, name=split) for split, rows in of.items()},
+            {split: rows_artifact(roots[name], rows, name=split) for split, rows in dataset_splits.items()},
             RECIPE,
         )
-        for name, of in splits.items()
+        for name, dataset_splits in splits.items()
     }
 
 
 @pytest.fixture(scope="module")
 def report(drawn: dict[str, Artifact], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return report_of(tmp_path_factory.mktemp("report"), drawn)
+    return build_report(tmp_path_factory.mktemp("report"), drawn)
 
 
 def test_workers_are_forked_from_a_process_that_has_the_kernels_and_no_threads_of_polars(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[WarmUp] = []
-    run_here = engine._run_in_process
+    run_in_process = engine._run_in_process
 
-    def spied(work: Any, load_once: WarmUp, *stage: Any) -> Any:
+    def record_load(work: Any, load_once: WarmUp, *stage: Any) -> Any:
         loads.append(inspect.unwrap(load_once))
-        return run_here(work, load_once, *stage)
+        return run_in_process(work, load_once, *stage)
 
-    monkeypatch.setattr(engine, "_run_in_process", spied)
-    report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})})
+    monkeypatch.setattr(engine, "_run_in_process", record_load)
+    build_report(tmp_path, {"maths": seal_pools(tmp_path, {"low": rows_artifact(tmp_path, MIXED)})})
 
     kernels = {build_pools.__module__, report_on_pools.__module__}
     code = "import pickle, sys; [load() for load in pickle.load(sys.stdin.buffer)]; print(*sys.modules)"
@@ -105,8 +105,8 @@ def test_workers_are_forked_from_a_process_that_has_the_kernels_and_no_threads_o
     assert {*loaded.stdout.decode().split()} & {*kernels, "polars"} == kernels
 
 
-def rows_of(pools: Artifact) -> pl.DataFrame:
-    """All rows of all pools, with the pool and the split, as their files have them."""
+def read_rows(pools: Artifact) -> pl.DataFrame:
+    """Read all rows of all pools, with their pool and split."""
     columns = ["id", "stats_tokens", "stats_completion_tokens", "meta_correctness", "meta_domain"]
     return pl.concat(
         pl.read_parquet(path, columns=columns).with_columns(
@@ -116,35 +116,35 @@ def rows_of(pools: Artifact) -> pl.DataFrame:
     )
 
 
-def test_sizes_are_of_files_and_a_row_counts_once_in_a_dataset(drawn: dict[str, Artifact], report: Artifact) -> None:
-    found = numbers(report)
+def test_sizes_equal_the_files_and_a_row_counts_once_in_a_dataset(drawn: dict[str, Artifact], report: Artifact) -> None:
+    figures = read_figures(report)
 
-    assert list(found["datasets"]) == ["maths", "chats"]
+    assert list(figures["datasets"]) == ["maths", "chats"]
     for name, pools in some(drawn.items()):
-        rows, said = rows_of(pools), found["datasets"][name]
+        rows, reported = read_rows(pools), figures["datasets"][name]
         once = rows.unique(["split", "id"])
-        assert said["rows"] == once.height == pools.manifest.identity.counts["documents"]
-        assert said["tokens"] == once["stats_tokens"].sum() == pools.manifest.identity.counts["tokens"]
-        assert said["completion_tokens"] == once["stats_completion_tokens"].sum()
-        assert list(said["pools"]) == sorted(set(rows["pool"]))
-        for pool, of in said["pools"].items():
-            own = rows.filter(pool=pool)
-            assert of["rows"] == own.height
-            assert of["tokens"] == own["stats_tokens"].sum()
-            assert of["completion_tokens"] == own["stats_completion_tokens"].sum()
+        assert reported["rows"] == once.height == pools.manifest.identity.counts["documents"]
+        assert reported["tokens"] == once["stats_tokens"].sum() == pools.manifest.identity.counts["tokens"]
+        assert reported["completion_tokens"] == once["stats_completion_tokens"].sum()
+        assert list(reported["pools"]) == sorted(set(rows["pool"]))
+        for pool, entry in reported["pools"].items():
+            pool_rows = rows.filter(pool=pool)
+            assert entry["rows"] == pool_rows.height
+            assert entry["tokens"] == pool_rows["stats_tokens"].sum()
+            assert entry["completion_tokens"] == pool_rows["stats_completion_tokens"].sum()
 
 
 def test_pools_share_the_rows_of_one_split_and_id(drawn: dict[str, Artifact], report: Artifact) -> None:
     assert len(list(drawn["maths"].folder.glob("candidates_tool_use/low-*.parquet"))) == 2
     for name, pools in some(drawn.items()):
-        rows, said = rows_of(pools).select("pool", "split", "id"), numbers(report)["datasets"][name]["pools"]
+        rows, reported = read_rows(pools).select("pool", "split", "id"), read_figures(report)["datasets"][name]["pools"]
         pairs = rows.join(rows, on=["split", "id"]).filter(pl.col("pool") != pl.col("pool_right"))
-        counted = {(one, other): count for one, other, count in pairs.group_by("pool", "pool_right").len().rows()}
+        counted = {(a, b): count for a, b, count in pairs.group_by("pool", "pool_right").len().rows()}
 
-        assert {(one, other): count for one in said for other, count in said[one]["shared"].items()} == counted
+        assert {(a, b): count for a in reported for b, count in reported[a]["shared"].items()} == counted
 
 
-def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifact], report: Artifact) -> None:
+def test_rows_are_counted_by_length_correctness_and_domain(drawn: dict[str, Artifact], report: Artifact) -> None:
     def correctness(share: float | None) -> str:
         if share is None:
             return "null"
@@ -155,53 +155,55 @@ def test_rows_are_told_by_length_correctness_and_domain(drawn: dict[str, Artifac
         )
 
     for name, pools in some(drawn.items()):
-        for pool, of in numbers(report)["datasets"][name]["pools"].items():
-            own = rows_of(pools).filter(pool=pool)
-            powers = [1 if tokens < 2 else 2 ** int(math.log2(tokens)) for tokens in own["stats_tokens"]]
-            assert list(of["lengths"].items()) == [(str(power), powers.count(power)) for power in sorted(set(powers))]
-            ranges = [correctness(share) for share in own["meta_correctness"]]
-            assert list(of["correctness"].items()) == [
-                (one, ranges.count(one)) for one in CORRECTNESS_RANGES if one in ranges
+        for pool, entry in read_figures(report)["datasets"][name]["pools"].items():
+            pool_rows = read_rows(pools).filter(pool=pool)
+            powers = [1 if tokens < 2 else 2 ** int(math.log2(tokens)) for tokens in pool_rows["stats_tokens"]]
+            assert list(entry["lengths"].items()) == [
+                (str(power), powers.count(power)) for power in sorted(set(powers))
             ]
-            domains = [domain or "unknown" for domain in own["meta_domain"]]
-            assert of["domains"] == {domain: domains.count(domain) for domain in sorted(set(domains))}
+            ranges = [correctness(share) for share in pool_rows["meta_correctness"]]
+            assert list(entry["correctness"].items()) == [
+                (label, ranges.count(label)) for label in CORRECTNESS_RANGES if label in ranges
+            ]
+            domains = [domain or "unknown" for domain in pool_rows["meta_domain"]]
+            assert entry["domains"] == {domain: domains.count(domain) for domain in sorted(set(domains))}
 
 
 def test_the_total_is_the_sum_of_the_datasets(report: Artifact) -> None:
-    def added(values: list[Any]) -> Any:
+    def add_up(values: list[Any]) -> Any:
         if not isinstance(values[0], dict):
             return sum(values)
-        keys = {key for one in values for key in one}
-        return {key: added([one[key] for one in values if key in one]) for key in keys}
+        keys = {key for value in values for key in value}
+        return {key: add_up([value[key] for value in values if key in value]) for key in keys}
 
-    found = numbers(report)
-    counted = [{**one, "left_out": {}, "empty": {}, "correctness_gap": {}} for one in found["datasets"].values()]
+    figures = read_figures(report)
+    counted = [{**data, "left_out": {}, "empty": {}, "correctness_gap": {}} for data in figures["datasets"].values()]
 
-    assert found["total"] == added(counted)
+    assert figures["total"] == add_up(counted)
     counts = report.manifest.identity.counts
-    assert counts["documents"] == found["total"]["rows"]
-    assert counts["pools"] == {pool: of["rows"] for pool, of in found["total"]["pools"].items()}
+    assert counts["documents"] == figures["total"]["rows"]
+    assert counts["pools"] == {pool: entry["rows"] for pool, entry in figures["total"]["pools"].items()}
 
 
-def test_the_page_says_sizes_and_what_became_of_all_rows(drawn: dict[str, Artifact], report: Artifact) -> None:
-    ledger, shown = drawn["chats"].manifest.identity.counts["ledger"], page(report)
+def test_page_shows_sizes_and_fates_of_all_rows(drawn: dict[str, Artifact], report: Artifact) -> None:
+    ledger, html = drawn["chats"].manifest.identity.counts["ledger"], read_page(report)
 
     dropped = f"in_no_pool {ledger['dropped']['in_no_pool']}, refused_licence {ledger['dropped']['refused_licence']}"
     out = f"<td>{dropped}</td><td class='number'>{ledger['out']}</td>"
-    assert f"<tr><td>chats</td><td class='number'>150</td>{out}" in shown
-    assert shown.count("<details open>") == 1 and shown.count("<details>") == 2
-    pools = numbers(report)["total"]["pools"]
-    assert f"tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in shown
+    assert f"<tr><td>chats</td><td class='number'>150</td>{out}" in html
+    assert html.count("<details open>") == 1 and html.count("<details>") == 2
+    pools = read_figures(report)["total"]["pools"]
+    assert f"tool_use: {pools['tool_use']['rows']:,} rows</figcaption>" in html
 
 
 def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
     shares = [0.0, 0.5, 0.5, 1.0]
-    rows = [row(number, meta_correctness=one, stats_tokens=1 << number) for number, one in enumerate(shares)]
+    rows = [row(number, meta_correctness=share, stats_tokens=1 << number) for number, share in enumerate(shares)]
     rules = {"all": ["stats_tokens > 0"], "right": ["meta_correctness = 1"], "long": ["stats_tokens > 2"]}
 
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, PoolsRecipe.from_content({"rules": rules}))
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)}, PoolsRecipe.from_content({"rules": rules}))
 
-    line, *_ = preview_pools(report_of(tmp_path, {"maths": pools}))
+    line, *_ = preview_pools(build_report(tmp_path, {"maths": pools}))
     assert line == {
         "pool": "all",
         "rows": "4",
@@ -213,27 +215,27 @@ def test_the_ui_shows_a_line_for_each_pool(tmp_path: Path) -> None:
     }
 
 
-def test_what_datasets_say_is_shown_and_not_run(tmp_path: Path) -> None:
+def test_hostile_text_of_datasets_is_escaped(tmp_path: Path) -> None:
     hostile = "</td><script src='http://evil.example'>"
     rows = [row(0, meta_domain=hostile, meta_capability_target=hostile, meta_license=hostile)]
 
-    shown = page(report_of(tmp_path, {hostile: pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)})}))
+    html = read_page(build_report(tmp_path, {hostile: seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)})}))
 
-    assert "<script" not in shown and "src='" not in shown and "url(" not in shown
-    said = 1 + 1 + 1 + 1  # rows of the dataset, its pools, these in the contents, a domain
-    assert shown.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == said
-    assert "capability_td_script_src_http_evil_example" in shown
+    assert "<script" not in html and "src='" not in html and "url(" not in html
+    occurrences = 1 + 1 + 1 + 1  # rows of the dataset, its pools, these in the contents, a domain
+    assert html.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == occurrences
+    assert "capability_td_script_src_http_evil_example" in html
 
 
-def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path) -> None:
+def test_pool_without_rows_has_a_reason_and_a_dataset_may_lack_pools(tmp_path: Path) -> None:
     rules = {"verified": ["meta_correctness = 1"], "on": ["meta_reasoning = 'on'", "stats_tokens < 1"]}
-    asked = PoolsRecipe.from_content({"rules": rules})
+    recipe = PoolsRecipe.from_content({"rules": rules})
     rows = rows_artifact(tmp_path, [row(0, meta_reasoning="on"), row(1)])
-    pools = pools_of(tmp_path, {"low": rows}, asked)
+    pools = seal_pools(tmp_path, {"low": rows}, recipe)
 
-    report = report_of(tmp_path, {"maths": pools})
+    report = build_report(tmp_path, {"maths": pools})
 
-    assert numbers(report)["datasets"]["maths"] == {
+    assert read_figures(report)["datasets"]["maths"] == {
         "rows": 0,
         "tokens": 0,
         "completion_tokens": 0,
@@ -244,23 +246,23 @@ def test_a_pool_without_rows_says_why_and_a_dataset_may_have_none(tmp_path: Path
         "correctness_gap": {},
     }
     assert preview_pools(report) == []
-    told = "on: no row meets all of `meta_reasoning = 'on'` (rows: 1), `stats_tokens < 1` (rows: 0); no pool has rows; "
-    assert pools_have_rows(pools).because.startswith(told)
-    shown = page(report)
-    assert "No pool has rows." in shown
-    assert "<th>no row meets all (rows of each condition)</th>" in shown
-    assert "<td>on</td><td>meta_reasoning = &#39;on&#39; 1, stats_tokens &lt; 1 0</td>" in shown
-    assert "<td>verified</td><td>no row says anything in meta_correctness</td>" in shown
+    text = "on: no row meets all of `meta_reasoning = 'on'` (rows: 1), `stats_tokens < 1` (rows: 0); no pool has rows; "
+    assert pools_have_rows(pools).because.startswith(text)
+    html = read_page(report)
+    assert "No pool has rows." in html
+    assert "<th>no row meets all (rows of each condition)</th>" in html
+    assert "<td>on</td><td>meta_reasoning = &#39;on&#39; 1, stats_tokens &lt; 1 0</td>" in html
+    assert "<td>verified</td><td>no row says anything in meta_correctness</td>" in html
 
 
 def test_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
-    asked = PoolsRecipe(rules={"verified": ("meta_correctness = 1",)})
+    recipe = PoolsRecipe(rules={"verified": ("meta_correctness = 1",)})
     rows = [row(0, meta_correctness=1.0), row(1, meta_correctness=0.6), row(2, meta_correctness=0.5), row(3)]
     rows[1]["id"] = "<b>"
 
-    report = report_of(tmp_path, {"maths": pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, asked)})
+    report = build_report(tmp_path, {"maths": seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe)})
 
     gap = {"rows": 2, "lowest": "0.5", "highest": "0.6", "examples": ["low/<b>", "low/row-2"]}
-    assert numbers(report)["datasets"]["maths"]["correctness_gap"] == gap
+    assert read_figures(report)["datasets"]["maths"]["correctness_gap"] == gap
     line = "<td class='number'>2</td><td>0.5</td><td>0.6</td><td>low/&lt;b&gt;, low/row-2</td>"
-    assert "Rows of known correctness in no pool:" in page(report) and line in page(report)
+    assert "Rows of known correctness in no pool:" in read_page(report) and line in read_page(report)

@@ -1,4 +1,4 @@
-"""Candidate pools: which rows are in which, that taking one out changes little, and invalid conditions."""
+"""Candidate pools: selected rows, stable files and invalid conditions."""
 
 import hashlib
 import random
@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from candidate_pools import MIXED, Row, pools_of, row, rows_artifact
+from candidate_pools import MIXED, Row, row, rows_artifact, seal_pools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_samples import some
@@ -20,17 +20,17 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import UsageError
 
 
-def ids_in(pools: Artifact) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def read_ids(pools: Artifact) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
     for path in sorted(pools.folder.glob("candidates_*/*.parquet")):
-        found.setdefault(path.parent.name.removeprefix("candidates_"), []).extend(pq.read_table(path)["id"].to_pylist())
-    return {pool: sorted(ids) for pool, ids in found.items()}
+        names.setdefault(path.parent.name.removeprefix("candidates_"), []).extend(pq.read_table(path)["id"].to_pylist())
+    return {pool: sorted(ids) for pool, ids in names.items()}
 
 
-def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> None:
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, MIXED[:4], MIXED[4:])})
+def test_row_is_in_every_pool_whose_conditions_match(tmp_path: Path) -> None:
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, MIXED[:4], MIXED[4:])})
 
-    assert ids_in(pools) == {
+    assert read_ids(pools) == {
         "capability_chat": ["row-5"],
         "capability_instruction_following": ["row-4"],
         "high_correctness": ["row-0", "row-1"],
@@ -46,21 +46,21 @@ def test_a_row_is_in_every_pool_whose_conditions_hold_of_it(tmp_path: Path) -> N
     }
     counts = pools.manifest.identity.counts
     assert counts["ledger"] == {"in": 6, "out": 6, "dropped": {}, "rejected": {}}
-    assert counts["pools"] == {pool: len(ids) for pool, ids in ids_in(pools).items()}
+    assert counts["pools"] == {pool: len(ids) for pool, ids in read_ids(pools).items()}
     for path in some(pools.folder.glob("candidates_*/*.parquet")):
         assert pq.read_schema(path).equals(SCHEMA)
-        for one in pq.read_table(path).to_pylist():
-            assert one == MIXED[one["source_row"]]
+        for pool_row in pq.read_table(path).to_pylist():
+            assert pool_row == MIXED[pool_row["source_row"]]
 
 
-def test_each_capability_has_its_own_pool_whatever_others_occur(tmp_path: Path) -> None:
+def test_each_capability_has_its_own_pool_for_any_others(tmp_path: Path) -> None:
     targets = ["C", "c ", "C++", "c++", "C#", "C--", "日本語", "中文", " ", "Tool use", "tool-use", "tool  use", "Q&A"]
     rows = [row(number, meta_capability_target=target) for number, target in enumerate(targets)]
     recipe = PoolsRecipe(rules={"tool_use": ("stats_tool_calls > 0",)})
 
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe)
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows)}, recipe)
 
-    assert ids_in(pools) == {
+    assert read_ids(pools) == {
         "capability_c": ["row-0", "row-1"],
         "capability_c_cedb1bac": ["row-2", "row-3"],
         "capability_c_951a4d36": ["row-4"],
@@ -71,24 +71,24 @@ def test_each_capability_has_its_own_pool_whatever_others_occur(tmp_path: Path) 
         "capability_tool_use": ["row-10", "row-11", "row-9"],
         "capability_q_a_353c23e3": ["row-12"],
     }
-    alone = pools_of(tmp_path / "alone", {"low": rows_artifact(tmp_path / "alone", rows[2:3])}, recipe)
-    assert ids_in(alone) == {"capability_c_cedb1bac": ["row-2"]}
+    alone = seal_pools(tmp_path / "alone", {"low": rows_artifact(tmp_path / "alone", rows[2:3])}, recipe)
+    assert read_ids(alone) == {"capability_c_cedb1bac": ["row-2"]}
 
 
 @pytest.mark.parametrize("condition", [condition for rules in DEFAULT_RULES.values() for condition in rules])
-def test_default_conditions_are_valid_since_recipes_take_them_unread(condition: str) -> None:
+def test_default_conditions_are_valid(condition: str) -> None:
     assert parse_condition(condition).meta.root_names()
 
 
-def test_default_pools_cover_every_correctness_and_each_once_but_for_the_verified() -> None:
+def test_default_pools_cover_every_correctness_once_apart_from_verified() -> None:
     shares = [None, -0.0, *(number / 10_000 for number in range(10_001))]
     frame = pl.DataFrame(pa.Table.from_pylist([{"meta_correctness": share} for share in shares], SCHEMA))
 
     pools = {name: rules for name, rules in DEFAULT_RULES.items() if all("meta_correctness" in rule for rule in rules)}
     del pools["verified_correct"]
-    holds = [frame.select(pl.all_horizontal(*map(parse_condition, rules)))[:, 0] for rules in pools.values()]
+    masks = [frame.select(pl.all_horizontal(*map(parse_condition, rules)))[:, 0] for rules in pools.values()]
 
-    assert [sum(bool(one[row]) for one in holds) for row in range(len(shares))] == [1] * len(shares)
+    assert [sum(bool(mask[row]) for mask in masks) for row in range(len(shares))] == [1] * len(shares)
 
 
 def test_the_first_twenty_rows_of_known_correctness_in_no_pool_are_named(tmp_path: Path) -> None:
@@ -98,33 +98,33 @@ def test_the_first_twenty_rows_of_known_correctness_in_no_pool_are_named(tmp_pat
     rows[-1]["meta_license"] = "cc-by-sa-4.0"
     recipe = PoolsRecipe(rules=rules, refuse_licences=("cc-by-sa-4.0",))
 
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, rows[:9], rows[9:])}, recipe)
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, rows[:9], rows[9:])}, recipe)
 
     named = [f"low/row-{number}" for number in (0, 1, 2, *range(5, 22))]
     gap = {"rows": 27, "lowest": "0.0", "highest": "0.7333", "examples": named}
     assert pools.manifest.identity.decisions["correctness_gap"] == gap
-    words = f"27 rows of correctness 0.0 to 0.7333 are in no pool: {', '.join(named)}, …"
-    assert words in pools_have_rows(pools).because
+    message = f"27 rows of correctness 0.0 to 0.7333 are in no pool: {', '.join(named)}, …"
+    assert message in pools_have_rows(pools).because
 
 
-def test_columns_that_rows_of_an_earlier_version_lack_are_null(tmp_path: Path) -> None:
+def test_columns_missing_in_an_earlier_version_are_null(tmp_path: Path) -> None:
     later = ("quality_known_channels", "quality_stalled_calls")
     rows = rows_artifact(tmp_path, MIXED, schema=pa.schema([field for field in SCHEMA if field.name not in later]))
     recipe = PoolsRecipe(rules={"stalled": ("quality_stalled_calls > 0",), "all": ("stats_tokens > 0",)})
 
-    pools = pools_of(tmp_path, {"low": rows}, recipe)
+    pools = seal_pools(tmp_path, {"low": rows}, recipe)
 
     [pool] = pools.folder.glob("candidates_all/*.parquet")
     assert pq.read_schema(pool).equals(SCHEMA)
-    assert sorted(pq.read_table(pool).to_pylist(), key=lambda one: str(one["id"])) == MIXED
+    assert sorted(pq.read_table(pool).to_pylist(), key=lambda entry: str(entry["id"])) == MIXED
     assert "stalled" in pools.manifest.identity.decisions["left_out"]
 
 
-def test_a_pool_that_can_select_nothing_is_left_out_and_others_tell_each_conditions_rows(tmp_path: Path) -> None:
+def test_impossible_pools_are_omitted_and_empty_pools_count_rows_by_condition(tmp_path: Path) -> None:
     rules = {"verified": ("meta_correctness = 1", "stats_tokens > 5"), "on": ("meta_reasoning = 'on'",)}
     rows = rows_artifact(tmp_path, [row(0, meta_correctness=0.5), row(1, meta_correctness=0.25)])
 
-    pools = pools_of(tmp_path, {"low": rows}, PoolsRecipe(rules=rules))
+    pools = seal_pools(tmp_path, {"low": rows}, PoolsRecipe(rules=rules))
 
     decisions = pools.manifest.identity.decisions
     assert decisions["empty"] == {"verified": {"meta_correctness = 1": 0, "stats_tokens > 5": 2}}
@@ -133,11 +133,11 @@ def test_a_pool_that_can_select_nothing_is_left_out_and_others_tell_each_conditi
 
 def test_rows_of_a_refused_licence_are_in_no_pool(tmp_path: Path) -> None:
     licences = ["cc-by-4.0", "CC BY-SA 4.0", None, "odd"]
-    rows = rows_artifact(tmp_path, [row(number, meta_license=one) for number, one in enumerate(licences)])
+    rows = rows_artifact(tmp_path, [row(number, meta_license=licence) for number, licence in enumerate(licences)])
 
-    pools = pools_of(tmp_path, {"low": rows}, PoolsRecipe(refuse_licences=("cc-by-sa-4.0", "unknown")))
+    pools = seal_pools(tmp_path, {"low": rows}, PoolsRecipe(refuse_licences=("cc-by-sa-4.0", "unknown")))
 
-    assert ids_in(pools) == {"missing_correctness_meta": ["row-0"]}
+    assert read_ids(pools) == {"missing_correctness_meta": ["row-0"]}
     assert pools.manifest.identity.counts["ledger"]["dropped"] == {"refused_licence": 3}
 
 
@@ -146,59 +146,59 @@ CORRECTNESS = st.none() | st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(CORRECTNESS, st.integers(0, 2)), min_size=1, max_size=40), st.integers(0, 40))
-def test_pools_are_what_polars_selects_however_rows_lie_in_files(
+def test_pools_equal_a_selection_by_polars_for_any_files(
     tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[float | None, int]], cut: int
 ) -> None:
     root = tmp_path_factory.mktemp("pools")
-    rows = [row(number, meta_correctness=one, stats_tool_calls=two) for number, (one, two) in enumerate(drawn)]
+    rows = [row(number, meta_correctness=share, stats_tool_calls=calls) for number, (share, calls) in enumerate(drawn)]
     artifact = rows_artifact(root, *(part for part in (rows[:cut], rows[cut:]) if part))
 
-    found = ids_in(pools_of(root, {"low": artifact}))
+    actual = read_ids(seal_pools(root, {"low": artifact}))
 
     frame = pl.DataFrame(pa.Table.from_pylist(rows, SCHEMA))
     expected = {
         pool: sorted(frame.filter(*(pl.sql_expr(condition) for condition in conditions))["id"].to_list())
         for pool, conditions in DEFAULT_RULES.items()
     }
-    assert found == {pool: ids for pool, ids in expected.items() if ids}
+    assert actual == {pool: ids for pool, ids in expected.items() if ids}
 
 
 GEAR = [int.from_bytes(hashlib.sha256(bytes([byte])).digest()[:4], "big") for byte in range(256)]
 
 
-def chunks_of(data: bytes) -> set[str]:
-    """Hashes of the chunks of a file, of 2 kB on the average, cut by a gear hash of its last 32 bytes (Xia 2016)."""
-    found, start, rolling = set(), 0, 0
+def hash_chunks(data: bytes) -> set[str]:
+    """Hash chunks of 2 kB on average, cut by a gear hash of 32 bytes (Xia 2016)."""
+    chunks, start, rolling = set(), 0, 0
     for place, byte in enumerate(data):
         rolling = ((rolling << 1) + GEAR[byte]) & 0xFFFFFFFF
         if place - start >= 512 and rolling >> 21 == 0:
-            found.add(hashlib.sha256(data[start:place]).hexdigest())
+            chunks.add(hashlib.sha256(data[start:place]).hexdigest())
             start = place
-    return found | {hashlib.sha256(data[start:]).hexdigest()}
+    return chunks | {hashlib.sha256(data[start:]).hexdigest()}
 
 
-def test_to_take_a_row_out_changes_one_file_and_few_of_its_chunks(tmp_path: Path) -> None:
-    words = random.Random(3)
+def test_removing_a_row_changes_one_file_and_few_of_its_chunks(tmp_path: Path) -> None:
+    draws = random.Random(3)
     rows = [
-        row(number, text=" ".join(str(words.random()) for _ in range(60)), stats_tool_calls=1) for number in range(3000)
+        row(number, text=" ".join(str(draws.random()) for _ in range(60)), stats_tool_calls=1) for number in range(3000)
     ]
     recipe = PoolsRecipe(rules={"tool_use": ("stats_tool_calls > 0",)}, by_capability=False)
 
     def files(root: Path, kept: list[Row]) -> dict[str, bytes]:
         root.mkdir()
-        pools = pools_of(root, {"low": rows_artifact(root, kept)}, recipe)
+        pools = seal_pools(root, {"low": rows_artifact(root, kept)}, recipe)
         return {path.name: path.read_bytes() for path in pools.folder.glob("candidates_tool_use/*")}
 
     before, after = files(tmp_path / "before", rows), files(tmp_path / "after", rows[:1234] + rows[1235:])
 
     assert before.keys() == after.keys()
     [changed] = [name for name in before if before[name] != after[name]]
-    old, new = chunks_of(before[changed]), chunks_of(after[changed])
+    old, new = hash_chunks(before[changed]), hash_chunks(after[changed])
     assert len(new - old) < 0.10 * len(new), (len(new - old), len(new))
 
 
 def test_a_file_has_one_row_group_and_its_rows_are_sorted_by_their_ids(tmp_path: Path) -> None:
-    pools = pools_of(tmp_path, {"low": rows_artifact(tmp_path, [row(number) for number in range(200)])})
+    pools = seal_pools(tmp_path, {"low": rows_artifact(tmp_path, [row(number) for number in range(200)])})
 
     for path in some(pools.folder.glob("candidates_*/*.parquet")):
         metadata = pq.read_metadata(path)
@@ -213,8 +213,8 @@ def test_all_invalid_conditions_are_reported_together() -> None:
             {"rules": {"one": ["a = 1", "stats_tokens > 1"], "two": ["b = 1", 3], "three": []}}, "mine.yaml"
         )
 
-    told = [one.what.partition(":")[0] for one in (refused.value, *refused.value.others)]
-    assert told == [
+    messages = [error.what.partition(":")[0] for error in (refused.value, *refused.value.others)]
+    assert messages == [
         "`rules.one.0` is 'a = 1'",
         "`rules.two.0` is 'b = 1'",
         "`rules.two.1` must be text, got 3",
@@ -223,6 +223,6 @@ def test_all_invalid_conditions_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize("purpose", ["Tool use", "capability_math", "a/b", "", "a_"])
-def test_a_purpose_names_a_folder_and_a_config(purpose: str) -> None:
+def test_invalid_purpose_is_refused(purpose: str) -> None:
     with pytest.raises(UsageError, match=r"choose another name|must be lower-case words"):
         PoolsRecipe.from_mapping({"rules": {purpose: ["stats_tokens > 1"]}}, "mine.yaml")

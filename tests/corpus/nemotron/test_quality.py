@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, row_of, settings_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, dropped_by, normalised, rows_recipe, to_row
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast
 from pipeline_assets.corpus.nemotron.row_columns import RUN_TOKENS, length_bin, repeated_fraction
 
 
 @pytest.mark.parametrize("content", ["", "  \n", []])
-def test_an_empty_answer_is_kept_and_says_so_or_is_dropped(content: object) -> None:
+def test_empty_answer_is_flagged_or_dropped(content: object) -> None:
     row = {"messages": [QUESTION, {"role": "assistant", "content": content, "reasoning_content": "Count."}]}
 
-    assert row_of(row)["quality_completion_nonempty"] is False
-    assert dropped_by(row, settings_of(drop_empty_completion=True))[0] == "empty_completion"
+    assert to_row(row)["quality_completion_nonempty"] is False
+    assert dropped_by(row, rows_recipe(drop_empty_completion=True))[0] == "empty_completion"
 
 
 def test_empty_messages_in_mid_conversation_are_counted() -> None:
@@ -30,15 +30,15 @@ def test_empty_messages_in_mid_conversation_are_counted() -> None:
     assert [row["quality_completion_nonempty"] for row in rows] == [False, False]
 
 
-def test_empty_messages_of_rows_that_came_as_text_are_counted_too() -> None:
+def test_empty_messages_of_text_rows_are_counted() -> None:
     text = "<|start|>user<|message|><|end|><|start|>assistant<|channel|>final<|message|>4<|return|>"
 
-    assert row_of({"text": text})["quality_empty_messages"] == 1
-    assert row_of({"text": "no Harmony"})["quality_empty_messages"] == 0
+    assert to_row({"text": text})["quality_empty_messages"] == 1
+    assert to_row({"text": "no Harmony"})["quality_empty_messages"] == 0
 
 
 def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:
-    assert row_of({"messages": [QUESTION, ANSWER, QUESTION]})["quality_completion_nonempty"] is False
+    assert to_row({"messages": [QUESTION, ANSWER, QUESTION]})["quality_completion_nonempty"] is False
 
 
 @pytest.mark.parametrize(
@@ -50,20 +50,20 @@ def test_a_conversation_that_ends_with_the_user_has_no_completion() -> None:
     ],
     ids=str,
 )
-def test_a_call_at_the_end_is_a_completion_where_calls_count(
+def test_a_last_call_is_a_completion_if_calls_count_in_the_loss(
     loss: AssistantAll | AssistantLast, has_completion: bool
 ) -> None:
     row = {"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]}
-    drops = settings_of(loss=loss, drop_empty_completion=True)
+    drops = rows_recipe(loss=loss, drop_empty_completion=True)
 
-    assert row_of(row, settings_of(loss=loss))["quality_completion_nonempty"] is has_completion
+    assert to_row(row, rows_recipe(loss=loss))["quality_completion_nonempty"] is has_completion
     assert has_completion or dropped_by(row, drops)[0] == "empty_completion"
 
 
 @pytest.mark.parametrize(
     ("tokens", "length"), [(0, "short"), (127, "short"), (128, "normal"), (16_384, "normal"), (16_385, "long")]
 )
-def test_the_bounds_of_lengths(tokens: int, length: str) -> None:
+def test_length_bins_have_these_bounds(tokens: int, length: str) -> None:
     assert length_bin(tokens) == length
 
 
@@ -77,23 +77,23 @@ def test_the_bounds_of_lengths(tokens: int, length: str) -> None:
     ],
     ids=str,
 )
-def test_completion_tokens_are_those_of_the_loss_mode(loss: AssistantAll | AssistantLast, completion: int) -> None:
+def test_completion_tokens_are_the_tokens_in_the_loss(loss: AssistantAll | AssistantLast, completion: int) -> None:
     call = {**called('{"word":"sum"}'), "reasoning_content": "Count."}
     row = {"messages": [QUESTION, call, {"role": "tool", "content": "4"}, ANSWER], "tools": [LOOKUP]}
 
-    values = row_of(row, settings_of(loss=loss))
+    values = to_row(row, rows_recipe(loss=loss))
 
     assert values["stats_completion_tokens"] == completion
     assert (values["loss_mode"], values["loss_rule"]) == (loss.name, loss.rule)
     assert loss.rule.startswith(f"{loss.name}/1")
 
 
-def counted(ids: list[int]) -> float:
-    """The same by a set of runs."""
+def plain_repeated_fraction(ids: list[int]) -> float:
+    """Return the repeated fraction of runs by a set."""
     runs = [tuple(ids[start : start + RUN_TOKENS]) for start in range(len(ids) - RUN_TOKENS + 1)]
     return round(1 - len(set(runs)) / len(runs), 4) if runs else 0.0
 
 
 @given(st.lists(st.integers(0, 2), max_size=60) | st.lists(st.integers(0, 201_087), max_size=40), st.integers(1, 4))
-def test_repetition_is_the_fraction_of_runs_that_were_there_before(ids: list[int], times: int) -> None:
-    assert repeated_fraction(np.array(ids * times, np.int32)) == counted(ids * times)
+def test_repetition_is_the_fraction_of_repeated_runs(ids: list[int], times: int) -> None:
+    assert repeated_fraction(np.array(ids * times, np.int32)) == plain_repeated_fraction(ids * times)

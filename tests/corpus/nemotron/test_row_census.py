@@ -1,4 +1,4 @@
-"""What is counted of rows: keys and types by role, what is there and what isn't; sums of parts are the whole."""
+"""Census of rows: keys and types by role; the tallies of shards add up."""
 
 import json
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from nemotron_hub import made_rows
-from nemotron_rows import ANSWER, QUESTION, row_of
+from nemotron_hub import synthetic_rows
+from nemotron_rows import ANSWER, QUESTION, to_row
 
 from pipeline_assets.corpus.nemotron.row_census import MAX_NAMES, OTHERS, RowCensus, Tally, add_tally
 from pipeline_assets.corpus.nemotron.row_checks import COVERAGE_COLUMNS
 
 
-def tally_of(*rows: dict[str, Any]) -> Tally:
+def count_rows(*rows: dict[str, Any]) -> Tally:
     census = RowCensus()
     for row in rows:
         census.add_row(row)
@@ -21,7 +21,7 @@ def tally_of(*rows: dict[str, Any]) -> Tally:
 
 
 def test_columns_are_counted_by_name_and_type() -> None:
-    tally = tally_of({"a": 1, "b": None}, {"a": "one", "b": [1]}, {"a": True, "c": {"k": 0.5}})
+    tally = count_rows({"a": 1, "b": None}, {"a": "one", "b": [1]}, {"a": True, "c": {"k": 0.5}})
 
     assert tally["columns"] == {
         "a": {"int": 1, "str": 1, "bool": 1},
@@ -31,10 +31,10 @@ def test_columns_are_counted_by_name_and_type() -> None:
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])
-def test_nothing_in_a_column_is_as_if_it_were_absent(nothing: object) -> None:
+def test_an_empty_column_counts_as_absent(nothing: object) -> None:
     names = ("uuid", "tools", "messages", "reasoning", "license", "metadata", "expected_answer", "difficulty", "text")
 
-    assert "coverage" not in tally_of(dict.fromkeys(names, nothing))
+    assert "coverage" not in count_rows(dict.fromkeys(names, nothing))
 
 
 COUNTED = {"reason_low_no_tool": {"count": 8, "pass": 4, "accuracy": 0.5}}
@@ -61,21 +61,21 @@ TOOLS = [{"type": "function", "function": {"name": "f"}}]
         ({"formal_statement": 1.5}, {"formal_statement"}),
     ],
 )
-def test_it_is_there_where_a_row_that_is_made_of_it_has_it(columns: dict[str, Any], names: set[str]) -> None:
+def test_coverage_names_exactly_the_columns_that_normalised_rows_have(columns: dict[str, Any], names: set[str]) -> None:
     row = {"messages": [QUESTION, ANSWER], **columns}
 
-    coverage = tally_of(row)["coverage"]
-    made = row_of(row)
+    coverage = count_rows(row)["coverage"]
+    normalised = to_row(row)
 
     assert set(coverage) == {"messages", *names}
     assert {
-        name for name, column in COVERAGE_COLUMNS.items() if made[column] is not None
+        name for name, column in COVERAGE_COLUMNS.items() if normalised[column] is not None
     } == names & COVERAGE_COLUMNS.keys()
 
 
-def test_tools_that_cannot_be_read_are_there() -> None:
-    assert tally_of({"tools": "["})["coverage"] == {"tools": 1}
-    assert tally_of({"tools": {}})["coverage"] == {"tools": 1}
+def test_unreadable_tools_are_counted() -> None:
+    assert count_rows({"tools": "["})["coverage"] == {"tools": 1}
+    assert count_rows({"tools": {}})["coverage"] == {"tools": 1}
 
 
 @pytest.mark.parametrize(
@@ -97,18 +97,18 @@ def test_tools_that_cannot_be_read_are_there() -> None:
         ),
     ],
 )
-def test_messages_of_any_type_are_counted_and_none_stops_it(messages: object, counted: Tally) -> None:
-    assert tally_of({"messages": messages}).get("messages", {}) == counted
+def test_messages_of_any_type_are_counted(messages: object, counted: Tally) -> None:
+    assert count_rows({"messages": messages}).get("messages", {}) == counted
 
 
 def test_tags_are_counted_by_value() -> None:
-    tally = tally_of({"license": "mit", "used_in": ["a", "b"]}, {"license": "mit", "used_in": []}, {"license": 5})
+    tally = count_rows({"license": "mit", "used_in": ["a", "b"]}, {"license": "mit", "used_in": []}, {"license": 5})
 
     assert tally["tags"] == {"license": {"mit": 2}, "used_in": {"a": 1, "b": 1}}
 
 
-def test_memory_is_bounded_whatever_names_there_are() -> None:
-    tally = tally_of(*({f"column {number}": number, "license": "x" * number} for number in range(5000)))
+def test_memory_is_bounded_for_any_names() -> None:
+    tally = count_rows(*({f"column {number}": number, "license": "x" * number} for number in range(5000)))
 
     columns = tally["columns"]
     assert len(columns) == MAX_NAMES + 1 and OTHERS in columns
@@ -121,7 +121,7 @@ ROWS = st.lists(
         [
             row
             for split in ("low", "high_part01", "lean", "tool_calling", "interactive_agent")
-            for row in made_rows(split)
+            for row in synthetic_rows(split)
         ]
     ),
     max_size=20,
@@ -129,8 +129,8 @@ ROWS = st.lists(
 
 
 @hypothesis.given(ROWS, ROWS)
-def test_counts_of_two_shards_add_up_to_one_of_both(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
-    total: Tally = json.loads(json.dumps(tally_of(*first)))
-    add_tally(total, json.loads(json.dumps(tally_of(*second))))
+def test_tallies_of_two_shards_add_up(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> None:
+    total: Tally = json.loads(json.dumps(count_rows(*first)))
+    add_tally(total, json.loads(json.dumps(count_rows(*second))))
 
-    assert total == tally_of(*first, *second)
+    assert total == count_rows(*first, *second)

@@ -1,11 +1,11 @@
-"""The checks of normalised rows find what they are for."""
+"""Checks of normalised rows find the faults that they are for."""
 
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, encoder, normalised, settings_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, encoder, normalised, rows_recipe
 
 from pipeline_assets.corpus.harmony.encode import AssistantAll, AssistantLast, HarmonyTokens, LossMode, encode_harmony
 from pipeline_assets.corpus.harmony.message import Message, Role
@@ -18,8 +18,8 @@ LOSSES = [AssistantAll(analysis, calls) for analysis in (True, False) for calls 
 
 
 def with_column(batch: pa.RecordBatch, name: str, values: list[object]) -> pa.RecordBatch:
-    place = batch.schema.get_field_index(name)
-    return batch.set_column(place, batch.schema.field(place), pa.array(values, batch.schema.field(place).type))
+    index = batch.schema.get_field_index(name)
+    return batch.set_column(index, batch.schema.field(index), pa.array(values, batch.schema.field(index).type))
 
 
 def encoded() -> tuple[ParsedText, HarmonyTokens]:
@@ -28,8 +28,8 @@ def encoded() -> tuple[ParsedText, HarmonyTokens]:
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, AssistantLast()], ids=str)
-def test_rows_hold_under_every_loss_mode(loss: LossMode) -> None:
-    batch = normalised(ROW, {"messages": ROW["messages"][:2]}, settings=settings_of(loss=loss)).batch
+def test_sound_rows_pass_under_every_loss_mode(loss: LossMode) -> None:
+    batch = normalised(ROW, {"messages": ROW["messages"][:2]}, settings=rows_recipe(loss=loss)).batch
 
     assert list(encoding_faults(batch, [0, 1], loss, encoder())) == []
 
@@ -46,7 +46,7 @@ def test_a_text_that_does_not_parse_is_found() -> None:
 
 
 @pytest.mark.parametrize("flag", [None, True, False])
-def test_a_text_of_a_chat_template_that_does_not_parse_is_found_whatever_its_flag(flag: bool | None) -> None:
+def test_a_rendered_text_that_does_not_parse_is_found_whatever_its_flag(flag: bool | None) -> None:
     batch = with_column(normalised(ROW).batch, "template", ["chat/student/base@1234"])
     batch = with_column(with_column(batch, "loss_rule", ["no rule"]), "quality_valid_harmony", [flag])
 
@@ -70,15 +70,15 @@ def test_a_loss_rule_that_does_not_fit_the_text_is_found(rule: str) -> None:
     assert [row for row, _ in encoding_faults(batch, [0], LOSSES[0], encoder())] == [0]
 
 
-def test_ids_that_are_not_the_texts_are_found() -> None:
+def test_ids_of_another_text_are_found() -> None:
     batch = normalised(ROW).batch
     other = with_column(batch, "text", [batch.column("text")[0].as_py().replace("2 + 2?", "3 + 3 + 3?")])
 
-    assert [what for _, what in encoding_faults(other, [0], LOSSES[0], encoder())] != []
+    assert [fault for _, fault in encoding_faults(other, [0], LOSSES[0], encoder())] != []
 
 
 @pytest.mark.parametrize("shift", [(-1, 0), (1, 0), (0, -1), (0, 1)])
-def test_a_body_with_one_token_too_many_or_too_few_is_found(shift: tuple[int, int]) -> None:
+def test_a_body_off_by_one_token_is_found(shift: tuple[int, int]) -> None:
     parsed, tokens = encoded()
     bodies = tokens.bodies.copy()
     bodies[-1] += np.array(shift)
@@ -91,15 +91,15 @@ def test_a_span_that_is_off_by_a_character_is_found() -> None:
     last = parsed.messages[-1]
     shifted = last._replace(body=Span(last.body.start - 1, last.body.stop))
 
-    wrong = replace(parsed, messages=(*parsed.messages[:-1], shifted))
+    changed = replace(parsed, messages=(*parsed.messages[:-1], shifted))
 
-    assert list(span_faults(wrong, tokens, LOSSES[0], encoder())) != []
+    assert list(span_faults(changed, tokens, LOSSES[0], encoder())) != []
 
 
-def test_a_message_taken_for_the_assistants_is_found() -> None:
+def test_a_user_message_marked_as_the_assistants_is_found() -> None:
     parsed, tokens = encoded()
     messages = list(parsed.messages)
-    user = next(number for number, one in enumerate(messages) if one.message.role is Role.USER)
+    user = next(number for number, parsed_message in enumerate(messages) if parsed_message.message.role is Role.USER)
     messages[user] = messages[user]._replace(message=Message(Role.ASSISTANT, messages[user].message.content))
 
     fault = next(span_faults(replace(parsed, messages=tuple(messages)), tokens, LOSSES[0], encoder()))

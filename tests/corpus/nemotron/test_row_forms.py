@@ -1,4 +1,4 @@
-"""Rows in the forms of newer sets become rows in the form of the first sets."""
+"""Rows in the forms of newer datasets equal rows in the form of the first ones."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,14 @@ from nemotron_rows import (
     ANSWER,
     LOOKUP,
     QUESTION,
+    build_split,
     called,
     dropped_by,
     normalised,
-    reason_of,
+    reason_for,
     reply,
-    row_of,
-    settings_of,
-    split_of,
+    rows_recipe,
+    to_row,
 )
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
@@ -30,8 +30,8 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 from pipeline_assets.spine.rejects import Reject
 
 THOUGHT = {**ANSWER, "reasoning_content": "Add them."}
-TALK = [{"role": "system", "content": "Be brief."}, QUESTION, called({"word": "sum"}), reply("four"), THOUGHT]
-ROW = {"messages": TALK, "tools": [LOOKUP]}
+CONVERSATION = [{"role": "system", "content": "Be brief."}, QUESTION, called({"word": "sum"}), reply("four"), THOUGHT]
+ROW = {"messages": CONVERSATION, "tools": [LOOKUP]}
 ABOUT, SCHEMA = {"description": "Looks a word up."}, LOOKUP["function"]["parameters"]
 
 
@@ -46,9 +46,9 @@ def as_text(messages: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"messages": as_text(TALK)},
-        {"messages": json.dumps(TALK)},
-        {"messages": json.dumps(as_text(TALK))},
+        {"messages": as_text(CONVERSATION)},
+        {"messages": json.dumps(CONVERSATION)},
+        {"messages": json.dumps(as_text(CONVERSATION))},
         {"tools": json.dumps([LOOKUP])},
         {"tools": [{"id": "lookup", **ABOUT, "inputSchema": {"jsonSchema": SCHEMA}}]},
         {"tools": [{"name": "lookup", **ABOUT, "inputSchema": SCHEMA}]},
@@ -56,7 +56,7 @@ def as_text(messages: list[dict[str, Any]]) -> list[str]:
     ids=["items", "column", "both", "tools", "inputSchema.jsonSchema", "inputSchema"],
 )
 def test_a_row_in_another_form_is_the_same_row(changes: dict[str, Any]) -> None:
-    assert row_of(ROW | changes) == row_of(ROW)
+    assert to_row(ROW | changes) == to_row(ROW)
 
 
 JSON = st.recursive(
@@ -66,12 +66,12 @@ WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9
 
 
 @given(st.lists(st.tuples(WORDS, st.dictionaries(WORDS, JSON, max_size=2), WORDS), max_size=3))
-def test_any_talk_is_the_same_as_objects_and_as_text(turns: list[tuple[str, dict[str, object], str]]) -> None:
-    talk = [QUESTION]
+def test_conversations_as_text_equal_conversations_as_objects(turns: list[tuple[str, dict[str, object], str]]) -> None:
+    conversation = [QUESTION]
     for question, arguments, answer in turns:
-        talk += [called(arguments), reply(answer), {"role": "user", "content": question}]
+        conversation += [called(arguments), reply(answer), {"role": "user", "content": question}]
 
-    assert row_of({"messages": as_text(talk)}) == row_of({"messages": talk})
+    assert to_row({"messages": as_text(conversation)}) == to_row({"messages": conversation})
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,16 @@ def test_any_talk_is_the_same_as_objects_and_as_text(turns: list[tuple[str, dict
         ({"tools": [{"inputSchema": {}}]}, "malformed_tools"),
     ],
 )
-def test_text_that_cannot_be_read_is_a_reject(changes: dict[str, Any], reason: str) -> None:
-    assert reason_of(ROW | changes) == reason
+def test_unreadable_text_is_a_reject(changes: dict[str, Any], reason: str) -> None:
+    assert reason_for(ROW | changes) == reason
 
 
-def test_a_line_that_is_no_json_among_good_ones_is_a_reject_with_its_byte(tmp_path: Path) -> None:
+def test_a_line_that_is_not_json_is_a_reject_with_its_byte_offset(tmp_path: Path) -> None:
     lines = [json.dumps({"uuid": name, "messages": [QUESTION, ANSWER]}) for name in "ab"]
     path = tmp_path / "tool_calling.jsonl"
     path.write_text(f"{lines[0]}\n{{'uuid'\n{lines[1]}\n")
 
-    artifact = split_of(tmp_path, [SourceFile(path, path.name, path.stat().st_size)])
+    artifact = build_split(tmp_path, [SourceFile(path, path.name, path.stat().st_size)])
 
     assert artifact.manifest.identity.ledger.rejected == {"not_json": 1}
     [reject] = read_structs(artifact.path("rejects.jsonl.zst"), Reject)
@@ -124,62 +124,62 @@ def test_a_line_that_is_no_json_among_good_ones_is_a_reject_with_its_byte(tmp_pa
         ([True], "on", "on", "kept", []),
     ],
 )
-def test_a_switch_of_reasoning_is_the_label_unless_it_contradicts(
+def test_a_reasoning_switch_is_the_label_unless_it_contradicts(
     kwargs: object, own: str | None, label: str | None, rest: object, unread: list[str]
 ) -> None:
-    found = normalised({"messages": [QUESTION, ANSWER], "chat_template_kwargs": kwargs, "reasoning": own})
+    result = normalised({"messages": [QUESTION, ANSWER], "chat_template_kwargs": kwargs, "reasoning": own})
 
-    [row] = found.batch.to_pylist()
+    [row] = result.batch.to_pylist()
     kept = kwargs if rest == "kept" else rest
     assert row["meta_reasoning"] == label
     assert json.loads(row["meta_source_json"] or "{}") == ({} if kept is None else {"chat_template_kwargs": kept})
-    names = [name for name in found.counts if name.startswith("unread_message_keys/")]
+    names = [name for name in result.counts if name.startswith("unread_message_keys/")]
     assert names == [f"unread_message_keys/chat_template_kwargs.{key}" for key in unread]
 
 
 # The source's own loss mask
 
 
-def trained(*turns: object, messages: list[dict[str, Any]] = TALK, **more: Any) -> dict[str, Any]:
+def row_with_train_turns(*turns: object, messages: list[dict[str, Any]] = CONVERSATION, **more: Any) -> dict[str, Any]:
     return {"messages": messages, "tools": [LOOKUP], "metadata": {"train_turns": [*turns]}, **more}
 
 
 @pytest.mark.parametrize(
     ("row", "rule", "completion"),
     [
-        (trained(False, False, True, False, True), "2,4,5", '{"word": "sum"}|Add them.|4'),
-        (trained(False, False, False, False, True), "4,5", "Add them.|4"),
-        (trained(False, False, True, False, False), "2", '{"word": "sum"}'),
-        (trained(False, False, False, False, False), "", ""),
+        (row_with_train_turns(False, False, True, False, True), "2,4,5", '{"word": "sum"}|Add them.|4'),
+        (row_with_train_turns(False, False, False, False, True), "4,5", "Add them.|4"),
+        (row_with_train_turns(False, False, True, False, False), "2", '{"word": "sum"}'),
+        (row_with_train_turns(False, False, False, False, False), "", ""),
     ],
 )
-def test_the_turns_that_a_source_trains_on_are_the_rows_loss(row: dict[str, Any], rule: str, completion: str) -> None:
-    found = normalised(row, row | {"metadata": json.dumps(row["metadata"])})
+def test_train_turns_of_a_source_become_the_loss_rule(row: dict[str, Any], rule: str, completion: str) -> None:
+    result = normalised(row, row | {"metadata": json.dumps(row["metadata"])})
 
-    for values in found.batch.to_pylist():
+    for values in result.batch.to_pylist():
         assert (values["loss_mode"], values["loss_rule"]) == ("assistant_turns", f"assistant_turns/1 messages={rule}")
-        assert counted(values) == completion
+        assert loss_text(values) == completion
         assert values["quality_completion_nonempty"] is bool(rule)
         assert "train_turns" in values["meta_eval_json"]
-    assert found.counts["train_turns"] == 2
+    assert result.counts["train_turns"] == 2
 
 
-def counted(row: dict[str, Any]) -> str:
+def loss_text(row: dict[str, Any]) -> str:
     spans = loss_spans(parse_harmony(row["text"]), row_loss_mode(row["loss_mode"], row["loss_rule"]))
     return "|".join(row["text"][start:stop] for start, stop in spans)
 
 
-def test_the_recipes_loss_narrows_the_sources() -> None:
-    row = trained(False, False, True, False, True)
+def test_the_loss_of_the_recipe_narrows_the_loss_of_the_source() -> None:
+    row = row_with_train_turns(False, False, True, False, True)
 
-    assert counted(row_of(row, settings_of(loss={"mode": "assistant_all", "analysis": False}))) == '{"word": "sum"}|4'
-    assert counted(row_of(row, settings_of(loss=AssistantLast()))) == "4"
-    assert counted(row_of(row, settings_of(analysis="drop"))) == '{"word": "sum"}|4'  # numbers move with the text
-    assert row_of(row, settings_of(analysis="drop"))["loss_rule"] == "assistant_turns/1 messages=2,4"
+    assert loss_text(to_row(row, rows_recipe(loss={"mode": "assistant_all", "analysis": False}))) == '{"word": "sum"}|4'
+    assert loss_text(to_row(row, rows_recipe(loss=AssistantLast()))) == "4"
+    assert loss_text(to_row(row, rows_recipe(analysis="drop"))) == '{"word": "sum"}|4'  # numbers move with the text
+    assert to_row(row, rows_recipe(analysis="drop"))["loss_rule"] == "assistant_turns/1 messages=2,4"
 
 
-def test_a_trained_turn_of_another_is_counted_by_its_role() -> None:
-    counts = normalised(trained(True, True, True, True, True)).counts
+def test_train_turns_of_other_roles_are_counted_by_role() -> None:
+    counts = normalised(row_with_train_turns(True, True, True, True, True)).counts
 
     assert {name: count for name, count in counts.items() if "train_turns" in name} == {
         "train_turns": 1,
@@ -190,23 +190,23 @@ def test_a_trained_turn_of_another_is_counted_by_its_role() -> None:
 
 
 @pytest.mark.parametrize("turns", [[], [True] * 4, [True] * 6, [1, 1, 1, 1, 1], [None] * 5, ["true"] * 5])
-def test_turns_that_are_not_one_boolean_per_message_are_a_reject(turns: list[object]) -> None:
-    [reject] = normalised(trained(*turns)).rejects
+def test_train_turns_must_be_one_boolean_per_message(turns: list[object]) -> None:
+    [reject] = normalised(row_with_train_turns(*turns)).rejects
 
     assert (reject.reason, reject.row) == ("malformed_train_turns", 0)
     assert reject.detail.startswith("expected a boolean for each of 5 messages, got [")
 
 
 @pytest.mark.parametrize("turns", [{"a": True}, "yes", True])
-def test_turns_that_are_no_list_are_a_reject(turns: object) -> None:
-    assert reason_of({"messages": TALK, "metadata": {"train_turns": turns}}) == "malformed_train_turns"
+def test_train_turns_must_be_a_list(turns: object) -> None:
+    assert reason_for({"messages": CONVERSATION, "metadata": {"train_turns": turns}}) == "malformed_train_turns"
 
 
-def test_turns_of_a_text_are_those_of_its_messages() -> None:
+def test_train_turns_of_a_text_row_select_its_messages() -> None:
     text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|message|>A<|end|><|start|>assistant<|message|>B<|end|>"
 
-    assert counted(row_of({"text": text, "metadata": {"train_turns": [False, True, False]}})) == "A"
-    assert reason_of({"text": text, "metadata": {"train_turns": [True]}}) == "malformed_train_turns"
+    assert loss_text(to_row({"text": text, "metadata": {"train_turns": [False, True, False]}})) == "A"
+    assert reason_for({"text": text, "metadata": {"train_turns": [True]}}) == "malformed_train_turns"
 
 
 # Prompts that ask for other blocks
@@ -224,10 +224,10 @@ def test_turns_of_a_text_are_those_of_its_messages() -> None:
     ],
 )
 def test_reasoning_against_the_requested_blocks_is_counted(prompt: str, answer: dict[str, str], count: int) -> None:
-    found = normalised({"messages": [{"role": "user", "content": prompt}, answer]})
+    result = normalised({"messages": [{"role": "user", "content": prompt}, answer]})
 
-    assert found.counts["think_tags/contradicted"] == count
-    assert found.batch.num_rows == 1
+    assert result.counts["think_tags/contradicted"] == count
+    assert result.batch.num_rows == 1
 
 
 # LaTeX after a control character
@@ -245,12 +245,12 @@ def test_reasoning_against_the_requested_blocks_is_counted(prompt: str, answer: 
         (r"\boxed", None),
     ],
 )
-def test_only_known_words_are_restored_and_only_on_request(spoiled: str, restored: str | None) -> None:
+def test_known_latex_commands_are_restored_only_on_request(spoiled: str, restored: str | None) -> None:
     row = {"uuid": "a", "messages": [{"role": "user", "content": spoiled}, {**ANSWER, "reasoning_content": spoiled}]}
-    restoring = normalised(row, settings=settings_of(restore_latex=True))
-    expected = row_of(row)["text"].replace(spoiled, restored or spoiled)
+    restoring = normalised(row, settings=rows_recipe(restore_latex=True))
+    expected = to_row(row)["text"].replace(spoiled, restored or spoiled)
 
-    assert spoiled in row_of(row)["text"]
+    assert spoiled in to_row(row)["text"]
     assert restoring.batch.column("text")[0].as_py() == expected
     assert restoring.counts["latex_restored"] == (2 * restored.count("\\") if restored else 0)
     assert "latex_restored" not in normalised(row).counts
@@ -259,19 +259,19 @@ def test_only_known_words_are_restored_and_only_on_request(spoiled: str, restore
 def test_arguments_of_calls_are_not_restored() -> None:
     row = {"messages": [QUESTION, called({"word": "\boxed"}), reply("\boxed"), ANSWER], "tools": [LOOKUP]}
 
-    text = row_of(row, settings_of(restore_latex=True))["text"]
+    text = to_row(row, rows_recipe(restore_latex=True))["text"]
 
-    assert r"""{"word": "\boxed"}""" in text  # JSON's escape of U+0008, as before
+    assert r"""{"word": "\boxed"}""" in text  # JSON's escape of U+0008, unchanged
     assert r"<|message|>\boxed<|end|>" in text
 
 
 # Parquet
 
 
-def test_every_form_is_the_same_row_in_parquet(tmp_path: Path) -> None:
+def test_every_form_gives_the_same_row_from_parquet(tmp_path: Path) -> None:
     first = {
         "uuid": "1",
-        "messages": as_text(TALK),
+        "messages": as_text(CONVERSATION),
         "tools": json.dumps([LOOKUP]),
         "chat_template_kwargs": {"thinking": True},
         "metadata": {"train_turns": [False, False, False, False, True], "seed_prompt_sha256": None},
@@ -290,7 +290,7 @@ def test_every_form_is_the_same_row_in_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([first, second]), tmp_path / "train.parquet")
 
     splits = [
-        split_of(root, [SourceFile(path, path.name, path.stat().st_size)])
+        build_split(root, [SourceFile(path, path.name, path.stat().st_size)])
         for root, path in ((tmp_path / "a", lines), (tmp_path / "b", tmp_path / "train.parquet"))
     ]
 
@@ -318,19 +318,19 @@ def test_a_row_whose_first_prompt_is_withheld_is_dropped_with_its_sha256() -> No
         prompt = {"role": "user"} | blank
         row = {"messages": [prompt, ANSWER], "metadata": {"seed_prompt_sha256": "AB12"}}
 
-        assert dropped_by(row, settings_of()) == ("prompt_withheld", "no seed set has the prompt with sha256 ab12")
+        assert dropped_by(row, rows_recipe()) == ("prompt_withheld", "no seed set has the prompt with sha256 ab12")
 
 
-def test_an_empty_prompt_without_a_sha256_is_what_it_was() -> None:
-    assert reason_of({"messages": [{"role": "user"}, ANSWER]}) == "malformed_message"
-    assert row_of({"messages": [{"role": "user", "content": ""}, ANSWER]})["quality_empty_messages"] == 1
+def test_an_empty_prompt_without_a_sha256_is_not_withheld() -> None:
+    assert reason_for({"messages": [{"role": "user"}, ANSWER]}) == "malformed_message"
+    assert to_row({"messages": [{"role": "user", "content": ""}, ANSWER]})["quality_empty_messages"] == 1
     for content in ("2 + 2?", [{"type": "text", "text": ""}, {"type": "text", "text": "2 + 2?"}]):
         row = {"messages": [{"role": "user", "content": content}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
-        assert "2 + 2?" in row_of(row)["text"]
+        assert "2 + 2?" in to_row(row)["text"]
 
 
 def test_a_blank_prompt_with_a_media_part_is_a_reject() -> None:
     part = {"type": "text", "text": "", "image_url": {"url": "a"}}
     row = {"messages": [{"role": "user", "content": [part]}, ANSWER], "metadata": {"seed_prompt_sha256": "ab"}}
 
-    assert reason_of(row) == "malformed_message"
+    assert reason_for(row) == "malformed_message"

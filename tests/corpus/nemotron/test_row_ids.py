@@ -1,4 +1,4 @@
-"""Ids: the uuid, else a hash of what was asked and said."""
+"""Ids of rows: the uuid, else a hash of the columns of the conversation."""
 
 import hashlib
 import json
@@ -11,19 +11,19 @@ from pipeline_assets.corpus.nemotron.row_columns import row_id
 ROW = {"problem": "2 + 2?", "messages": [QUESTION, ANSWER]}
 
 
-def id_of(row: object, dataset: str = "maker/math", split: str = "low") -> str:
+def get_id(row: object, dataset: str = "maker/math", split: str = "low") -> str:
     return row_id(row, dataset, split)
 
 
 def test_the_id_is_the_uuid() -> None:
-    assert id_of({**ROW, "uuid": "307c2636-ee59"}) == "307c2636-ee59"
+    assert get_id({**ROW, "uuid": "307c2636-ee59"}) == "307c2636-ee59"
 
 
-def test_without_a_uuid_it_is_a_hash_of_what_was_asked_and_said() -> None:
+def test_without_a_uuid_the_id_is_a_hash_of_the_conversation_columns() -> None:
     identity = {"dataset": "maker/math", "split": "low", "uuid": None, "columns": ROW}
     canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
 
-    assert id_of(ROW) == hashlib.sha256(canonical.encode()).hexdigest()
+    assert get_id(ROW) == hashlib.sha256(canonical.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_without_a_uuid_it_is_a_hash_of_what_was_asked_and_said() -> None:
     ],
     ids=["filled", "more columns", "filled messages", "order of keys"],
 )
-def test_how_a_row_was_read_and_what_else_is_known_changes_nothing(row: object) -> None:
-    assert id_of(row) == id_of(ROW)
+def test_the_id_depends_neither_on_the_form_of_a_row_nor_on_other_columns(row: object) -> None:
+    assert get_id(row) == get_id(ROW)
 
 
-def test_another_question_answer_split_or_dataset_is_another_id() -> None:
-    others = [{**ROW, "problem": "3"}, {**ROW, "messages": [QUESTION]}, {**ROW, "uuid": "a#2"}]
+def test_another_question_answer_split_or_dataset_gives_another_id() -> None:
+    changed = [{**ROW, "problem": "3"}, {**ROW, "messages": [QUESTION]}, {**ROW, "uuid": "a#2"}]
 
-    ids = [id_of(ROW), *map(id_of, others), id_of(ROW, split="high"), id_of(ROW, dataset="maker/chat")]
+    ids = [get_id(ROW), *map(get_id, changed), get_id(ROW, split="high"), get_id(ROW, dataset="maker/chat")]
 
     assert len(set(ids)) == 6

@@ -28,7 +28,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def seed_file(path: Path, rows: list[Any]) -> SourceFile:
+def write_seeds(path: Path, rows: list[Any]) -> SourceFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -37,18 +37,18 @@ def seed_file(path: Path, rows: list[Any]) -> SourceFile:
     return SourceFile(path, path.name, path.stat().st_size)
 
 
-def talk(*texts: str) -> list[dict[str, str]]:
+def turns(*texts: str) -> list[dict[str, str]]:
     return [{"role": role, "content": text} for role, text in zip(("system", "user", "user"), texts, strict=False)]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_prompt_is_found_by_the_sha256_of_its_text(tmp_path: Path, suffix: str) -> None:
-    talks = seed_file(tmp_path / f"talks.{suffix}", [{"talk": talk("Be brief.", "2 + 2?", "And 3?")}])
-    texts = seed_file(
+    conversations = write_seeds(tmp_path / f"talks.{suffix}", [{"talk": turns("Be brief.", "2 + 2?", "And 3?")}])
+    texts = write_seeds(
         tmp_path / f"texts.{suffix}", [{"question": "Wé 🐻\0?"}, {"question": ""}, {"question": "2 + 2?"}]
     )
 
-    write_seed_prompts(tmp_path / "found", [("talk", [talks]), ("question", [texts])])
+    write_seed_prompts(tmp_path / "found", [("talk", [conversations]), ("question", [texts])])
 
     with open_seed_prompts(tmp_path / "found") as find_prompt:
         assert find_prompt(sha256("2 + 2?")) == "2 + 2?"
@@ -59,10 +59,10 @@ def test_a_prompt_is_found_by_the_sha256_of_its_text(tmp_path: Path, suffix: str
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
-def test_every_prompt_is_found_and_no_other(tmp_path_factory: pytest.TempPathFactory, prompts: list[str]) -> None:
+def test_every_prompt_is_found_and_no_other_text(tmp_path_factory: pytest.TempPathFactory, prompts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("seeds")
     write_seed_prompts(
-        folder / "found", [("text", [seed_file(folder / "a.jsonl", [{"text": row} for row in prompts])])]
+        folder / "found", [("text", [write_seeds(folder / "a.jsonl", [{"text": row} for row in prompts])])]
     )
 
     with open_seed_prompts(folder / "found") as find_prompt:
@@ -70,22 +70,22 @@ def test_every_prompt_is_found_and_no_other(tmp_path_factory: pytest.TempPathFac
         assert find_prompt(sha256("".join(prompts) + "x")) is None
 
 
-def test_rows_without_a_prompt_are_skipped_but_not_all(tmp_path: Path) -> None:
+def test_rows_without_a_prompt_are_skipped_unless_all_lack_one(tmp_path: Path) -> None:
     rows = ["no JSON", {"text": None}, {"text": 7}, {"text": [7, {"role": "user"}]}, {"other": "a"}]
-    good = seed_file(tmp_path / "good.jsonl", [*rows, {"text": "a"}])
-    bad = seed_file(tmp_path / "bad.jsonl", rows)
+    good = write_seeds(tmp_path / "good.jsonl", [*rows, {"text": "a"}])
+    bad = write_seeds(tmp_path / "bad.jsonl", rows)
 
     write_seed_prompts(tmp_path / "found", [("text", [good])])
     with pytest.raises(InputError, match="no row has a new prompt in the column 'text'"):
         write_seed_prompts(tmp_path / "found", [("text", [bad])])
 
 
-def test_a_list_is_read_in_every_form_of_messages(tmp_path: Path) -> None:
+def test_a_message_list_is_read_in_every_form(tmp_path: Path) -> None:
     parts = {"role": "user", "content": [{"type": "text", "text": "4 + "}, {"type": "text", "text": "4?"}]}
-    lists = [json.dumps(talk("s", "2 + 2?")), [json.dumps(talk("s", "3 + 3?")[1])], [parts]]
+    lists = [json.dumps(turns("s", "2 + 2?")), [json.dumps(turns("s", "3 + 3?")[1])], [parts]]
     texts = ["[1, 2]", '[{"role": "user"}]', "[[", "[" * 9999]  # prompts that are JSON, or begin like it
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]
-    seeds = seed_file(tmp_path / "a.jsonl", [{"text": value} for value in (*lists, *texts, image)])
+    seeds = write_seeds(tmp_path / "a.jsonl", [{"text": value} for value in (*lists, *texts, image)])
 
     write_seed_prompts(tmp_path / "found", [("text", [seeds])])
 
@@ -96,10 +96,10 @@ def test_a_list_is_read_in_every_form_of_messages(tmp_path: Path) -> None:
             assert find_prompt(sha256(unknown)) is None
 
 
-def test_a_file_of_an_interrupted_build_is_written_again(tmp_path: Path) -> None:
+def test_a_file_of_an_interrupted_build_is_rewritten(tmp_path: Path) -> None:
     (tmp_path / "found").write_bytes(b"half a database")
 
-    write_seed_prompts(tmp_path / "found", [("text", [seed_file(tmp_path / "a.jsonl", [{"text": "a"}])])])
+    write_seed_prompts(tmp_path / "found", [("text", [write_seeds(tmp_path / "a.jsonl", [{"text": "a"}])])])
 
     with open_seed_prompts(tmp_path / "found") as find_prompt:
         assert find_prompt(sha256("a")) == "a"
@@ -115,7 +115,7 @@ def chat(prompt: str | None, name: str = "2 + 2?") -> dict[str, Any]:
 
 def build_rows(root: Path, workers: int = 0, hub: HubFiles | None = None, **section: Any) -> Artifact:
     """Build the normalised rows of four chats, two of them without their prompt."""
-    seed_file(root / "chats" / "chat.jsonl", [chat("2 + 2?"), chat(None, "3 + 3?"), chat(""), chat(None, "lost")])
+    write_seeds(root / "chats" / "chat.jsonl", [chat("2 + 2?"), chat(None, "3 + 3?"), chat(""), chat(None, "lost")])
     dataset = {"dataset": "chats", "path": "chats", "splits": ["chat"], "domain": "chat_if", **section}
     content = {"system": "nemotron", "name": "mine", "rows": {"shard_bytes": 200}, "datasets": [dataset]}
     run = Run(root, RunSettings(workers), hub, replace=True)
@@ -128,23 +128,23 @@ def build_rows(root: Path, workers: int = 0, hub: HubFiles | None = None, **sect
 SEEDS = {"dataset": "seeds", "path": "seeds", "splits": ["train"], "text": "conversation"}
 
 
-def users(rows: Artifact) -> dict[str, str]:
+def read_prompts(rows: Artifact) -> dict[str, str]:
     tables = [pq.read_table(path) for path in sorted(rows.folder.glob("data/*"))]
     texts = {row["id"]: row["text"] for table in tables for row in table.to_pylist()}
     return {name: text.partition("user<|message|>")[2].partition("<|")[0] for name, text in texts.items()}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_recipe_names_the_seed_sets_of_a_dataset(tmp_path: Path, workers: int) -> None:
-    seed_file(tmp_path / "seeds" / "train.jsonl", [{"conversation": talk("s", text)} for text in ("2 + 2?", "3 + 3?")])
+def test_seed_sets_of_a_recipe_restore_withheld_prompts(tmp_path: Path, workers: int) -> None:
+    write_seeds(tmp_path / "seeds/train.jsonl", [{"conversation": turns("s", text)} for text in ("2 + 2?", "3 + 3?")])
 
     without = build_rows(tmp_path)
-    assert users(without) == {"2 + 2?": "2 + 2?"}
+    assert read_prompts(without) == {"2 + 2?": "2 + 2?"}
     assert without.manifest.identity.ledger.dropped == {"prompt_withheld": 3}
 
     restored = build_rows(tmp_path, workers, prompts=[SEEDS])
 
-    assert users(restored) == {"2 + 2?": "2 + 2?", "3 + 3?": "3 + 3?", "2 + 2?#2": "2 + 2?"}
+    assert read_prompts(restored) == {"2 + 2?": "2 + 2?", "3 + 3?": "3 + 3?", "2 + 2?#2": "2 + 2?"}
     assert restored.manifest.identity.ledger.dropped == {"prompt_withheld": 1}
     assert restored.manifest.identity.counts["prompts_restored"] == 2
     [lost] = read_structs(restored.path("dropped.jsonl.zst"), Reject)
@@ -157,18 +157,18 @@ def test_a_recipe_names_the_seed_sets_of_a_dataset(tmp_path: Path, workers: int)
 
 def test_seeds_are_fetched_from_a_hub_at_their_commit(tmp_path: Path) -> None:
     hub_folder = tmp_path / "hub" / "datasets" / "owner" / "seeds"
-    seed_file(hub_folder / "train.jsonl", [{"conversation": text} for text in ("2 + 2?", "3 + 3?")])
+    write_seeds(hub_folder / "train.jsonl", [{"conversation": text} for text in ("2 + 2?", "3 + 3?")])
     with LoopbackHub(tmp_path / "hub") as hub:
         seeds = {"dataset": "owner/seeds", "revision": hub.commits()["owner/seeds"], "splits": ["train"]}
         files = HubFiles(tmp_path / "cache", endpoint=hub.endpoint)
         rows = build_rows(tmp_path, hub=files, prompts=[seeds | {"text": "conversation"}])
 
-    assert users(rows) == {"2 + 2?": "2 + 2?", "3 + 3?": "3 + 3?", "2 + 2?#2": "2 + 2?"}
+    assert read_prompts(rows) == {"2 + 2?": "2 + 2?", "3 + 3?": "3 + 3?", "2 + 2?#2": "2 + 2?"}
 
 
-def test_other_seeds_are_another_artifact_and_the_same_are_the_same(tmp_path: Path) -> None:
+def test_other_seeds_give_another_digest_and_equal_seeds_the_same(tmp_path: Path) -> None:
     def digest(*prompts: str) -> str:
-        seed_file(tmp_path / "seeds" / "train.jsonl", [{"conversation": text} for text in prompts])
+        write_seeds(tmp_path / "seeds" / "train.jsonl", [{"conversation": text} for text in prompts])
         return build_rows(tmp_path, prompts=[SEEDS]).manifest.digest
 
     assert digest("2 + 2?", "3 + 3?") == digest("2 + 2?", "3 + 3?") != digest("2 + 2?", "3 + 3?", "lost")
@@ -183,6 +183,6 @@ def test_other_seeds_are_another_artifact_and_the_same_are_the_same(tmp_path: Pa
         ({"files": {"test": ["*"]}}, "`files` has 'test', which is not in `splits`"),
     ],
 )
-def test_a_wrong_seed_set_is_one_line(tmp_path: Path, change: dict[str, Any], error: str) -> None:
+def test_a_wrong_seed_set_is_refused_in_one_line(tmp_path: Path, change: dict[str, Any], error: str) -> None:
     with pytest.raises(UsageError, match=error):
         build_rows(tmp_path, prompts=[SEEDS | change])

@@ -5,61 +5,61 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reply, row_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, reply, to_row
 
 from pipeline_assets.corpus.nemotron.inventory import read_inventory
 from pipeline_assets.spine.artifact import Artifact
 
 CALL = called({"word": "a"})
-TWO = called({"word": "a"}, {"word": "b"})
+TWO_CALLS = called({"word": "a"}, {"word": "b"})
 
 
-def answers(number: int) -> dict[str, object]:
+def answer_call(number: int) -> dict[str, object]:
     return {**reply("four"), "tool_call_id": f"call_{number}"}
 
 
-def repeated(times: int, line: str = "so") -> dict[str, str]:
+def repeat_line(times: int, line: str = "so") -> dict[str, str]:
     return {"role": "assistant", "content": "\n".join(["first", *[line] * times, "last"])}
 
 
 ROWS = {
     "a full talk": ([QUESTION, CALL, reply("four"), ANSWER], []),
     "an unknown tool": ([QUESTION, called({}, name="search"), reply("four"), ANSWER], ["undeclared_tool"]),
-    "replies in order": ([QUESTION, TWO, answers(0), answers(1), ANSWER], []),
-    "replies out of order": ([QUESTION, TWO, answers(1), answers(0), ANSWER], ["reply_order"]),
+    "replies in order": ([QUESTION, TWO_CALLS, answer_call(0), answer_call(1), ANSWER], []),
+    "replies out of order": ([QUESTION, TWO_CALLS, answer_call(1), answer_call(0), ANSWER], ["reply_order"]),
     "no reply before the answer": ([QUESTION, CALL, ANSWER], ["unanswered_call"]),
-    "one reply of two": ([QUESTION, TWO, answers(0)], ["unanswered_call"]),
-    "calls at the end": ([QUESTION, CALL, reply("four"), TWO], []),
-    "nine lines": ([QUESTION, repeated(9)], []),
-    "ten lines": ([QUESTION, repeated(10)], ["repeated_lines"]),
+    "one reply of two": ([QUESTION, TWO_CALLS, answer_call(0)], ["unanswered_call"]),
+    "calls at the end": ([QUESTION, CALL, reply("four"), TWO_CALLS], []),
+    "nine lines": ([QUESTION, repeat_line(9)], []),
+    "ten lines": ([QUESTION, repeat_line(10)], ["repeated_lines"]),
     "only ten lines": ([QUESTION, {"role": "assistant", "content": "so\n" * 10}], ["repeated_lines"]),
-    "ten lines of two messages": ([QUESTION, repeated(9), {"role": "user", "content": "so"}], []),
-    "ten blank lines": ([QUESTION, repeated(10, "  ")], []),
+    "ten lines of two messages": ([QUESTION, repeat_line(9), {"role": "user", "content": "so"}], []),
+    "ten blank lines": ([QUESTION, repeat_line(10, "  ")], []),
 }
 
 
 @pytest.mark.parametrize(("messages", "checks"), ROWS.values(), ids=ROWS)
 def test_a_row_has_a_tag_for_each_check_that_it_fails(messages: list[object], checks: list[str]) -> None:
-    tags = row_of({"messages": messages, "tools": [LOOKUP]})["meta_tags"]
+    tags = to_row({"messages": messages, "tools": [LOOKUP]})["meta_tags"]
 
     assert [tag for tag in tags if tag.startswith("check:")] == [f"check:{name}" for name in checks]
 
 
-def test_a_text_has_the_tags_of_the_messages_that_it_was_rendered_from() -> None:
+def test_a_rendered_text_has_the_tags_of_its_messages() -> None:
     for messages, checks in ROWS.values():
         if "reply_order" in checks:
             continue  # a text has no ids of calls
-        text = row_of({"messages": messages, "tools": [LOOKUP]})["text"]
-        tags = row_of({"text": text, "tools": [LOOKUP]})["meta_tags"]
+        text = to_row({"messages": messages, "tools": [LOOKUP]})["text"]
+        tags = to_row({"text": text, "tools": [LOOKUP]})["meta_tags"]
 
         assert [tag for tag in tags if tag.startswith("check:")] == [f"check:{name}" for name in checks]
 
 
-def test_the_tools_of_a_text_that_declares_none_outside_it_are_unknown() -> None:
-    text = row_of({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["text"]
+def test_tools_of_a_text_without_a_tools_column_are_unknown() -> None:
+    text = to_row({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["text"]
 
-    assert "check:undeclared_tool" in row_of({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["meta_tags"]
-    assert "check:undeclared_tool" not in row_of({"text": text})["meta_tags"]
+    assert "check:undeclared_tool" in to_row({"messages": [QUESTION, CALL, reply("4"), ANSWER]})["meta_tags"]
+    assert "check:undeclared_tool" not in to_row({"text": text})["meta_tags"]
 
 
 def test_the_inventory_counts_the_same_rows(tmp_path: Path, inventories: Callable[..., dict[str, Artifact]]) -> None:

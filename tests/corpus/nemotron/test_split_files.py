@@ -1,4 +1,4 @@
-"""Which files belong to which split: the card says it, else the file's name; of two formats one is read."""
+"""Files of splits by the card, else by file name; one format per split is read."""
 
 import json
 
@@ -45,30 +45,30 @@ configs:
         ("low.Parquet", "low"),
     ],
 )
-def test_a_file_name_says_its_split(path: str, split: str) -> None:
+def test_a_split_is_named_after_its_file(path: str, split: str) -> None:
     assert split_from_file_name(path) == split
 
 
 @pytest.mark.parametrize("card", ["", "---\nlicense: cc-by-4.0\n---\n"])
-def test_without_configs_of_a_card_names_tell_the_splits_and_other_files_are_none(card: str) -> None:
+def test_without_configs_in_the_card_file_names_define_the_splits(card: str) -> None:
     paths = [*MATH, "LICENSE", "data/notes.txt", "dataset_infos.json"]
 
-    found = find_splits(paths, card, WHERE)
+    splits_found = find_splits(paths, card, WHERE)
 
-    assert list(found) == ["high_part00", "high_part01", "low", "medium"]
-    assert found["high_part01"] == SplitFiles("high_part01", ("data/high.part_01.jsonl",), "jsonl", "file name")
+    assert list(splits_found) == ["high_part00", "high_part01", "low", "medium"]
+    assert splits_found["high_part01"] == SplitFiles("high_part01", ("data/high.part_01.jsonl",), "jsonl", "file name")
 
 
-def test_of_both_formats_the_lines_are_read_and_the_parquet_is_named_as_left_out_in_order() -> None:
+def test_json_lines_win_over_parquet_which_is_listed_as_left_out() -> None:
     names = [f"data/low-0000{number}-of-00003.parquet" for number in range(3)]
 
-    found = find_splits([*MATH, "data/high_part00.parquet", *reversed(names)], "", WHERE)
+    splits_found = find_splits([*MATH, "data/high_part00.parquet", *reversed(names)], "", WHERE)
 
-    assert found["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "file name", tuple(names))
-    assert found["high_part00"].left_out == ("data/high_part00.parquet",)
+    assert splits_found["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "file name", tuple(names))
+    assert splits_found["high_part00"].left_out == ("data/high_part00.parquet",)
 
 
-def test_splits_and_their_files_do_not_depend_on_the_order_of_a_listing() -> None:
+def test_splits_do_not_depend_on_the_order_of_the_listing() -> None:
     listing = [*MATH, "data/chat-00000-of-00002.parquet", "data/chat-00001-of-00002.parquet"]
 
     forwards, backwards = find_splits(listing, "", WHERE), find_splits(listing[::-1], "", WHERE)
@@ -85,39 +85,39 @@ def configs(*entries: str) -> str:
     return "".join(["---\nconfigs:\n", *(f"- config_name: {entry}" for entry in entries), "---\n"])
 
 
-def split_by(card: str, *paths: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
+def config_files(card: str, *paths: str) -> dict[str, tuple[str | None, tuple[str, ...]]]:
     """Return the config and the files of each split."""
-    return {split: (one.config, one.files) for split, one in find_splits(paths, card, WHERE).items()}
+    return {split: (entry.config, entry.files) for split, entry in find_splits(paths, card, WHERE).items()}
 
 
-def test_the_card_says_which_splits_there_are_and_which_format_is_read() -> None:
-    found = find_splits([*MATH, *reversed(PARQUET)], CARD.replace("data/low.jsonl", "data/low*.parquet"), WHERE)
+def test_the_card_defines_the_splits_and_their_format() -> None:
+    splits_found = find_splits([*MATH, *reversed(PARQUET)], CARD.replace("data/low.jsonl", "data/low*.parquet"), WHERE)
 
     assert find_splits(MATH, CARD, WHERE)["low"] == SplitFiles("low", ("data/low.jsonl",), "jsonl", "card")
-    assert list(found) == ["high_part00", "low"]
-    assert found["low"] == SplitFiles("low", PARQUET, "parquet", "card", ("data/low.jsonl",))
+    assert list(splits_found) == ["high_part00", "low"]
+    assert splits_found["low"] == SplitFiles("low", PARQUET, "parquet", "card", ("data/low.jsonl",))
 
 
-def test_one_split_of_several_configs_is_told_apart_by_the_config_and_the_default_one_has_no_name() -> None:
+def test_a_split_name_shared_by_configs_is_prefixed_with_its_config() -> None:
     card = configs('math\n  data_files: "math/*.jsonl"\n', f"code\n{TWO_SPLITS}")
     files = ("math/a.jsonl", "code/train.jsonl", "a.jsonl", "b.jsonl")
 
-    assert split_by(card, *files) == {
+    assert config_files(card, *files) == {
         "math": ("math", ("math/a.jsonl",)),
         "code_train": ("code", ("code/train.jsonl",)),
         "test": ("code", ("a.jsonl", "b.jsonl")),
     }
-    assert [config for config, _ in split_by(configs(f"default\n{TWO_SPLITS}"), *files).values()] == [None, None]
+    assert [config for config, _ in config_files(configs(f"default\n{TWO_SPLITS}"), *files).values()] == [None, None]
 
 
-def test_of_a_config_that_names_a_folder_the_files_in_it_tell_the_splits() -> None:
+def test_files_in_the_folder_of_a_config_define_its_splits() -> None:
     card = configs("en\n  data_dir: en\n", "fr\n  data_dir: ./fr\n")
 
-    assert split_by(card, "en/x.jsonl", "fr/x.jsonl", "other/x.jsonl") == {
+    assert config_files(card, "en/x.jsonl", "fr/x.jsonl", "other/x.jsonl") == {
         "en": ("en", ("en/x.jsonl",)),
         "fr": ("fr", ("fr/x.jsonl",)),
     }
-    assert split_by(card, "en/train.jsonl", "en/test-00000-of-00001.parquet", "fr/a/train.jsonl") == {
+    assert config_files(card, "en/train.jsonl", "en/test-00000-of-00001.parquet", "fr/a/train.jsonl") == {
         "test": ("en", ("en/test-00000-of-00001.parquet",)),
         "en_train": ("en", ("en/train.jsonl",)),
         "fr": ("fr", ("fr/a/train.jsonl",)),
@@ -125,7 +125,7 @@ def test_of_a_config_that_names_a_folder_the_files_in_it_tell_the_splits() -> No
 
 
 FOLDER = configs("fr\n  data_dir: ./fr\n")
-GONE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
+MISSING_FILE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ GONE = CARD.replace("data/low.jsonl", "data/gone.jsonl")
             "the files a b.jsonl and a_b.jsonl would both be the split a_b; set `files` of each split in a recipe",
         ),
         (["en/x.jsonl"], FOLDER, "config 'fr' of the card: no JSON lines or Parquet file matches ./fr/**"),
-        (MATH, GONE, "split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl"),
+        (MATH, MISSING_FILE, "split 'low' of the card: no JSON lines or Parquet file matches data/gone.jsonl"),
         (MATH, "---\nconfigs: [\n---\n", "the card's YAML can't be read"),
     ],
 )
-def test_files_and_cards_that_tell_no_splits_are_refused_in_one_line(files: list[str], card: str, line: str) -> None:
+def test_files_and_cards_without_clear_splits_are_refused_in_one_line(files: list[str], card: str, line: str) -> None:
     refused = refusal(lambda: find_splits(files, card, WHERE))
 
     assert refused.startswith(f"{WHERE}: {line}") and "\n" not in refused
@@ -155,7 +155,7 @@ def test_files_and_cards_that_tell_no_splits_are_refused_in_one_line(files: list
         (["a/train.jsonl", "b/train.jsonl.gz"], ["train"]),
     ],
 )
-def test_files_of_one_split_are_one(files: list[str], splits: list[str]) -> None:
+def test_shards_and_formats_of_one_split_form_one_split(files: list[str], splits: list[str]) -> None:
     assert list(find_splits(files, "", WHERE)) == splits
 
 
@@ -170,12 +170,12 @@ def test_files_of_one_split_are_one(files: list[str], splits: list[str]) -> None
         ({"a.b": ["train"], "a_b": ["train"]}, "'train' of config 'a.b' and 'train' of config 'a_b'"),
     ],
 )
-def test_splits_of_the_card_that_would_be_one_are_refused(configs: dict[str, list[str]], both: str) -> None:
+def test_card_splits_with_colliding_names_are_refused(configs: dict[str, list[str]], both: str) -> None:
     entries = [
         {"config_name": name, "data_files": [{"split": split, "path": f"{name}/{split}.jsonl"} for split in splits]}
         for name, splits in configs.items()
     ]
-    files = [one["path"] for entry in entries for one in entry["data_files"]]
+    files = [data_file["path"] for entry in entries for data_file in entry["data_files"]]
 
     with pytest.raises(InputError, match=f"the card's splits {both}"):
         find_splits(files, f"---\n{json.dumps({'configs': entries})}\n---\n", WHERE)
@@ -188,7 +188,7 @@ def test_splits_of_the_card_that_would_be_one_are_refused(configs: dict[str, lis
         ("train", "split 'train' not found; choose one of high_part00, high_part01, low, medium"),
     ],
 )
-def test_a_split_that_is_not_there_is_refused_with_the_nearest_one(split: str, line: str) -> None:
+def test_an_unknown_split_is_refused_with_the_nearest_name(split: str, line: str) -> None:
     assert refusal(lambda: find_split(MATH, "", split, {}, WHERE), UsageError) == f"{WHERE}: {line}"
 
 

@@ -1,4 +1,4 @@
-"""Which call a tool replies to: by id, else by name, else by order."""
+"""Tool replies find their calls: by id, else by name, else by order."""
 
 import sys
 
@@ -10,18 +10,18 @@ from pipeline_assets.corpus.nemotron.open_calls import OpenCalls
 from pipeline_assets.corpus.nemotron.row_values import RowFault
 
 
-def calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:
+def build_calls(*names: str, first_id: int = 0) -> list[dict[str, object]]:
     return [
         {"id": f"call_{number}", "function": {"name": name, "arguments": "{}"}}
         for number, name in enumerate(names, first_id)
     ]
 
 
-def replies(opened: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, str]]:
-    """The tools that reply, of ids and names that replies have, and how each was found."""
-    found = [opened.add_reply("", call_id, name) for call_id, name in keys]
-    assert all(str(message.name).startswith("functions.") for message, _ in found)
-    return [(str(message.name).removeprefix("functions."), matched) for message, matched in found]
+def match_replies(open_calls: OpenCalls, *keys: tuple[object, object]) -> list[tuple[str, str]]:
+    """Return the tool of each reply, an id and a name, and how it matched."""
+    matches = [open_calls.add_reply("", call_id, name) for call_id, name in keys]
+    assert all(str(message.name).startswith("functions.") for message, _ in matches)
+    return [(str(message.name).removeprefix("functions."), matched) for message, matched in matches]
 
 
 ID, NAME, ORDER, NOTHING = "id", "name", "order", "nothing"
@@ -51,11 +51,11 @@ ID, NAME, ORDER, NOTHING = "id", "name", "order", "nothing"
 def test_a_reply_finds_its_call(
     called: list[str], keys: list[tuple[object, object]], found: list[tuple[str, str]]
 ) -> None:
-    opened = OpenCalls()
+    open_calls = OpenCalls()
     for names in called:
-        opened.add_calls(calls(*names))
+        open_calls.add_calls(build_calls(*names))
 
-    assert replies(opened, *keys) == found
+    assert match_replies(open_calls, *keys) == found
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_a_reply_finds_its_call(
         ("a", [{}, {"tool_call_id": "call_0"}], [("a", ORDER), ("a", ID)]),  # every call is named later
     ],
 )
-def test_a_reply_that_names_no_call_leaves_those_that_later_ones_name(
+def test_a_reply_without_a_name_skips_calls_that_later_replies_name(
     called: str, expected: list[dict[str, object]], found: list[tuple[str, str]]
 ) -> None:
-    opened = OpenCalls()
-    opened.add_calls(calls(*called))
-    opened.reserve(expected)
+    open_calls = OpenCalls()
+    open_calls.add_calls(build_calls(*called))
+    open_calls.reserve(expected)
 
-    assert replies(opened, *((one.get("tool_call_id"), one.get("name")) for one in expected)) == found
+    assert match_replies(open_calls, *((reply.get("tool_call_id"), reply.get("name")) for reply in expected)) == found
 
 
 def test_a_reply_to_nothing_is_refused() -> None:
@@ -82,11 +82,11 @@ def test_a_reply_to_nothing_is_refused() -> None:
         OpenCalls().add_reply("4", "call_0", None)
 
 
-def steps(claimed: int) -> int:
-    """Functions called while so many calls wait for replies that name them, and as many others reply first."""
-    opened, steps = OpenCalls(), 0
-    opened.add_calls(calls(*"a" * 2 * claimed))
-    opened.reserve([*[{}] * claimed, *({"tool_call_id": f"call_{number}"} for number in range(claimed))])
+def count_steps(call_count: int) -> int:
+    """Count function calls while unnamed replies precede as many named ones."""
+    open_calls, steps = OpenCalls(), 0
+    open_calls.add_calls(build_calls(*"a" * 2 * call_count))
+    open_calls.reserve([*[{}] * call_count, *({"tool_call_id": f"call_{number}"} for number in range(call_count))])
 
     def count(frame: object, event: str, argument: object) -> None:
         nonlocal steps
@@ -94,35 +94,35 @@ def steps(claimed: int) -> int:
 
     sys.setprofile(count)
     try:
-        replies(opened, *[(None, None)] * claimed)
+        match_replies(open_calls, *[(None, None)] * call_count)
     finally:
         sys.setprofile(None)
     return steps
 
 
-def test_replies_that_name_no_call_take_steps_that_grow_as_they_do() -> None:
-    assert steps(2_000) < 4.5 * steps(500)
+def test_matching_unnamed_replies_takes_linear_time() -> None:
+    assert count_steps(2_000) < 4.5 * count_steps(500)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=8), st.data())
 def test_unique_ids_find_their_calls_in_any_order_of_the_replies(names: list[str], data: st.DataObject) -> None:
-    opened = OpenCalls()
-    opened.add_calls(calls(*names))
+    open_calls = OpenCalls()
+    open_calls.add_calls(build_calls(*names))
     order = data.draw(st.permutations(range(len(names))))
 
-    found = replies(opened, *((f"call_{place}", None) for place in order))
+    found = match_replies(open_calls, *((f"call_{index}", None) for index in order))
 
-    assert found == [(names[place], ID) for place in order]
+    assert found == [(names[index], ID) for index in order]
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), min_size=1, max_size=4))
-def test_replies_by_order_find_what_ids_would_find(turns: list[list[str]]) -> None:
+def test_matches_by_order_equal_matches_by_id(turns: list[list[str]]) -> None:
     by_order, by_id = OpenCalls(), OpenCalls()
 
     for number, names in enumerate(turns):
-        by_order.add_calls(calls(*names))
-        by_id.add_calls(calls(*names, first_id=10 * number))
-        found = replies(by_order, *[(None, None)] * len(names))
-        known = replies(by_id, *((f"call_{10 * number + place}", None) for place in range(len(names))))
+        by_order.add_calls(build_calls(*names))
+        by_id.add_calls(build_calls(*names, first_id=10 * number))
+        found = match_replies(by_order, *[(None, None)] * len(names))
+        known = match_replies(by_id, *((f"call_{10 * number + index}", None) for index in range(len(names))))
 
         assert [name for name, _ in found] == [name for name, _ in known] == names

@@ -1,25 +1,25 @@
-"""Whether calls are calls of declared tools, and which tools a row declares."""
+"""Check of calls against the tools that their row declares."""
 
 import copy
 import hashlib
 import json
 
 import pytest
-from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, row_of
+from nemotron_rows import ANSWER, LOOKUP, QUESTION, called, normalised, to_row
 
 
-def verdict(*arguments: object, tools: object = (LOOKUP,), name: str = "lookup") -> object:
-    given = list(tools) if isinstance(tools, tuple) else tools
-    return row_of({"messages": [QUESTION, called(*arguments, name=name)], "tools": given})["quality_valid_tool_schema"]
+def check_calls(*arguments: object, tools: object = (LOOKUP,), name: str = "lookup") -> object:
+    listed = list(tools) if isinstance(tools, tuple) else tools
+    return to_row({"messages": [QUESTION, called(*arguments, name=name)], "tools": listed})["quality_valid_tool_schema"]
 
 
-def test_calls_that_fit_declared_tools_are_valid_and_others_are_not() -> None:
+def test_calls_that_fit_declared_tools_are_valid_and_others_invalid() -> None:
     bare = {"type": "function", "function": {"name": "lookup", "description": None}}
 
-    assert verdict({"word": "sum"}, '{"word": "sum", "more": 1}') is True
-    assert verdict({"word": 1}, tools=(bare,)) is True  # it has no parameters
-    assert verdict({"word": "sum"}, name="search") is False
-    assert verdict({"word": "sum"}, tools=None) is False
+    assert check_calls({"word": "sum"}, '{"word": "sum", "more": 1}') is True
+    assert check_calls({"word": 1}, tools=(bare,)) is True  # it has no parameters
+    assert check_calls({"word": "sum"}, name="search") is False
+    assert check_calls({"word": "sum"}, tools=None) is False
 
 
 @pytest.mark.parametrize(
@@ -38,26 +38,26 @@ def test_calls_that_fit_declared_tools_are_valid_and_others_are_not() -> None:
     ids=["missing", "type", "no JSON", "a list", "a string", "NaN", "no number", "broken and deep", "deep"],
 )
 def test_a_call_that_does_not_fit_makes_the_row_invalid_but_keeps_it(arguments: object) -> None:
-    assert verdict({"word": "sum"}, arguments) is False
+    assert check_calls({"word": "sum"}, arguments) is False
 
 
-def test_the_calls_of_a_row_share_their_steps() -> None:
+def test_all_calls_of_a_row_share_one_budget_of_steps() -> None:
     function = {"name": "lookup", "description": "d", "parameters": {"enum": [{"n": 1}] * 20_000}}
     tools = ({"type": "function", "function": function},)
 
-    assert verdict(*[{"n": 1}] * 4, tools=tools) is True
-    assert verdict(*[{"n": 1}] * 6, tools=tools) is False
+    assert check_calls(*[{"n": 1}] * 4, tools=tools) is True
+    assert check_calls(*[{"n": 1}] * 6, tools=tools) is False
 
 
-def test_of_harmony_text_it_is_told_from_the_rows_tools_or_not_at_all() -> None:
-    text = row_of({"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]})["text"]
+def test_calls_in_harmony_text_are_checked_only_against_a_tools_column() -> None:
+    text = to_row({"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]})["text"]
 
-    assert row_of({"text": text, "tools": [LOOKUP]})["quality_valid_tool_schema"] is True
-    assert row_of({"text": text.replace("sum", '"'), "tools": [LOOKUP]})["quality_valid_tool_schema"] is False
-    assert row_of({"text": text})["quality_valid_tool_schema"] is None
+    assert to_row({"text": text, "tools": [LOOKUP]})["quality_valid_tool_schema"] is True
+    assert to_row({"text": text.replace("sum", '"'), "tools": [LOOKUP]})["quality_valid_tool_schema"] is False
+    assert to_row({"text": text})["quality_valid_tool_schema"] is None
 
 
-def test_the_catalogue_has_each_list_of_tools_once_under_the_hash_of_its_canonical_json() -> None:
+def test_the_catalogue_has_each_tool_list_once_under_its_canonical_hash() -> None:
     other_order = {"function": dict(reversed(LOOKUP["function"].items())), "type": "function"}
     row = {"messages": [QUESTION, ANSWER]}
 
@@ -73,15 +73,15 @@ def test_the_catalogue_has_each_list_of_tools_once_under_the_hash_of_its_canonic
 def test_tools_as_json_text_are_the_same_tools() -> None:
     row = {"messages": [QUESTION, ANSWER]}
 
-    as_text, as_list = (row_of({**row, "tools": tools}) for tools in (json.dumps([LOOKUP]), [LOOKUP]))
+    as_text, as_list = (to_row({**row, "tools": tools}) for tools in (json.dumps([LOOKUP]), [LOOKUP]))
 
     assert as_text == as_list
 
 
-def test_tools_too_large_to_keep_are_read_all_the_same() -> None:
+def test_very_large_tools_are_still_checked() -> None:
     large = copy.deepcopy(LOOKUP)
     large["function"]["description"] = "word " * 20_000
 
-    values = row_of({"messages": [QUESTION, called({"word": "sum"})], "tools": [large]})
+    values = to_row({"messages": [QUESTION, called({"word": "sum"})], "tools": [large]})
 
     assert values["quality_valid_tool_schema"] is True and "word word" in values["text"]

@@ -1,4 +1,4 @@
-"""JSON Schema, as far as tools of the field use it; `jsonschema` is the oracle of what is usual."""
+"""JSON Schema of tools; `jsonschema` is the oracle for common keywords."""
 
 import json
 
@@ -49,7 +49,7 @@ def fits(value: object, schema: object) -> bool:
         (None, 1),
     ],
 )
-def test_it_fits(schema: object, value: object) -> None:
+def test_value_fits_schema(schema: object, value: object) -> None:
     assert fits(value, schema)
 
 
@@ -68,7 +68,7 @@ def test_it_fits(schema: object, value: object) -> None:
         ({"propertyNames": {"maxLength": 1}}, {"ab": 1}),
     ],
 )
-def test_it_does_not_fit(schema: object, value: object) -> None:
+def test_value_does_not_fit_schema(schema: object, value: object) -> None:
     assert not fits(value, schema)
 
 
@@ -88,7 +88,7 @@ def test_nothing_fits_a_schema_that_is_too_complex(schema: object) -> None:
     assert not fits({}, schema)
 
 
-def test_a_schema_that_names_itself_is_no_more_complex_than_it_is_long() -> None:
+def test_a_recursive_schema_is_not_too_complex() -> None:
     value = json.loads("[" * 60 + "]" * 60)
 
     assert fits(value, {"type": "array", "items": {"allOf": [{"$ref": "#"}] * 2}})
@@ -96,7 +96,7 @@ def test_a_schema_that_names_itself_is_no_more_complex_than_it_is_long() -> None
 
 
 @pytest.mark.parametrize("expression", ["(a+)+$", "(((a?b?){30}){30})c", r"(\pL{1000}){9}c"])
-def test_hostile_expressions_are_read_in_linear_time_or_refuse_nothing(expression: str) -> None:
+def test_hostile_expressions_match_in_linear_time_or_are_ignored(expression: str) -> None:
     is_read = "pL" not in expression
 
     assert fits("ab" * 100_000, {"pattern": expression}) is not is_read
@@ -112,7 +112,7 @@ def test_steps_grow_with_the_schema_and_the_value() -> None:
     assert large.max_steps(100_000) < MAX_STEPS < large.max_steps(1_000_000)
 
 
-def test_a_list_of_any_length_tells_whether_its_items_are_unique() -> None:
+def test_uniqueness_is_checked_in_lists_of_any_length() -> None:
     assert fits([*range(5_000), "1", True, [1], {"a": 1}], {"uniqueItems": True})
     assert not fits([*range(5_000), 4_999.0], {"uniqueItems": True})
     assert not fits([{"a": 1, "b": [2]}, {"b": [2.0], "a": 1.0}], {"uniqueItems": True})
@@ -130,8 +130,8 @@ VALUES = st.recursive(
 TYPES = st.sampled_from(["object", "array", "string", "boolean", "null", "number", "integer"])
 
 
-def of_keywords(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
-    """Schemas of a few keywords each: of many, they would fit nothing."""
+def build_schemas(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:
+    """Draw schemas of up to three keywords; more would fit nothing."""
     schemas, variants = st.booleans() | inner, st.lists(inner, min_size=1, max_size=2)
     keywords: dict[str, st.SearchStrategy[object]] = {
         "type": TYPES | st.lists(TYPES, min_size=1, max_size=2, unique=True),
@@ -152,15 +152,15 @@ def of_keywords(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str,
         "uniqueItems": st.booleans(),
         "multipleOf": st.sampled_from([1, 2, 0.5]),
     }
-    keywords |= {f"{side}{what}": SIZES for side in ("min", "max") for what in ("Length", "Items", "Properties")}
+    keywords |= {f"{side}{kind}": SIZES for side in ("min", "max") for kind in ("Length", "Items", "Properties")}
     keywords |= {name: st.integers(-3, 3) for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")}
     chosen = st.lists(st.sampled_from(sorted(keywords)), min_size=1, max_size=3, unique=True)
     return chosen.flatmap(lambda names: st.fixed_dictionaries({name: keywords[name] for name in names}))
 
 
-@given(VALUES, st.recursive(of_keywords(st.booleans()), of_keywords, max_leaves=4), of_keywords(st.booleans()))
+@given(VALUES, st.recursive(build_schemas(st.booleans()), build_schemas, max_leaves=4), build_schemas(st.booleans()))
 @settings(max_examples=500)
-def test_verdicts_are_those_of_jsonschema(value: object, schema: dict[str, object], leaf: dict[str, object]) -> None:
+def test_verdicts_equal_those_of_jsonschema(value: object, schema: dict[str, object], leaf: dict[str, object]) -> None:
     schema = schema | {"$defs": {"leaf": {name: part for name, part in leaf.items() if name != "$ref"}}}
 
     assert fits(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)

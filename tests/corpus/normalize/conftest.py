@@ -1,4 +1,4 @@
-"""What tests of normalising share: sources written for a test and normalised, and a table of two licences."""
+"""Fixtures for tests of normalisation."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipeline_assets.spine.staging import StagingView
 
 @pytest.fixture
 def normalized(tmp_path: Path) -> Callable[..., Artifact]:
-    """Writes the files of a made source anew and normalises them; keyword arguments change keys of its section."""
+    """Return a function that rewrites a synthetic source and normalises it."""
 
     def run(
         name: str,
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> StagingView:
 
 @pytest.fixture
 def licences() -> LicenceTable:
-    """cc0-1.0, also written `CC Zero`, and unknown."""
+    """Return the licences cc0-1.0, also written `CC Zero`, and unknown."""
 
     def licence(tag: str, *aliases: str) -> Licence:
         return Licence(tag, None, tag, None, True, False, False, aliases)

@@ -1,4 +1,4 @@
-"""A folder of repositories → Documents: text files of any ending, each under the licence that its repository says."""
+"""Folders of repositories: text files of any ending, licensed by repository."""
 
 import gzip
 import json
@@ -35,12 +35,12 @@ LICENSED: dict[str, Any] = CODE | {"license_files": "LICENSE*", "license_tag": "
 MIT, APACHE = "SPDX-License-Identifier: MIT\n", "SPDX-License-Identifier: Apache-2.0\n"
 
 
-def licences(documents: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-    return {one["meta"]["source_file"]: (one["license_tag"], one["meta"]["license_evidence"]) for one in documents}
+def list_licences(documents: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    return {doc["meta"]["source_file"]: (doc["license_tag"], doc["meta"]["license_evidence"]) for doc in documents}
 
 
-def test_files_of_further_endings_are_texts_whole_and_an_empty_module_is_no_bad_row(
-    normalized: Normalized, documents_of: Read, rejects_of: Read, tmp_path: Path
+def test_files_of_further_endings_are_whole_texts_and_an_empty_file_is_a_reject(
+    normalized: Normalized, read_docs: Read, read_rejects: Read, tmp_path: Path
 ) -> None:
     files = {
         "a/__init__.py": "",
@@ -50,14 +50,14 @@ def test_files_of_further_endings_are_texts_whole_and_an_empty_module_is_no_bad_
         "b/notes.txt": "No.",
     }
 
-    found = normalized("notes", files, **CODE | {"files": ["a/*", "b/*"]})
+    artifact = normalized("notes", files, **CODE | {"files": ["a/*", "b/*"]})
 
-    assert [one["text"] for one in documents_of(found)] == ["fn main() {}\n", "x = 1\ny = 2\n", "No.", "z = 3\n"]
-    assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [("a/__init__.py", "empty_text")]
-    assert SourceRows(found, Lineage(tmp_path / "data")).find_by_source("a/x.py", 6) == (1, False)
+    assert [doc["text"] for doc in read_docs(artifact)] == ["fn main() {}\n", "x = 1\ny = 2\n", "No.", "z = 3\n"]
+    assert [(row["file"], row["reason"]) for row in read_rejects(artifact)] == [("a/__init__.py", "empty_text")]
+    assert SourceRows(artifact, Lineage(tmp_path / "data")).find_by_source("a/x.py", 6) == (1, False)
 
 
-def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it(normalized: Normalized) -> None:
+def test_the_error_for_an_unknown_ending_names_the_recipe_key(normalized: Normalized) -> None:
     line = refusal(lambda: normalized("notes", {"a.go": "package a\n"}, **CODE | {"files": ["*"]}), UsageError)
 
     what, _, fix = line.partition("; ")
@@ -65,19 +65,19 @@ def test_an_ending_that_is_not_named_is_a_usage_error_that_says_where_to_name_it
 
 
 @pytest.mark.parametrize("ending", ["py", ".PY", ".", "*.py", ".json", ".min.json", ".gz", ".py.zst", ".md"])
-def test_an_ending_that_means_something_else_is_refused(ending: str) -> None:
+def test_an_ending_with_another_meaning_is_refused(ending: str) -> None:
     with pytest.raises(pydantic.ValidationError):
         LocalRecipe(source="code", text_endings=(ending,))
 
 
 @pytest.mark.parametrize("pattern", ["", "a/LICENSE", "**/LICENSE"])
-def test_a_pattern_of_licence_files_is_of_names_alone(pattern: str) -> None:
+def test_a_licence_file_pattern_matches_names_only(pattern: str) -> None:
     with pytest.raises(pydantic.ValidationError):
         LocalRecipe(source="code", license_files=pattern)
 
 
-def test_a_document_has_the_nearest_licence_file_of_its_folders(normalized: Normalized, documents_of: Read) -> None:
-    """Files of one folder that differ, and a text that is too long for a licence, say nothing."""
+def test_a_document_has_the_licence_of_the_nearest_licence_file(normalized: Normalized, read_docs: Read) -> None:
+    """Files of one folder that differ, and texts too long for a licence, give none."""
     files = {
         "one/LICENSE": MIT,
         "one/a.py": "a = 1\n",
@@ -104,9 +104,9 @@ def test_a_document_has_the_nearest_licence_file_of_its_folders(normalized: Norm
         "mark/k.py": "k = 11\n",
     }
 
-    found = normalized("notes", files, **LICENSED | {"files": ["**/*.py", "**/*.rs"]})
+    artifact = normalized("notes", files, **LICENSED | {"files": ["**/*.py", "**/*.rs"]})
 
-    assert licences(documents_of(found)) == {
+    assert list_licences(read_docs(artifact)) == {
         "one/a.py": ("mit", "file: one/LICENSE"),
         "one/deep/er/b.py": ("mit", "file: one/LICENSE"),
         "one/vendor/src/c.rs": ("apache-2.0", "file: one/vendor/LICENSE.txt"),
@@ -122,25 +122,25 @@ def test_a_document_has_the_nearest_licence_file_of_its_folders(normalized: Norm
     }
 
 
-def test_a_row_that_says_its_own_licence_keeps_it(normalized: Normalized, documents_of: Read) -> None:
+def test_a_row_with_its_own_licence_keeps_it(normalized: Normalized, read_docs: Read) -> None:
     rows = [{"text": "One.", "license": "CC0"}, {"text": "Two."}]
     files = {"a/rows.jsonl": "".join(json.dumps(row) + "\n" for row in rows), "a/LICENSE": MIT}
 
-    found = documents_of(normalized("notes", files, files=["**/*.jsonl"], columns={}, license_files="LICENSE"))
+    documents = read_docs(normalized("notes", files, files=["**/*.jsonl"], columns={}, license_files="LICENSE"))
 
-    evidence = [(one["license_tag"], one["meta"]["license_evidence"]) for one in found]
+    evidence = [(doc["license_tag"], doc["meta"]["license_evidence"]) for doc in documents]
     assert evidence == [("cc0-1.0", "row: license"), ("mit", "file: a/LICENSE")]
 
 
-def test_a_licence_file_is_never_a_document(normalized: Normalized, documents_of: Read) -> None:
+def test_a_licence_file_is_never_a_document(normalized: Normalized, read_docs: Read) -> None:
     files = {"a/LICENSE.txt": MIT, "a/LICENSE.py": MIT, "a/x.py": "x = 1\n", "a/licenses.py": "y = 2\n"}
 
-    found = normalized("notes", files, **LICENSED | {"files": ["**/*"]})
+    artifact = normalized("notes", files, **LICENSED | {"files": ["**/*"]})
 
-    assert sorted(licences(documents_of(found))) == ["a/licenses.py", "a/x.py"]
+    assert sorted(list_licences(read_docs(artifact))) == ["a/licenses.py", "a/x.py"]
 
 
-def written(root: Path, files: Mapping[str, str], **changes: object) -> StageARecipe:
+def write_recipe(root: Path, files: Mapping[str, str], **changes: object) -> StageARecipe:
     folder = root / "code"
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -148,8 +148,8 @@ def written(root: Path, files: Mapping[str, str], **changes: object) -> StageARe
     return notes_recipe(root, path=str(folder), **LICENSED | {"filters": {}} | changes)
 
 
-def test_a_licence_file_is_an_input_and_its_change_is_seen(tmp_path: Path) -> None:
-    recipe = written(tmp_path, {"a/LICENSE": MIT, "a/x.py": "x = 1\n"})
+def test_a_change_of_a_licence_file_changes_the_digest(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, {"a/LICENSE": MIT, "a/x.py": "x = 1\n"})
     first = build(recipe, tmp_path)
     raw, normalized = (recipe.target(f"stage_a/{step}", "notes") for step in ("raw", "normalized"))
     before = first[raw.role].manifest
@@ -157,13 +157,13 @@ def test_a_licence_file_is_an_input_and_its_change_is_seen(tmp_path: Path) -> No
     (tmp_path / "code/a/LICENSE").write_text(APACHE)
 
     assert [entry["name"] for entry in before.identity.inputs] == ["a/LICENSE", "a/x.py"]
-    found = raw.external_inputs
-    assert found is not None and found.describe_changes(tmp_path, before) is not None
-    sealed_anew = build(recipe, tmp_path, replace=True)
-    assert sealed_anew[normalized.role].manifest.digest != first[normalized.role].manifest.digest
+    external_inputs = raw.external_inputs
+    assert external_inputs is not None and external_inputs.describe_changes(tmp_path, before) is not None
+    rebuilt = build(recipe, tmp_path, replace=True)
+    assert rebuilt[normalized.role].manifest.digest != first[normalized.role].manifest.digest
 
 
-def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> None:
+def test_a_pattern_without_files_is_reported_with_its_key(tmp_path: Path) -> None:
     content = {"kind": "local", "source": "code", "path": str(tmp_path), **LICENSED, "license_files": "LICENCE"}
     (tmp_path / "a.py").write_text("a = 1\n")
     whole = {"system": "stage_a", "name": "code", "sources": [content]}
@@ -176,7 +176,7 @@ def test_a_pattern_that_names_no_file_is_told_with_its_key(tmp_path: Path) -> No
     assert error.value.fix == "correct or remove `license_files`"
 
 
-def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) -> None:
+def test_unused_keys_are_not_part_of_the_output_content(tmp_path: Path) -> None:
     source = LocalSource(kind="local", source="code", path=".", files=("**/*.py",))
     code = source.model_copy(update={"text_endings": (".py",), "license_files": "LICENSE"})
 
@@ -184,11 +184,11 @@ def test_keys_that_are_not_used_are_not_in_what_bytes_depend_on(tmp_path: Path) 
 
     assert named.keys() - plain.keys() == {"text_endings", "license_files", "licence_texts"}
     assert named["licence_texts"] == licence_texts_fingerprint()
-    found, _ = parse_source(named | {"licences": licence_table().fingerprint})
-    assert found.output_content(1) == named
+    parsed, _ = parse_source(named | {"licences": licence_table().fingerprint})
+    assert parsed.output_content(1) == named
 
 
-def test_a_licence_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
-    gone = SourceFile(tmp_path / "LICENSE", "LICENSE", 3)
+def test_a_missing_licence_file_is_named_in_the_error(tmp_path: Path) -> None:
+    missing = SourceFile(tmp_path / "LICENSE", "LICENSE", 3)
 
-    assert refusal(lambda: licences_by_folder([gone])).startswith(f"{tmp_path / 'LICENSE'}: ")
+    assert refusal(lambda: licences_by_folder([missing])).startswith(f"{tmp_path / 'LICENSE'}: ")

@@ -1,4 +1,4 @@
-"""From a source's converted shards to its artifact: too many rejects, repeated ids, nothing left."""
+"""Converted shards become an artifact unless rejects or NUL are too many."""
 
 import gzip
 import json
@@ -28,33 +28,33 @@ def test_too_many_rejects_stop_the_build_and_show_the_first_five(normalized: Nor
     with pytest.raises(InputError) as error:
         normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY, max_reject_fraction="0.05")
 
-    shown = "; ".join(f"a.jsonl line {number + 1} (byte {27 * number}): no_text (null)" for number in range(5))
-    what = f"7 of 100 rows are rejected (7 no_text), above `max_reject_fraction` 0.05 (the first: {shown})"
+    preview = "; ".join(f"a.jsonl line {number + 1} (byte {27 * number}): no_text (null)" for number in range(5))
+    what = f"7 of 100 rows are rejected (7 no_text), above `max_reject_fraction` 0.05 (the first: {preview})"
     assert error.value.what == what
     assert error.value.where == str(tmp_path / "data" / "stage_a" / "mixed" / "normalized" / "notes")
     assert not Path(error.value.where).exists()
 
 
-def test_empty_text_files_are_kept_aside_and_do_not_count_as_bad(normalized: Normalized, rejects_of: Read) -> None:
+def test_empty_text_files_are_rejects_that_do_not_count_as_bad(normalized: Normalized, read_rejects: Read) -> None:
     files = {"a.txt": "Text.", "b.md": "", "c.txt.gz": gzip.compress(b""), "d.txt": "More text."}
 
-    found = normalized("notes", files, columns=None, text_unit="file", files=["*"], max_reject_fraction="0")
+    artifact = normalized("notes", files, columns=None, text_unit="file", files=["*"], max_reject_fraction="0")
 
-    assert ledger(found) == {"in": 4, "out": 2, "dropped": {}, "rejected": {"empty_text": 2}}
-    assert [(one["file"], one["reason"]) for one in rejects_of(found)] == [
+    assert ledger(artifact) == {"in": 4, "out": 2, "dropped": {}, "rejected": {"empty_text": 2}}
+    assert [(reject["file"], reject["reason"]) for reject in read_rejects(artifact)] == [
         ("b.md", "empty_text"),
         ("c.txt.gz", "empty_text"),
     ]
 
 
-def test_a_text_file_of_nul_alone_and_an_empty_text_of_a_row_count_as_bad(normalized: Normalized) -> None:
+def test_files_of_nul_alone_and_empty_texts_of_rows_count_as_bad(normalized: Normalized) -> None:
     files = {"a.txt": "Text.", "b.txt": "", "c.txt": "\0", "d.jsonl": lines({"text": ""})}
 
     with pytest.raises(InputError, match=r"^.*: 2 of 4 rows are rejected \(2 empty_text\), .* c.txt .* d.jsonl"):
         normalized("notes", files, columns=BY_KEY, text_unit="file", files=["*"], max_reject_fraction="0.25")
 
 
-def test_nothing_left_is_an_error_and_nothing_is_sealed(normalized: Normalized, tmp_path: Path) -> None:
+def test_a_source_without_documents_is_an_error_and_seals_nothing(normalized: Normalized, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         normalized("notes", {"a.jsonl": lines({"text": ""}, {"text": None})}, columns=BY_KEY, max_reject_fraction="1")
 
@@ -62,14 +62,14 @@ def test_nothing_left_is_an_error_and_nothing_is_sealed(normalized: Normalized, 
     assert not Path(error.value.where).exists()
 
 
-def test_texts_that_differ_by_nul_alone_are_repeats(normalized: Normalized, documents_of: Read) -> None:
+def test_texts_that_differ_only_in_nul_are_repeats(normalized: Normalized, read_docs: Read) -> None:
     rows = [{"text": "A\0B"}, {"text": "AB"}, *({"text": f"Text {n}."} for n in range(100))]
     derived = local_doc_id("notes", "AB")
 
-    found = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)
+    artifact = normalized("notes", {"a.jsonl": lines(*rows)}, columns=BY_KEY)
 
-    assert [one["doc_id"] for one in documents_of(found)][:2] == [derived, f"{derived}#2"]
-    assert found.manifest.identity.counts["nul_documents"] == 1
+    assert [doc["doc_id"] for doc in read_docs(artifact)][:2] == [derived, f"{derived}#2"]
+    assert artifact.manifest.identity.counts["nul_documents"] == 1
 
 
 def test_nul_characters_in_too_many_documents_stop_the_build(normalized: Normalized) -> None:

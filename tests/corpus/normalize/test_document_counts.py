@@ -1,4 +1,4 @@
-"""Counts of shards as a manifest has them: rows in = documents out + merged + dropped + rejected, by reason."""
+"""Counts of shards as a ledger: in = out + merged + dropped + rejected."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.ledger import Ledger
 
 
-def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
+def test_the_ledger_counts_dropped_and_rejected_rows_by_reason() -> None:
     counts = {"rows": 9, "documents": 4, "dropped/score >= 3": 2, "dropped/language": 1, "rejected/no_text": 2}
 
     assert Ledger.from_counts(counts).to_json() == {
@@ -18,14 +18,14 @@ def test_dropped_and_rejected_rows_are_told_by_reason() -> None:
     }
 
 
-@pytest.mark.parametrize(("merged", "shown"), [({}, {}), ({"merged": 0}, {}), ({"merged": 3}, {"merged": 3})])
-def test_rows_that_became_part_of_another_document_are_merged(merged: dict[str, int], shown: dict[str, int]) -> None:
+@pytest.mark.parametrize(("merged", "expected"), [({}, {}), ({"merged": 0}, {}), ({"merged": 3}, {"merged": 3})])
+def test_rows_that_became_part_of_another_document_are_merged(merged: dict[str, int], expected: dict[str, int]) -> None:
     ledger = Ledger.from_counts({"rows": 4, "documents": 1, **merged})
 
-    assert ledger.to_json() == {"in": 4, "out": 1, **shown, "dropped": {}, "rejected": {}}
+    assert ledger.to_json() == {"in": 4, "out": 1, **expected, "dropped": {}, "rejected": {}}
 
 
-def test_a_ledger_adds_up_where_every_row_came_out_or_has_a_reason() -> None:
+def test_a_ledger_adds_up_if_every_row_is_accounted_for() -> None:
     whole = Ledger(9, 4, {"score >= 3": 2}, {"no_text": 1}, merged=2)
     short = Ledger(9, 4, {"score >= 3": 2}, {"no_text": 1})
 
@@ -35,7 +35,7 @@ def test_a_ledger_adds_up_where_every_row_came_out_or_has_a_reason() -> None:
     assert not short.adds_up
 
 
-def test_what_is_not_counted_is_zero() -> None:
+def test_missing_counts_are_zero() -> None:
     assert manifest_counts({"rows": 1, "documents": 1, "bytes": 5}) == {
         "ledger": {"in": 1, "out": 1, "dropped": {}, "rejected": {}},
         "documents": 1,
@@ -45,7 +45,7 @@ def test_what_is_not_counted_is_zero() -> None:
     }
 
 
-def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
+def test_at_most_one_document_in_a_hundred_may_contain_nul() -> None:
     check_document_counts({"documents": 100, "nul_documents": 1}, "here", "look")
 
     with pytest.raises(InputError) as error:
@@ -54,14 +54,14 @@ def test_one_document_in_a_hundred_may_hold_nul_and_no_more() -> None:
     assert error.value.what == "2 of 199 documents contain NUL characters, more than 1 %"
 
 
-def test_files_without_a_row_are_an_error_of_their_own() -> None:
+def test_files_without_rows_have_their_own_error() -> None:
     with pytest.raises(InputError) as error:
         check_document_counts({}, "the source", "look at the rejects")
 
     assert str(error.value) == ("the source: the files contain no rows; choose files with rows, or remove the source")
 
 
-def test_nothing_left_is_an_error_with_the_step_that_the_caller_names() -> None:
+def test_the_error_without_documents_names_the_next_step_of_the_caller() -> None:
     with pytest.raises(InputError) as error:
         check_document_counts({"rows": 3, "rejected/no_text": 3}, "the source", "look at the rejects")
 

@@ -1,4 +1,4 @@
-"""Files of Wikipedia extractions, JSON lines, Parquet and text → Document shards, by pieces planned from sizes."""
+"""Files of a local source become Document shards by pieces planned from sizes."""
 
 import json
 from collections.abc import Callable
@@ -39,16 +39,16 @@ def test_a_shard_is_closed_by_the_piece_that_brings_it_to_its_size() -> None:
     assert [(shard.name, len(shard.pieces)) for shard in shards] == [("00000", 2), ("00001", 1), ("00002", 1)]
 
 
-def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Normalized, documents_of: Read) -> None:
+def test_rows_become_documents_in_the_order_of_files_and_lines(normalized: Normalized, read_docs: Read) -> None:
     rows = [{"text": f"Text {number}."} for number in range(6)]
 
-    found = normalized("notes", {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3])}, columns=COLUMNS)
+    artifact = normalized("notes", {"b.jsonl": lines(*rows[3:]), "a.jsonl": lines(*rows[:3])}, columns=COLUMNS)
 
-    assert [one["text"] for one in documents_of(found)] == [row["text"] for row in rows]
-    assert documents_of(found)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
+    assert [doc["text"] for doc in read_docs(artifact)] == [row["text"] for row in rows]
+    assert read_docs(artifact)[3]["doc_id"] == "12c03bfbedbd16926236f4e6a5a211f2e548d0c2a6aa8b6b6194cebd1789412c"
 
 
-def test_a_mixed_folder_is_one_source_with_extractors_in_its_digest(normalized: Normalized, documents_of: Read) -> None:
+def test_a_mixed_folder_has_its_extractors_in_the_digest(normalized: Normalized, read_docs: Read) -> None:
     cells = {"cells": [{"cell_type": "markdown", "source": "A notebook."}]}
     files = {
         "a.csv": 'text,n\n"A row\nof two lines.",1\nA bad row.\n',
@@ -58,35 +58,35 @@ def test_a_mixed_folder_is_one_source_with_extractors_in_its_digest(normalized: 
         "e.html": "<p> </p>",
     }
 
-    found = normalized("notes", files, files=["*"], columns=COLUMNS, max_reject_fraction=0.2)
+    artifact = normalized("notes", files, files=["*"], columns=COLUMNS, max_reject_fraction=0.2)
 
     texts = ["A row\nof two lines.", "A page.", "A notebook.", "An element.", "Another."]
-    assert [one["text"] for one in documents_of(found)] == texts
-    assert ledger(found) == {"in": 7, "out": 5, "dropped": {}, "rejected": {"empty_text": 1, "wrong_columns": 1}}
-    assert found.manifest.identity.decisions == {"extractors": {"selectolax": metadata.version("selectolax")}}
+    assert [doc["text"] for doc in read_docs(artifact)] == texts
+    assert ledger(artifact) == {"in": 7, "out": 5, "dropped": {}, "rejected": {"empty_text": 1, "wrong_columns": 1}}
+    assert artifact.manifest.identity.decisions == {"extractors": {"selectolax": metadata.version("selectolax")}}
 
 
-def test_a_file_is_cut_into_the_same_documents_whatever_the_size_of_shards(
-    normalized: Normalized, documents_of: Read, tmp_path: Path
+def test_documents_of_a_file_do_not_depend_on_the_shard_size(
+    normalized: Normalized, read_docs: Read, tmp_path: Path
 ) -> None:
     text = lines(*({"text": f"Text {number}."} for number in range(500)))
 
-    found = normalized("notes", {"a.jsonl": text}, columns=COLUMNS)
+    artifact = normalized("notes", {"a.jsonl": text}, columns=COLUMNS)
 
-    assert len(shard_rows(found)) == 6
-    assert [one["text"] for one in documents_of(found)] == [f"Text {number}." for number in range(500)]
-    assert ledger(found) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
+    assert len(shard_rows(artifact)) == 6
+    assert [doc["text"] for doc in read_docs(artifact)] == [f"Text {number}." for number in range(500)]
+    assert ledger(artifact) == {"in": 500, "out": 500, "dropped": {}, "rejected": {}}
 
 
 def test_empty_files_are_shards_without_documents(normalized: Normalized) -> None:
     files = {"a.jsonl": "", "b.jsonl": lines({"text": "x" * 3000}), "c.jsonl": ""}
 
-    found = normalized("notes", files, columns=COLUMNS)
+    artifact = normalized("notes", files, columns=COLUMNS)
 
-    assert shard_rows(found) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
+    assert shard_rows(artifact) == {"shards/00000.jsonl.zst": 1, "shards/00001.jsonl.zst": 0}
 
 
-def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None:
+def test_files_without_rows_are_an_error(normalized: Normalized) -> None:
     line = refusal(lambda: normalized("notes", {"a.jsonl": "", "b.jsonl": "\n\n"}, columns=COLUMNS))
 
     assert line.endswith(": the files contain no rows; choose files with rows, or remove the source")
@@ -100,28 +100,28 @@ def test_files_with_nothing_in_them_are_an_error(normalized: Normalized) -> None
         ("line", ["One.", "Two.", "Still two."] * 300),
     ],
 )
-def test_text_files_are_documents_whole_or_by_paragraph_or_by_line(
-    unit: str, texts: list[str], normalized: Normalized, documents_of: Read
+def test_a_text_file_is_split_by_file_paragraph_or_line(
+    unit: str, texts: list[str], normalized: Normalized, read_docs: Read
 ) -> None:
     files = {"a.txt": "One.\n\nTwo.\nStill two.\n" * 300}
 
-    found = normalized("notes", files, files=["*"], columns=None, text_unit=unit)
+    artifact = normalized("notes", files, files=["*"], columns=None, text_unit=unit)
 
-    assert [one["text"] for one in documents_of(found)] == texts
-    assert (len(shard_rows(found)) > 1) is (unit != "file")
+    assert [doc["text"] for doc in read_docs(artifact)] == texts
+    assert (len(shard_rows(artifact)) > 1) is (unit != "file")
 
 
-def test_pages_in_are_articles_and_titles_alone_which_do_not_count_as_bad(
-    normalized: Normalized, documents_of: Read, rejects_of: Read
+def test_pages_are_articles_or_titles_alone_which_do_not_count_as_bad(
+    normalized: Normalized, read_docs: Read, read_rejects: Read
 ) -> None:
     files = {"AA/wiki_00": page(1, "Text of one.") + page(2, ""), "AB/wiki_00": page(3, "Text of three.")}
 
-    found = normalized("wikipedia_en", files, max_reject_fraction="0")
+    artifact = normalized("wikipedia_en", files, max_reject_fraction="0")
 
-    assert [one["doc_id"] for one in documents_of(found)] == ["wikipedia:en:1", "wikipedia:en:3"]
-    assert [(reject["file"], reject["reason"]) for reject in rejects_of(found)] == [("AA/wiki_00", "title_only")]
-    assert found.manifest.identity.counts["pages"] == 3
-    assert ledger(found) == {"in": 3, "out": 2, "dropped": {}, "rejected": {"title_only": 1}}
+    assert [doc["doc_id"] for doc in read_docs(artifact)] == ["wikipedia:en:1", "wikipedia:en:3"]
+    assert [(reject["file"], reject["reason"]) for reject in read_rejects(artifact)] == [("AA/wiki_00", "title_only")]
+    assert artifact.manifest.identity.counts["pages"] == 3
+    assert ledger(artifact) == {"in": 3, "out": 2, "dropped": {}, "rejected": {"title_only": 1}}
 
 
 def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> None:
@@ -130,13 +130,13 @@ def test_an_extraction_without_a_page_is_an_error(normalized: Normalized) -> Non
     assert ": the extraction contains no page; extract again: wikiextractor finds pages only where" in line
 
 
-def sealed(**counts: object) -> Artifact:
+def sealed_artifact(**counts: object) -> Artifact:
     identity = Identity(StageVersion("normalize", 1), {}, [], None, {}, counts, [])
     return Artifact(Path("anywhere"), Manifest("stage_a/normalized", "wikipedia", identity, [], {}))
 
 
 @pytest.mark.parametrize(
-    ("pages", "documents", "rejected", "holds"),
+    ("pages", "documents", "rejected", "passes"),
     [
         (5, 3, {"title_only": 2}, True),
         (5, 3, {"title_only": 1, "duplicate_doc_id": 1}, True),
@@ -145,15 +145,15 @@ def sealed(**counts: object) -> Artifact:
         (0, 0, {}, False),
     ],
 )
-def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: dict[str, int], holds: bool) -> None:
-    verdict = pages_add_up(sealed(pages=pages, documents=documents, ledger={"rejected": rejected}))
+def test_pages_are_articles_and_rejects(pages: int, documents: int, rejected: dict[str, int], passes: bool) -> None:
+    verdict = pages_add_up(sealed_artifact(pages=pages, documents=documents, ledger={"rejected": rejected}))
 
-    assert verdict.passed is holds
+    assert verdict.passed is passes
     assert verdict.because == f"{pages} pages in = {documents} articles + {sum(rejected.values())} rejected"
     assert verdict.numbers == {"pages": pages, "articles": documents}
 
 
 def test_other_sources_have_no_pages() -> None:
-    verdict = pages_add_up(sealed(documents=3, ledger={"rejected": {}}))
+    verdict = pages_add_up(sealed_artifact(documents=3, ledger={"rejected": {}}))
 
     assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "not a Wikipedia extraction")

@@ -1,11 +1,11 @@
-"""Files that a draft leaves out: hidden ones are named in order."""
+"""Files that a draft leaves out: hidden files are listed in order."""
 
 from pathlib import Path
 
 from pipeline_assets.corpus.normalize.left_out import scan_hidden_entries
 
 
-def test_hidden_files_and_folders_are_named_in_order_and_not_entered(tmp_path: Path) -> None:
+def test_hidden_files_and_folders_are_listed_in_order_and_not_entered(tmp_path: Path) -> None:
     for name in (".z/inner.md", ".a", "deep/.b", "deep/.c/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -15,7 +15,7 @@ def test_hidden_files_and_folders_are_named_in_order_and_not_entered(tmp_path: P
     assert scan_hidden_entries(tmp_path)[0]
 
 
-def test_files_of_a_linked_folder_count_and_a_link_to_nothing_does_not(tmp_path: Path) -> None:
+def test_linked_folders_are_scanned_and_links_in_a_loop_are_not(tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     (tmp_path / "notes").mkdir()
     (tmp_path / "input" / "linked").symlink_to(tmp_path / "notes")

@@ -1,4 +1,4 @@
-"""Raw sources: the files of a folder by their hashes, or the row groups of a hub; nothing is copied."""
+"""Raw sources: hashes of the files of a folder, or row groups of a hub."""
 
 import hashlib
 import os
@@ -23,7 +23,7 @@ from pipeline_assets.spine.engine import RunSettings
 
 @pytest.fixture
 def source(tmp_path: Path) -> SourceFolder:
-    """Two files that the patterns match, one of them empty, and one that they don't."""
+    """Two files that match the patterns, one of them empty, and one other file."""
     (tmp_path / "source" / "deep").mkdir(parents=True)
     (tmp_path / "source" / "deep" / "b.jsonl").write_bytes(b'{"text": "B"}\n')
     (tmp_path / "source" / "a.jsonl").write_bytes(b"")
@@ -31,12 +31,12 @@ def source(tmp_path: Path) -> SourceFolder:
     return SourceFolder(tmp_path / "source", ("**/*.jsonl",))
 
 
-def raw(source: SourceFolder, threads: int = 0) -> BuildResult:
+def pin(source: SourceFolder, threads: int = 0) -> BuildResult:
     return pin_folder_files(source, Path("/data"), RunSettings(threads, log_every_s=60))
 
 
-def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) -> None:
-    content = raw(source)
+def test_a_folder_is_pinned_by_name_size_and_hash_of_its_files(source: SourceFolder) -> None:
+    content = pin(source)
 
     assert content.external_inputs == [
         {"name": "a.jsonl", "digest": f"sha256:{hashlib.sha256(b'').hexdigest()}", "bytes": 0},
@@ -49,11 +49,11 @@ def test_a_folder_is_its_files_each_by_name_size_and_hash(source: SourceFolder) 
     assert (content.files, content.counts, content.decisions) == ([], {"files": 2, "bytes": 14}, {})
 
 
-def test_where_the_files_lie_and_when_they_were_written_is_provenance_alone(source: SourceFolder) -> None:
+def test_folder_and_modification_times_are_provenance(source: SourceFolder) -> None:
     os.utime(source.path / "a.jsonl", ns=(5, 6))
     os.utime(source.path / "deep" / "b.jsonl", ns=(7, 8))
 
-    content = raw(source)
+    content = pin(source)
 
     assert content.provenance == {"folder": str(source.path), "modified_ns": [6, 8]}
 
@@ -67,7 +67,7 @@ def test_where_the_files_lie_and_when_they_were_written_is_provenance_alone(sour
     ],
     ids=["written again", "one more", "renamed"],
 )
-def test_files_that_change_while_they_are_hashed_stop_the_build(
+def test_files_that_change_while_hashed_stop_the_build(
     change: Callable[[Path], object], source: SourceFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_disturbed(file: SourceFile) -> BinaryIO:
@@ -79,12 +79,12 @@ def test_files_that_change_while_they_are_hashed_stop_the_build(
     os.utime(source.path / "a.jsonl", ns=(5, 6))
     monkeypatch.setattr(source_folder, "open_source", open_disturbed)
 
-    assert refusal(lambda: raw(source)) == (
+    assert refusal(lambda: pin(source)) == (
         f"{source.path}: files changed while they were hashed; stop writing to the folder, and run again"
     )
 
 
-def test_a_hub_is_its_listing_and_the_row_groups_that_are_drawn(
+def test_a_hub_source_is_pinned_by_its_listing_and_drawn_row_groups(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path
 ) -> None:
     table = pa.table({"text": [f"Text {number}" for number in range(100)], "id": list(map(str, range(100)))})

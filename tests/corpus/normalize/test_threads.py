@@ -1,4 +1,4 @@
-"""A Stack Exchange site → a Document a question thread; every post is in one, or is dropped or rejected."""
+"""A Stack Exchange site becomes one Document per question thread."""
 
 import json
 from collections.abc import Callable
@@ -17,19 +17,19 @@ Read = Callable[[Artifact], list[dict[str, object]]]
 SITE = "beer.stackexchange.com"
 
 
-def test_answers_are_merged_into_the_document_of_their_question(normalized: Normalized, documents_of: Read) -> None:
+def test_answers_are_merged_into_the_document_of_their_question(normalized: Normalized, read_docs: Read) -> None:
     posts = dump(question(1), answer(2, 1), answer(3, 1), question(4), answer(5, 4))
 
-    found = normalized(SITE, {"Posts.xml": posts})
+    artifact = normalized(SITE, {"Posts.xml": posts})
 
-    assert ledger(found) == {"in": 5, "out": 2, "merged": 3, "dropped": {}, "rejected": {}}
-    assert [(one["doc_id"], len(json.loads(one["meta"]["extra"])["answers"])) for one in documents_of(found)] == [  # type: ignore[index]
+    assert ledger(artifact) == {"in": 5, "out": 2, "merged": 3, "dropped": {}, "rejected": {}}
+    assert [(doc["doc_id"], len(json.loads(doc["meta"]["extra"])["answers"])) for doc in read_docs(artifact)] == [  # type: ignore[index]
         (f"stackexchange:{SITE}:1", 2),
         (f"stackexchange:{SITE}:4", 1),
     ]
 
 
-def test_posts_in_are_posts_out_whatever_becomes_of_them(normalized: Normalized, rejects_of: Read) -> None:
+def test_every_post_is_kept_merged_dropped_or_rejected(normalized: Normalized, read_rejects: Read) -> None:
     posts = dump(
         question(1), answer(2, 1), answer(3, 1, Body=""),  # an answer without text
         question(4),  # without an answer
@@ -40,26 +40,26 @@ def test_posts_in_are_posts_out_whatever_becomes_of_them(normalized: Normalized,
         answer(2, 1, Score="many"), question(1),  # ids that came before
     )  # fmt: skip
 
-    found = normalized(SITE, {"Posts.xml": posts}, max_reject_fraction="1")
+    artifact = normalized(SITE, {"Posts.xml": posts}, max_reject_fraction="1")
 
-    assert ledger(found) == {
+    assert ledger(artifact) == {
         "in": 11,
         "out": 1,
         "merged": 1,
         "dropped": {"empty_answer": 1, "few_answers": 1, "low_question_score": 2, "tag_wiki": 1},
         "rejected": {"duplicate_post": 1, "missing_attribute": 1, "no_question": 1, "wrong_type": 1},
     }
-    assert ledger_adds_up(found).because == "11 in = 1 out + 1 merged + 5 dropped + 4 rejected"
-    assert sorted(int(str(reject["row"])) for reject in rejects_of(found)) == [6, 8, 9, 10]
+    assert ledger_adds_up(artifact).because == "11 in = 1 out + 1 merged + 5 dropped + 4 rejected"
+    assert sorted(int(str(reject["row"])) for reject in read_rejects(artifact)) == [6, 8, 9, 10]
 
 
-def test_a_site_without_answers_merges_nothing(normalized: Normalized) -> None:
-    found = normalized(SITE, {"Posts.xml": dump(question(1), question(2))}, min_answers=0)
+def test_a_site_without_answers_has_no_merged_posts(normalized: Normalized) -> None:
+    artifact = normalized(SITE, {"Posts.xml": dump(question(1), question(2))}, min_answers=0)
 
-    assert ledger(found) == {"in": 2, "out": 2, "dropped": {}, "rejected": {}}
+    assert ledger(artifact) == {"in": 2, "out": 2, "dropped": {}, "rejected": {}}
 
 
-def test_two_files_are_two_sites(normalized: Normalized, tmp_path: Path) -> None:
+def test_a_source_of_two_sites_is_refused(normalized: Normalized, tmp_path: Path) -> None:
     files = dict.fromkeys(("a/Posts.xml", "b/Posts.xml"), dump(question(1), answer(2, 1)))
 
     assert refusal(lambda: normalized(SITE, files, files=["*/Posts.xml"]), UsageError) == (

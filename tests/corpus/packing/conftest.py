@@ -1,4 +1,4 @@
-"""What tests of packing share."""
+"""Fixtures for tests of packing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a packed set holds, against the plain packer: rows, documents and counts of small corpora of all kinds."""
+"""Packed sets of small corpora equal those of the plain packer."""
 
 import tempfile
 from collections import Counter
@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from pack_build import Made, check_tokens, documents_of, license_of, pack_documents
+from pack_build import Doc, check_tokens, license_for, pack_documents, sized_documents
 from plain_packing import Piece, PlainCorpus, best_fit_rows
-from word_tokenizer import ids_of
+from word_tokenizer import encode_words
 
 from pipeline_assets.corpus.formats.memmap import open_packed
 from pipeline_assets.spine.artifact import Artifact
@@ -25,7 +25,7 @@ SHARES = {1: ["1"], 2: ["0.5", "0.5"], 3: ["0.6", "0.3", "0.1"]}
 
 @dataclass(frozen=True)
 class Case:
-    """A corpus and what is asked of it."""
+    """A corpus and the packing to build from it."""
 
     plain: PlainCorpus
     seq_len: int
@@ -34,14 +34,14 @@ class Case:
     shard_documents: int
 
     @property
-    def documents(self) -> list[Made]:
-        return [one for source, lengths in self.plain.lengths.items() for one in documents_of(source, lengths)]
+    def documents(self) -> list[Doc]:
+        return [doc for source, lengths in self.plain.lengths.items() for doc in sized_documents(source, lengths)]
 
     def rows(self) -> list[list[Piece]] | None:
         pack_plainly = self.plain.sequential if self.strategy == "sequential" else self.plain.best_fit
         return pack_plainly(self.seq_len, self.num_seqs)
 
-    def packed(self, folder: Path) -> Artifact:
+    def pack(self, folder: Path) -> Artifact:
         return pack_documents(
             folder,
             self.documents,
@@ -58,7 +58,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Documents from an empty one to several rows long, in sources of which some are taken again and again."""
+    """Draw documents of one token to several rows, in sources used repeatedly."""
     sources = ["a", "b", "c"][: draw(st.integers(1, 3))]
     long = draw(st.sampled_from([4, 12, 40]))
     lengths = {source: draw(st.lists(st.integers(1, long), min_size=1, max_size=12)) for source in sources}
@@ -77,23 +77,23 @@ def check_against_the_plain_packer(case: Case) -> None:
             are_equal = len(case.plain.budgets) > 1 == len(set(case.plain.budgets))
             scarce = ", but the caps of all sources allow " if are_equal else " epochs, but its cap is "
             with pytest.raises(UsageError, match=scarce):
-                case.packed(folder)
+                case.pack(folder)
             return
-        result = case.packed(folder)
+        result = case.pack(folder)
         packed = open_packed(result.folder)
-        found = [packed.segments(row) for row in range(len(packed))]
-        assert [[(one.source, one.doc_id, one.start, one.length) for one in row] for row in found] == [
-            [(one.draw.source, f"{one.draw.source}-{one.draw.document}", one.start, one.length) for one in row]
+        segments = [packed.segments(row) for row in range(len(packed))]
+        assert [[(part.source, part.doc_id, part.start, part.length) for part in row] for row in segments] == [
+            [(part.draw.source, f"{part.draw.source}-{part.draw.document}", part.start, part.length) for part in row]
             for row in expected
         ]
-        check_tokens(packed, {one.doc_id: ids_of(one.text) for one in case.documents})
-        assert pq.read_table(result.path("documents.parquet")).to_pylist() == lines_of(case, expected)
+        check_tokens(packed, {doc.doc_id: encode_words(doc.text) for doc in case.documents})
+        assert pq.read_table(result.path("documents.parquet")).to_pylist() == doc_rows(case, expected)
         check_mixture(case, expected)
         check_counts(case, expected, result.manifest.identity.counts)
 
 
-def lines_of(case: Case, rows: Sequence[Sequence[Piece]]) -> list[dict[str, Any]]:
-    """documents.parquet of these rows."""
+def doc_rows(case: Case, rows: Sequence[Sequence[Piece]]) -> list[dict[str, Any]]:
+    """Return the rows of documents.parquet for these packed rows."""
     placed = [(piece, row) for row, pieces in enumerate(rows) for piece in pieces]
     lines = []
     for draw in sorted({piece.draw for piece, _ in placed}, key=lambda draw: (draw.source, draw.document, draw.epoch)):
@@ -105,7 +105,7 @@ def lines_of(case: Case, rows: Sequence[Sequence[Piece]]) -> list[dict[str, Any]
                 "source": draw.source,
                 "shard": f"shards/{draw.document // case.shard_documents:05d}.jsonl.zst",
                 "row": draw.document % case.shard_documents,
-                "license_tag": license_of(f"{draw.source}-{draw.document}"),
+                "license_tag": license_for(f"{draw.source}-{draw.document}"),
                 "epoch": draw.epoch,
                 "tokens": tokens,
                 "packed_tokens": sum(piece.length for piece, _ in own),
@@ -117,7 +117,7 @@ def lines_of(case: Case, rows: Sequence[Sequence[Piece]]) -> list[dict[str, Any]
 
 
 def check_mixture(case: Case, rows: Sequence[Sequence[Piece]]) -> None:
-    """Each source has its share of what was placed, within one of its documents."""
+    """Check each source's share of the placed tokens within one document."""
     pieces = [piece for row in rows for piece in row]
     placed = sum(piece.length for piece in pieces)
     for source, lengths in case.plain.lengths.items():
@@ -138,8 +138,8 @@ def check_counts(case: Case, rows: Sequence[Sequence[Piece]], counts: Mapping[st
     }
     assert (counts["rows"], counts["documents"]) == (case.num_seqs, len({piece.draw for piece in pieces}))
     assert (counts["tokens"], counts["padding_tokens"]) == (tokens, case.num_seqs * case.seq_len - tokens)
-    for source, found in counts["by_source"].items():
-        lengths, lines = case.plain.lengths[source], [one for one in lines_of(case, rows) if one["source"] == source]
+    for source, stats in counts["by_source"].items():
+        lengths, lines = case.plain.lengths[source], [line for line in doc_rows(case, rows) if line["source"] == source]
         reached = {document: 0 for document in range(len(lengths))}
         for line in lines:
             document = int(line["doc_id"].removeprefix(f"{source}-"))
@@ -148,7 +148,7 @@ def check_counts(case: Case, rows: Sequence[Sequence[Piece]], counts: Mapping[st
         license_tokens: Counter[str] = Counter()
         for line in lines:
             license_tokens[line["license_tag"]] += line["packed_tokens"]
-        assert found == {
+        assert stats == {
             "documents": len(lengths),
             "text_tokens": sum(lengths),
             "drawn": len(lines),
@@ -165,7 +165,7 @@ def check_counts(case: Case, rows: Sequence[Sequence[Piece]], counts: Mapping[st
         }
 
 
-LEFT_OVER = Case(
+SPREAD_CASE = Case(
     PlainCorpus(
         {"a": [4, 4], "b": [4, 2, 4], "c": [2]}, {"a": "0.1", "b": "0.3", "c": "0.6"}, dict.fromkeys("abc", "20"), 5
     ),
@@ -177,24 +177,24 @@ LEFT_OVER = Case(
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
-@example(LEFT_OVER)
+@example(SPREAD_CASE)
 @given(cases())
-def test_rows_documents_and_counts_are_those_of_the_plain_packer(case: Case) -> None:
+def test_rows_documents_and_counts_equal_those_of_the_plain_packer(case: Case) -> None:
     check_against_the_plain_packer(case)
 
 
 @pytest.mark.slow
 @settings(max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_rows_documents_and_counts_are_those_of_the_plain_packer_on_many_corpora(case: Case) -> None:
+def test_rows_documents_and_counts_equal_the_plain_packer_on_many_corpora(case: Case) -> None:
     check_against_the_plain_packer(case)
 
 
-def test_where_best_fit_leaves_a_row_over_a_document_moves_there_and_none_is_cut() -> None:
-    order = LEFT_OVER.plain.in_packed_order(LEFT_OVER.plain.budget(3, 8) or 0)
+def test_best_fit_moves_documents_to_spare_rows_instead_of_cutting() -> None:
+    order = SPREAD_CASE.plain.in_packed_order(SPREAD_CASE.plain.budget(3, 8) or 0)
     whole, shared = best_fit_rows(order, 3)
 
-    rows = LEFT_OVER.rows() or []
+    rows = SPREAD_CASE.rows() or []
 
     assert len(whole) + len(shared) == 7
     assert sorted(piece for row in rows for piece in row) == sorted(piece for row in whole + shared for piece in row)

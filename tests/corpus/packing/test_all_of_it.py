@@ -1,4 +1,4 @@
-"""What a recipe leaves to the corpus: weights by what sources have, and as many rows as there are tokens for."""
+"""Recipes without weights or rows: both follow from the tokens of the sources."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,16 +8,16 @@ import pytest
 from pack_build import (
     STRATEGIES,
     TWO_SOURCES,
-    Made,
+    Doc,
     check_tokens,
-    documents_of,
     pack,
     pack_documents,
     recipe,
+    sized_documents,
     write_shards,
 )
 from refusals import refusal
-from word_tokenizer import ids_of, write_tokenizer
+from word_tokenizer import encode_words, write_tokenizer
 
 from pipeline_assets.corpus.formats.jsonl_zst import JsonlZstWriter
 from pipeline_assets.corpus.formats.memmap import open_packed
@@ -28,60 +28,60 @@ ALL = {"weights": None, "num_seqs": None}
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_document_is_packed_once_and_no_row_is_empty(folder: Path, strategy: str) -> None:
-    made = pack_documents(folder, TWO_SOURCES, strategy=strategy, **ALL)
+    artifact = pack_documents(folder, TWO_SOURCES, strategy=strategy, **ALL)
 
-    packed, counts = open_packed(made.folder), made.manifest.identity.counts
-    tokens = sum(len(one.text.split()) + 1 for one in TWO_SOURCES)
+    packed, counts = open_packed(artifact.folder), artifact.manifest.identity.counts
+    tokens = sum(len(doc.text.split()) + 1 for doc in TWO_SOURCES)
     fitting = tokens // 8 * 8 if strategy == "sequential" else tokens
     assert (counts["tokens"], counts["rows"]) == (fitting, len(packed))
-    placed = [one for row in range(len(packed)) for one in packed.segments(row)]
+    segments = [segment for row in range(len(packed)) for segment in packed.segments(row)]
     if strategy == "best_fit":
-        assert sum(one.length for one in placed) == tokens
-        assert {one.doc_id for one in placed} == {one.doc_id for one in TWO_SOURCES}
+        assert sum(segment.length for segment in segments) == tokens
+        assert {segment.doc_id for segment in segments} == {doc.doc_id for doc in TWO_SOURCES}
     assert all(packed.segments(row) for row in range(len(packed)))
-    check_tokens(packed, {one.doc_id: ids_of(one.text) for one in TWO_SOURCES})
+    check_tokens(packed, {doc.doc_id: encode_words(doc.text) for doc in TWO_SOURCES})
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_recipe_that_says_the_same_makes_the_same_bytes(folder: Path, strategy: str) -> None:
-    documents = [*documents_of("a", [3, 5, 20, 4]), *documents_of("b", [7, 9, 16])]  # 32 tokens each
-    left = pack_documents(folder, documents, strategy=strategy, **ALL)
-    rows, content = len(open_packed(left.folder)), {file.path: file for file in left.manifest.identity.files}
+def test_explicit_and_implicit_settings_give_the_same_bytes(folder: Path, strategy: str) -> None:
+    documents = [*sized_documents("a", [3, 5, 20, 4]), *sized_documents("b", [7, 9, 16])]  # 32 tokens each
+    implicit = pack_documents(folder, documents, strategy=strategy, **ALL)
+    rows, files = len(open_packed(implicit.folder)), {file.path: file for file in implicit.manifest.identity.files}
 
-    said = pack_documents(
+    explicit = pack_documents(
         folder / "said", documents, strategy=strategy, num_seqs=rows, weights={"a": "0.5", "b": "0.5"}
     )
 
-    of_said = {file.path: file for file in said.manifest.identity.files}
-    assert of_said == content
-    assert said.manifest.identity.counts["by_source"]["a"]["asked_share"] == "0.5"
-    assert left.manifest.identity.counts["by_source"]["a"]["asked_share"] == "0.500000"
+    explicit_files = {file.path: file for file in explicit.manifest.identity.files}
+    assert explicit_files == files
+    assert explicit.manifest.identity.counts["by_source"]["a"]["asked_share"] == "0.5"
+    assert implicit.manifest.identity.counts["by_source"]["a"]["asked_share"] == "0.500000"
 
 
 @pytest.mark.parametrize(
-    ("of_a", "of_b", "changes", "tokens"),
+    ("rows_a", "rows_b", "changes", "tokens"),
     [
         pytest.param(4, 20, {"num_seqs": None}, {"a": 32, "b": 32}, id="weights: as many rows as the scarcer allows"),
         pytest.param(10, 30, {"num_seqs": 20, "weights": None}, {"a": 40, "b": 120}, id="rows: what sources have"),
         pytest.param(10, 10, {"caps": {"b": "3"}, **ALL}, {"a": 80, "b": 240}, id="with a cap of epochs"),
     ],
 )
-def test_what_is_left_out_is_settled_by_what_sources_have(
-    folder: Path, of_a: int, of_b: int, changes: dict[str, Any], tokens: dict[str, int]
+def test_missing_settings_follow_from_the_sources(
+    folder: Path, rows_a: int, rows_b: int, changes: dict[str, Any], tokens: dict[str, int]
 ) -> None:
-    documents = [*documents_of("a", [8] * of_a), *documents_of("b", [8] * of_b)]
+    documents = [*sized_documents("a", [8] * rows_a), *sized_documents("b", [8] * rows_b)]
 
     counts = pack_documents(folder, documents, **changes).manifest.identity.counts
 
     assert counts["rows"] == sum(tokens.values()) // 8
-    assert {name: one["packed_tokens"] for name, one in counts["by_source"].items()} == tokens
+    assert {name: source["packed_tokens"] for name, source in counts["by_source"].items()} == tokens
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_cap_of_a_source_that_lost_all_documents_is_of_no_matter(folder: Path, strategy: str) -> None:
+def test_the_cap_of_an_emptied_source_is_ignored(folder: Path, strategy: str) -> None:
     tokenizer = write_tokenizer(folder)
-    [kept] = write_shards(folder / "corpus", documents_of("a", [8] * 5), 5)
-    emptied = replace(write_shards(folder / "corpus", [Made("b", "b-0", "w1")], 5)[0], rows=0)
+    [kept] = write_shards(folder / "corpus", sized_documents("a", [8] * 5), 5)
+    emptied = replace(write_shards(folder / "corpus", [Doc("b", "b-0", "w1")], 5)[0], rows=0)
     with JsonlZstWriter(emptied.file, 3) as writer:
         writer.write_lines(b"", 0)
     rules = recipe(tokenizer, strategy=strategy, caps={"b": "2"}, **ALL)
@@ -91,23 +91,23 @@ def test_the_cap_of_a_source_that_lost_all_documents_is_of_no_matter(folder: Pat
     assert (counts["tokens"], counts["rows"], list(counts["by_source"])) == (40, 5, ["a"])
 
 
-def test_a_cap_of_an_unknown_source_is_refused_without_weights_too(folder: Path) -> None:
-    documents = [*documents_of("notes", [8] * 5), *documents_of("web", [8] * 5)]
+def test_a_cap_of_an_unknown_source_is_refused_without_weights(folder: Path) -> None:
+    documents = [*sized_documents("notes", [8] * 5), *sized_documents("web", [8] * 5)]
 
     assert refusal(lambda: pack_documents(folder, documents, caps={"note": "2"}, **ALL), UsageError) == (
         "pack.max_epochs: source note not found; did you mean notes?"
     )
 
 
-def test_a_corpus_that_fills_no_row_is_refused(folder: Path) -> None:
-    assert refusal(lambda: pack_documents(folder, documents_of("a", [3]), **ALL), UsageError).startswith(
+def test_a_corpus_too_small_for_a_row_is_refused(folder: Path) -> None:
+    assert refusal(lambda: pack_documents(folder, sized_documents("a", [3]), **ALL), UsageError).startswith(
         "pack.num_seqs: 1 row needs 8 tokens of a, which has 3: 2.667 epochs, but its cap is 1; "
         "lower `pack.seq_len`: the available tokens do not fill a row of 8"
     )
 
 
-def test_a_row_that_is_not_full_is_padded_where_all_is_packed(folder: Path) -> None:
-    packed = open_packed(pack_documents(folder, documents_of("a", [3]), strategy="best_fit", **ALL).folder)
+def test_best_fit_pads_a_row_that_is_not_full(folder: Path) -> None:
+    packed = open_packed(pack_documents(folder, sized_documents("a", [3]), strategy="best_fit", **ALL).folder)
 
     assert packed.input_ids.shape == (1, 8)
     assert packed.input_ids[0].tolist()[3:] == [packed.meta.pad_id] * 5

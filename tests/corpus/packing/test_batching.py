@@ -1,4 +1,4 @@
-"""What a training loop does with a packed set: rows over ranks and epochs, masks, labels."""
+"""Batches of a packed set for training: ranks, epochs, masks and labels."""
 
 import pickle
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pack_build import documents_of, pack_documents
+from pack_build import pack_documents, sized_documents
 from real_samples import some
 
 from pipeline_assets.corpus.formats.memmap import (
@@ -27,23 +27,23 @@ batching = pytest.importorskip("pipeline_assets.corpus.batching")
 @pytest.fixture
 def packed(folder: Path) -> PackedSet:
     """21 rows, some padded."""
-    documents = [*documents_of("a", [5, 20, 6] * 8), *documents_of("b", [5, 7, 2, 30] * 5)]
+    documents = [*sized_documents("a", [5, 20, 6] * 8), *sized_documents("b", [5, 7, 2, 30] * 5)]
     return open_packed(pack_documents(folder, documents, num_seqs=21, strategy="best_fit", max_epochs="2").folder)
 
 
-def batches(packed: PackedSet, ranks: int, batch: int, **settings: int) -> list[list[list[int]]]:
-    """Numbers of rows by rank and step."""
+def deal(packed: PackedSet, ranks: int, batch: int, **settings: int) -> list[list[list[int]]]:
+    """Return the row numbers of each rank and step."""
     return [
         [rows.tolist() for _, _, rows in batching.loader(packed.folder, batch, 7, rank=rank, ranks=ranks, **settings)]
         for rank in range(ranks)
     ]
 
 
-def flat(by_rank: list[list[list[int]]]) -> list[int]:
+def flatten(by_rank: list[list[list[int]]]) -> list[int]:
     return [row for steps in by_rank for rows in steps for row in rows]
 
 
-def without(folder: Path, *names: str) -> Path:
+def copy_without(folder: Path, *names: str) -> Path:
     """Copy a set without some files and without its manifest, which would miss them."""
     names = ("manifest.json", *names)
     return shutil.copytree(folder, folder.with_name("copy"), ignore=shutil.ignore_patterns(*names))
@@ -51,7 +51,7 @@ def without(folder: Path, *names: str) -> Path:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stored_boundaries_change_no_batch(packed: PackedSet, workers: int) -> None:
-    plain = without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE)
+    plain = copy_without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE)
 
     stored, decoded = (
         [[part.tolist() for part in batch] for batch in batching.loader(path, 4, 7, workers=workers)]
@@ -64,7 +64,7 @@ def test_stored_boundaries_change_no_batch(packed: PackedSet, workers: int) -> N
         assert documents == [packed.document_numbers(row).tolist() for row in rows]
 
 
-def test_rows_are_counted_from_the_end_too(packed: PackedSet) -> None:
+def test_rows_accept_negative_indices(packed: PackedSet) -> None:
     rows = batching.TokenRows(packed.folder)
 
     assert rows[20][0].tolist() == rows[-1][0].tolist() == packed[20].tolist()
@@ -85,7 +85,7 @@ def test_a_pickled_dataset_reads_the_same_rows(packed: PackedSet) -> None:
     ]
 
 
-def test_a_data_loader_of_torch_stacks_the_items(packed: PackedSet) -> None:
+def test_a_torch_data_loader_stacks_the_items(packed: PackedSet) -> None:
     dataset = batching.TokenRows(packed.folder)
 
     batches = [*torch.utils.data.DataLoader(dataset, batch_size=8)]
@@ -95,84 +95,84 @@ def test_a_data_loader_of_torch_stacks_the_items(packed: PackedSet) -> None:
     assert batches[0][1].tolist() == [packed.document_numbers(row).tolist() for row in range(8)]
 
 
-FITS_NOT = r"segments of row \d+ do not fit into 8 tokens"
+DOES_NOT_FIT = r"segments of row \d+ do not fit into 8 tokens"
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize(
-    ("name", "damage", "what"),
+    ("name", "damage", "message"),
     [
         *(
-            (BOUNDARIES_FILE, lambda found, length=length: np.where([False, True], length, found), FITS_NOT)
+            (BOUNDARIES_FILE, lambda values, length=length: np.where([False, True], length, values), DOES_NOT_FIT)
             for length in (-1, 9, 2**31 - 1)
         ),
-        (BOUNDARY_OFFSETS_FILE, lambda found: found[::-1], FITS_NOT),
-        (BOUNDARY_OFFSETS_FILE, lambda found: np.arange(5), "4 rows instead of 21"),
+        (BOUNDARY_OFFSETS_FILE, lambda values: values[::-1], DOES_NOT_FIT),
+        (BOUNDARY_OFFSETS_FILE, lambda values: np.arange(5), "4 rows instead of 21"),
     ],
 )
 def test_damaged_boundaries_are_refused(
-    packed: PackedSet, name: str, damage: Callable[[np.ndarray], np.ndarray], what: str, workers: int
+    packed: PackedSet, name: str, damage: Callable[[np.ndarray], np.ndarray], message: str, workers: int
 ) -> None:
-    folder = without(packed.folder, name)
+    folder = copy_without(packed.folder, name)
     np.save(folder / name, damage(np.load(packed.folder / name)))
 
     # torch wraps the error of a worker, and keeps its line.
-    refused = RuntimeError if workers and what is FITS_NOT else InputError
-    with pytest.raises(refused, match=f"boundaries are damaged: {what}"):
+    refused = RuntimeError if workers and message is DOES_NOT_FIT else InputError
+    with pytest.raises(refused, match=f"boundaries are damaged: {message}"):
         list(batching.loader(folder, 4, 7, workers=workers))
 
 
 def test_a_set_without_boundaries_and_index_is_refused(packed: PackedSet) -> None:
     with pytest.raises(InputError, match="file not found"):
-        batching.loader(without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE, INDEX_FILE), 4, 7)
+        batching.loader(copy_without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE, INDEX_FILE), 4, 7)
 
 
 def test_the_index_is_decompressed_once_before_any_batch(packed: PackedSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a shuffled order, each row would otherwise decompress a frame of the index."""
-    loader = batching.loader(without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE), 4, 7)
+    loader = batching.loader(copy_without(packed.folder, BOUNDARIES_FILE, BOUNDARY_OFFSETS_FILE), 4, 7)
     monkeypatch.setattr("pipeline_assets.corpus.formats.memmap.decompress", None)
 
     assert sorted(row for _, _, rows in loader for row in rows.tolist()) == list(range(21))
 
 
 @pytest.mark.parametrize("batch", [1, 4, 21, 22])
-def test_one_rank_has_every_row_once(packed: PackedSet, batch: int) -> None:
-    assert sorted(flat(batches(packed, 1, batch))) == list(range(21))
+def test_one_rank_reads_every_row_once(packed: PackedSet, batch: int) -> None:
+    assert sorted(flatten(deal(packed, 1, batch))) == list(range(21))
 
 
 @pytest.mark.parametrize(("ranks", "step"), [(1, 0), (2, 1)])
 def test_workers_change_no_batch(packed: PackedSet, ranks: int, step: int) -> None:
-    assert batches(packed, ranks, 3, step=step, workers=2) == batches(packed, ranks, 3, step=step)
+    assert deal(packed, ranks, 3, step=step, workers=2) == deal(packed, ranks, 3, step=step)
 
 
-def test_rows_that_are_left_over_are_logged_once(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_rows_are_logged_once(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "corpusmill"):
-        dealt = flat(batches(packed, 4, 2))
+        rows_read = flatten(deal(packed, 4, 2))
 
-    [left_over] = set(range(21)) - set(dealt)
+    [skipped] = set(range(21)) - set(rows_read)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert caplog.messages[0].startswith("epoch 0: 4 ranks do not read the last 1 of 21 rows; padding=True")
-    assert caplog.messages[1] == f"epoch 0: skipped rows: {left_over}"
+    assert caplog.messages[1] == f"epoch 0: skipped rows: {skipped}"
 
 
 def test_padding_deals_every_row_to_ranks_of_equal_batches(packed: PackedSet, caplog: pytest.LogCaptureFixture) -> None:
-    by_rank = batches(packed, 4, 2, padding=True)
+    by_rank = deal(packed, 4, 2, padding=True)
 
     assert [[len(rows) for rows in steps] for steps in by_rank] == [[2, 2, 2]] * 4
-    repeated = Counter(flat(by_rank)) - Counter(range(21))
-    assert sorted(set(flat(by_rank))) == list(range(21))
+    repeated = Counter(flatten(by_rank)) - Counter(range(21))
+    assert sorted(set(flatten(by_rank))) == list(range(21))
     assert sum(repeated.values()) == 3
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
-def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) -> None:
-    left_over = {row for epoch in range(4) for row in set(range(21)) - set(flat(batches(packed, 4, 2, epoch=epoch)))}
+def test_skipped_rows_differ_between_epochs(packed: PackedSet) -> None:
+    skipped = {row for epoch in range(4) for row in set(range(21)) - set(flatten(deal(packed, 4, 2, epoch=epoch)))}
 
-    assert len(left_over) > 1
+    assert len(skipped) > 1
 
 
 @pytest.mark.parametrize(
-    ("wrong", "complaint"),
+    ("settings", "message"),
     [
         ({"ranks": 22}, "22 ranks need at least 22 rows, got 21: use fewer ranks"),
         (
@@ -184,15 +184,15 @@ def test_rows_that_are_left_over_are_others_in_another_epoch(packed: PackedSet) 
         ({"epoch": -2}, "seed and epoch must be 0 or more, got 7 and -2"),
     ],
 )
-def test_ranks_without_a_batch_and_orders_without_a_seed_are_refused(
-    wrong: dict[str, int], complaint: str, packed: PackedSet
+def test_too_many_ranks_and_negative_seeds_are_refused(
+    settings: dict[str, int], message: str, packed: PackedSet
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{complaint}$"):
-        batching.loader(packed.folder, **{"batch": 1, "seed": 7} | wrong)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        batching.loader(packed.folder, **{"batch": 1, "seed": 7} | settings)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_leads_on_in_the_middle_of_an_epoch_and_to_the_next(packed: PackedSet, workers: int) -> None:
+def test_a_saved_state_continues_within_an_epoch_and_into_the_next(packed: PackedSet, workers: int) -> None:
     loaders = [batching.loader(packed.folder, 4, 7, rank=1, ranks=2, workers=workers) for _ in range(3)]
     whole = [[rows.tolist() for _, _, rows in loaders[0]] for _ in range(2)]
 
@@ -214,27 +214,27 @@ def test_masks_and_labels_stay_within_a_document(packed: PackedSet) -> None:
 
     assert (documents == -1).any()
     for row in range(21):
-        for at in range(8):
-            may = [other for other in range(at + 1) if documents[row, other] == documents[row, at]]
-            assert mask[row, at].nonzero().flatten().tolist() == may
-            has_next = at < 7 and documents[row, at] == documents[row, at + 1] >= 0
-            assert labels[row, at] == (tokens[row, at + 1] if has_next else -100)
+        for position in range(8):
+            visible = [other for other in range(position + 1) if documents[row, other] == documents[row, position]]
+            assert mask[row, position].nonzero().flatten().tolist() == visible
+            has_next = position < 7 and documents[row, position] == documents[row, position + 1] >= 0
+            assert labels[row, position] == (tokens[row, position + 1] if has_next else -100)
 
 
-def test_torch_views_the_file_as_it_lies(packed: PackedSet) -> None:
+def test_torch_maps_the_file_without_conversion(packed: PackedSet) -> None:
     size = packed.input_ids.size
 
-    found = torch.from_file(str(packed.folder / "input_ids.mmap"), size=size, dtype=torch.int32)
+    ids = torch.from_file(str(packed.folder / "input_ids.mmap"), size=size, dtype=torch.int32)
 
-    assert found.reshape(21, 8).tolist() == packed.input_ids.tolist()
+    assert ids.reshape(21, 8).tolist() == packed.input_ids.tolist()
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"rank": 1}, {"rank": -1}, {"rank": 5, "ranks": 2}, {"ranks": 0}, {"step": -1}, {"batch": 0}]
+    "settings", [{"rank": 1}, {"rank": -1}, {"rank": 5, "ranks": 2}, {"ranks": 0}, {"step": -1}, {"batch": 0}]
 )
-def test_a_rank_step_or_batch_that_would_lose_rows_is_refused(wrong: dict[str, int], packed: PackedSet) -> None:
+def test_a_rank_step_or_batch_out_of_range_is_refused(settings: dict[str, int], packed: PackedSet) -> None:
     with pytest.raises(ValueError, match=r"(rank|batch|step) must be"):
-        batching.loader(packed.folder, **{"batch": 4, "seed": 1} | wrong)
+        batching.loader(packed.folder, **{"batch": 4, "seed": 1} | settings)
 
 
 def test_a_step_after_the_epoch_is_refused(packed: PackedSet) -> None:

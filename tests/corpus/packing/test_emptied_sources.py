@@ -1,4 +1,4 @@
-"""A source that is asked for and has no document left is refused before anything is encoded."""
+"""A requested source without documents is refused before encoding."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from refusals import refusal
-from stage_a_build import build, local_source, recipe_of
+from stage_a_build import build, local_source, parse_recipe
 
 from pipeline_assets.corpus.packing.empty_sources import raise_if_source_empty
 from pipeline_assets.spine.artifact import Artifact
@@ -14,7 +14,7 @@ from pipeline_assets.spine.errors import UsageError
 
 
 def corpus(**counts: Any) -> Artifact:
-    """One that is sealed with these counts."""
+    """Return a corpus sealed with these counts."""
     return Artifact(Path("corpus"), SimpleNamespace(identity=SimpleNamespace(counts=counts)))  # type: ignore[arg-type]
 
 
@@ -24,18 +24,18 @@ CLEAN = corpus(
 )
 
 
-def test_it_is_said_where_its_documents_went() -> None:
-    what, _, fix = refusal(
+def test_the_error_counts_duplicate_and_contaminated_documents() -> None:
+    message, _, fix = refusal(
         lambda: raise_if_source_empty({"all": CLEAN}, DEDUPLICATED, ["a", "b"]), UsageError
     ).partition("; ")
 
-    assert what.endswith(
+    assert message.endswith(
         ": no documents of a remain: 7 of 10 documents were duplicates, 3 of 3 documents were contaminated"
     )
     assert "or list it before the sources that repeat its texts" in fix
 
 
-def test_duplicates_of_earlier_corpora_are_told_apart_and_another_order_is_not_advised() -> None:
+def test_duplicates_of_seen_corpora_are_reported_without_advice_on_order() -> None:
     repeating = corpus(by_source={"a": {"in": 10, "exact_duplicate": 4, "near_duplicate": 3, "of_seen": 7}})
 
     with pytest.raises(UsageError, match="7 of 10 documents were duplicates of `seen`, 3 of 3 documents") as refused:
@@ -44,14 +44,14 @@ def test_duplicates_of_earlier_corpora_are_told_apart_and_another_order_is_not_a
     assert "list it before" not in refused.value.fix
 
 
-def test_where_none_was_a_duplicate_no_deduplication_is_advised() -> None:
+def test_without_duplicates_the_error_does_not_advise_on_order() -> None:
     with pytest.raises(UsageError, match="no documents of a remain: 3 of 3 documents were contaminated") as refused:
         raise_if_source_empty({"all": CLEAN}, None, ["a"])
 
     assert "list it before" not in refused.value.fix
 
 
-def test_one_that_is_not_asked_for_may_be_empty() -> None:
+def test_a_source_that_is_not_requested_may_be_empty() -> None:
     corpora = {"all": CLEAN, "c": corpus(documents=1, text_bytes=1)}
 
     raise_if_source_empty(corpora, DEDUPLICATED, ["b", "c"])
@@ -59,19 +59,19 @@ def test_one_that_is_not_asked_for_may_be_empty() -> None:
         raise_if_source_empty(corpora, DEDUPLICATED, ["a", "b", "c"])
 
 
-def test_a_corpus_of_one_source_has_its_name() -> None:
+def test_the_error_names_the_only_source_of_a_corpus() -> None:
     with pytest.raises(UsageError, match="no documents of c remain"):
         raise_if_source_empty({"c": corpus(documents=0, text_bytes=0)}, None, ["c"])
 
 
-def test_a_recipe_whose_dedup_leaves_nothing_of_a_source_packs_nothing(tmp_path: Path) -> None:
+def test_a_source_emptied_by_dedup_stops_the_packing(tmp_path: Path) -> None:
     rows = [{"text": f"The same text {number}.", "key": f"{number}"} for number in range(3)]
     again = [row | {"key": f"again-{row['key']}"} for row in rows]
     sources = [local_source(tmp_path, "notes", rows), local_source(tmp_path, "copies", again)]
     pack = {"seq_len": 8, "strategy": "sequential", "weights": {"notes": "0.5", "copies": "0.5"}}
-    recipe = recipe_of(*sources, dedup={"mode": "exact"}, pack=pack)
+    recipe = parse_recipe(*sources, dedup={"mode": "exact"}, pack=pack)
 
-    line = refusal(lambda: build(recipe, tmp_path / "data"), UsageError)
+    message = refusal(lambda: build(recipe, tmp_path / "data"), UsageError)
 
-    assert "no documents of copies remain: 3 of 3 documents were duplicates; " in line
+    assert "no documents of copies remain: 3 of 3 documents were duplicates; " in message
     assert not [*(tmp_path / "data").glob("stage_a/*/packed/manifest.json")]

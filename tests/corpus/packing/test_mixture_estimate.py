@@ -1,4 +1,4 @@
-"""The estimate of `plan`: whether the sources have the tokens that a mixture asks for."""
+"""The estimate of `plan`: whether sources have the tokens of a mixture."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_each_source_is_compared_with_its_share_of_the_rows() -> None:
 
 
 @pytest.mark.parametrize(("keys", "rows"), [({"num_seqs": None}, 40), ({"num_seqs": None, "weights": None}, 52)])
-def test_without_a_number_of_rows_nothing_is_missing(keys: dict[str, object], rows: int) -> None:
+def test_without_num_seqs_nothing_is_missing(keys: dict[str, object], rows: int) -> None:
     estimate = estimate_mixture(recipe(**keys), {"web": 4000, "wiki": 600})
 
     assert [(source.needed, source.missing) for source in estimate.sources] == [(None, 0)] * 2
@@ -41,7 +41,7 @@ def test_without_a_number_of_rows_nothing_is_missing(keys: dict[str, object], ro
 
 
 @given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 10**9), min_size=1), st.integers(1, 10**6), st.data())
-def test_possible_rows_lack_nothing_and_one_more_does(tokens: dict[str, int], rows: int, data: st.DataObject) -> None:
+def test_possible_rows_are_the_most_that_fit(tokens: dict[str, int], rows: int, data: st.DataObject) -> None:
     weights = {name: data.draw(st.integers(1, 99)) for name in tokens}
     keys = {"seq_len": 8, "num_seqs": rows, "weights": weights, "max_epochs": {"every_source": 1}}
     estimate = estimate_mixture(PackRecipe.from_mapping(keys, "mix.yaml").content(), tokens)
@@ -54,7 +54,7 @@ def test_possible_rows_lack_nothing_and_one_more_does(tokens: dict[str, int], ro
         assert is_short
 
 
-def test_plan_says_which_source_falls_short_before_anything_is_built(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_plan_names_the_source_that_falls_short(corpusmill: Corpusmill, tmp_path: Path) -> None:
     texts = {"web": 400, "wiki": 30}
     sources = [
         local_source(tmp_path, name, [{"text": f"Document {number} of {name}. " * 30} for number in range(count)])
@@ -93,7 +93,7 @@ def test_plan_says_which_source_falls_short_before_anything_is_built(corpusmill:
         ),
     ],
 )
-def test_a_weight_is_no_way_out_if_every_source_falls_short(
+def test_a_lower_weight_is_not_advised_if_every_source_falls_short(
     tokens: dict[str, int], num_seqs: int, fixes: dict[str, str]
 ) -> None:
     pack = {

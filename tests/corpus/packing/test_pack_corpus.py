@@ -1,4 +1,4 @@
-"""What may not change a packed set, and what it is made of."""
+"""Packing a corpus: settings that may not change its bytes, and its content."""
 
 import hashlib
 import json
@@ -11,17 +11,17 @@ from numbered_pages import pages
 from pack_build import (
     STRATEGIES,
     TWO_SOURCES,
-    Made,
+    Doc,
     check_tokens,
-    documents_of,
     pack,
     pack_documents,
     recipe,
+    sized_documents,
     write_shards,
 )
 from stage_a_build import NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content, with_pack
-from word_tokenizer import ids_of, write_tokenizer
+from word_tokenizer import encode_words, write_tokenizer
 from wrong_tokenizer import wrong_gigatoken
 
 from pipeline_assets.build.rows.follow import follow_document
@@ -42,61 +42,61 @@ from pipeline_assets.systems.stage_a import StageARecipe
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_workers_ranges_and_levels_change_no_byte_that_counts(
+def test_workers_ranges_and_levels_do_not_change_the_digest(
     folder: Path, strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokenizer = write_tokenizer(folder)
     shards = write_shards(folder / "c", TWO_SOURCES, 5)
     rules = recipe(tokenizer, strategy=strategy, num_seqs=20)
 
-    here = pack(folder / "here", shards, rules, tokenizer)
-    one = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, zstd_level=9))
+    in_process = pack(folder / "here", shards, rules, tokenizer)
+    one_worker = pack(folder / "one", shards, rules, tokenizer, RunSettings(1, zstd_level=9))
     monkeypatch.setattr(plan_format, "_RANGE_TOKENS", 50)
     monkeypatch.setattr(boundaries, "_CHUNK_ROWS", 7)
-    two = pack(folder / "two", shards, rules, tokenizer, RunSettings(2))
+    two_workers = pack(folder / "two", shards, rules, tokenizer, RunSettings(2))
 
-    assert one.manifest.digest == two.manifest.digest == here.manifest.digest
-    assert len(open_packed(two.folder).meta.index_frames) > 5
-    assert [open_packed(two.folder).segments(row) for row in range(20)] == [
-        open_packed(here.folder).segments(row) for row in range(20)
+    assert one_worker.manifest.digest == two_workers.manifest.digest == in_process.manifest.digest
+    assert len(open_packed(two_workers.folder).meta.index_frames) > 5
+    assert [open_packed(two_workers.folder).segments(row) for row in range(20)] == [
+        open_packed(in_process.folder).segments(row) for row in range(20)
     ]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_neither_shards_nor_the_order_of_a_recipe_change_rows(folder: Path, strategy: str) -> None:
-    one, many = (
+def test_neither_shard_size_nor_the_order_of_weights_changes_rows(folder: Path, strategy: str) -> None:
+    large_shards, small_shards = (
         pack_documents(folder / str(shard), TWO_SOURCES, shard, strategy=strategy, num_seqs=10, weights=weights)
         for shard, weights in ((100, {"a": "0.25", "b": "0.75"}), (2, {"b": "0.75", "a": "0.25"}))
     )
 
     def contents(result: Artifact) -> list[str]:
         return [
-            one.content_sha256 for one in result.manifest.identity.files if one.path in (INPUT_IDS_FILE, INDEX_FILE)
+            file.content_sha256 for file in result.manifest.identity.files if file.path in (INPUT_IDS_FILE, INDEX_FILE)
         ]
 
-    assert contents(one) == contents(many)
+    assert contents(large_shards) == contents(small_shards)
 
 
-def test_without_boundaries_they_are_read_from_the_index(folder: Path) -> None:
-    with_them, without = (
-        pack_documents(folder / str(there), TWO_SOURCES, num_seqs=9, strategy="best_fit", boundaries=there)
-        for there in (True, False)
+def test_without_stored_boundaries_they_are_read_from_the_index(folder: Path) -> None:
+    with_boundaries, without = (
+        pack_documents(folder / str(stored), TWO_SOURCES, num_seqs=9, strategy="best_fit", boundaries=stored)
+        for stored in (True, False)
     )
 
-    one, other = open_packed(with_them.folder), open_packed(without.folder)
-    assert (with_them.folder / BOUNDARIES_FILE).exists() and not (without.folder / BOUNDARIES_FILE).exists()
-    assert [one.boundaries(row).tolist() for row in range(9)] == [other.boundaries(row).tolist() for row in range(9)]
+    first, second = open_packed(with_boundaries.folder), open_packed(without.folder)
+    assert (with_boundaries.folder / BOUNDARIES_FILE).exists() and not (without.folder / BOUNDARIES_FILE).exists()
+    assert [first.boundaries(row).tolist() for row in range(9)] == [second.boundaries(row).tolist() for row in range(9)]
 
 
-def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder: Path) -> None:
+def test_the_shipped_tokenizer_packs_real_text_and_is_in_the_label(folder: Path) -> None:
     texts = ["Ein naïver Bär 🐻 sagt <|endoftext|>.", "", "日本語 " * 40, "a\u2028b"]
-    documents = [Made("a", f"doc-{number}", text) for number, text in enumerate(texts)]
+    documents = [Doc("a", f"doc-{number}", text) for number, text in enumerate(texts)]
     rules = recipe(None, weights={"a": "1"}, num_seqs=4)
 
     result = pack(folder, write_shards(folder / "c", documents, 2), rules, None)
 
     packed, oracle = open_packed(result.folder), load_encoder(VOCABULARY_SHA256).oracle
-    check_tokens(packed, {one.doc_id: [*oracle.encode_ordinary(one.text), END_OF_TEXT] for one in documents})
+    check_tokens(packed, {doc.doc_id: [*oracle.encode_ordinary(doc.text), END_OF_TEXT] for doc in documents})
     assert (packed.meta.eod_id, packed.meta.pad_id, packed.meta.vocabulary_size) == (199_999, 199_999, 201_088)
     assert packed.meta.created_at == "2026-01-01T12:00:00+00:00"
     assert packed.meta.tokenizer_sha256 == VOCABULARY_SHA256
@@ -106,31 +106,33 @@ def test_the_shipped_tokenizer_packs_real_text_and_the_label_tells_of_it(folder:
     assert "meta.json" not in [file.path for file in result.manifest.identity.files]
 
 
-def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(folder: Path) -> None:
-    # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
-    shards = write_shards(folder / "c", [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")], 1)
+def test_if_the_fast_tokenizer_is_wrong_tiktoken_encodes_everything_again(folder: Path) -> None:
+    # page-175 is spot-checked; page-5, in the shard before it, is wrong too but not checked.
+    shards = write_shards(folder / "c", [Doc("a", "page-5", "It's a page"), Doc("a", "page-175", "It's a page")], 1)
     rules = recipe(None, weights={"a": "1"}, seq_len=4, num_seqs=2)
     right = pack(folder / "right", shards, rules, None, driver="tiktoken")
 
     with wrong_gigatoken():
-        redone = pack(folder / "redone", shards, rules, None)
+        retried = pack(folder / "redone", shards, rules, None)
 
-    assert redone.manifest.digest == right.manifest.digest
-    assert redone.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+    assert retried.manifest.digest == right.manifest.digest
+    assert retried.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
 
 
-def test_a_text_that_gives_the_end_of_a_document_is_rejected_and_counted(folder: Path) -> None:
-    documents = [Made("a", "good", "w1 w2"), Made("a", "bad", "w1 <end> w2"), Made("a", "too", "w3 w4 w5 w6")]
+def test_a_text_with_the_end_of_document_token_is_rejected(folder: Path) -> None:
+    documents = [Doc("a", "good", "w1 w2"), Doc("a", "bad", "w1 <end> w2"), Doc("a", "too", "w3 w4 w5 w6")]
 
     result = pack_documents(folder, documents, weights={"a": "1"}, num_seqs=1)
 
     counts = result.manifest.identity.counts
     assert counts["ledger"] == {"in": 3, "out": 2, "dropped": {}, "rejected": {"special_tokens": 1}}
-    assert sorted(open_packed(result.folder)[0].tolist()) == sorted([*ids_of("w1 w2"), *ids_of("w3 w4 w5 w6")])
+    assert sorted(open_packed(result.folder)[0].tolist()) == sorted(
+        [*encode_words("w1 w2"), *encode_words("w3 w4 w5 w6")]
+    )
 
 
-def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder: Path) -> None:
-    documents, rules = documents_of("a", [5, 3]), {"weights": {"a": "1"}, "num_seqs": 1, "strategy": "best_fit"}
+def test_best_fit_fills_a_single_row_exactly(folder: Path) -> None:
+    documents, rules = sized_documents("a", [5, 3]), {"weights": {"a": "1"}, "num_seqs": 1, "strategy": "best_fit"}
 
     full = pack_documents(folder / "8", documents, **rules)
 
@@ -142,8 +144,8 @@ def test_a_set_that_one_row_could_not_hold_less_of_is_packed_by_best_fit(folder:
 @pytest.mark.parametrize(
     ("cap", "epochs"), [("0.5", "0.545455"), ("2.5", "2.545455"), ("1", "1.000000"), ("3", "3.000000")]
 )
-def test_a_cap_of_whole_epochs_is_kept_and_others_within_a_document(folder: Path, cap: str, epochs: str) -> None:
-    documents = [*documents_of("a", [8] * 11), *documents_of("b", [8] * 40)]
+def test_a_cap_of_whole_epochs_is_exact_and_others_within_a_document(folder: Path, cap: str, epochs: str) -> None:
+    documents = [*sized_documents("a", [8] * 11), *sized_documents("b", [8] * 40)]
 
     packed = pack_documents(folder, documents, seq_len=2, num_seqs=int(float(cap) * 88), caps={"a": cap, "b": "9"})
 
@@ -151,39 +153,39 @@ def test_a_cap_of_whole_epochs_is_kept_and_others_within_a_document(folder: Path
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_document_that_no_row_holds_all_of_is_cut_longer_ones_too(folder: Path, strategy: str) -> None:
-    documents = [*documents_of("a", [5] * 16), *documents_of("b", [5, 5, 20, 5, 5] * 2)]
+def test_cut_documents_are_counted_longer_ones_included(folder: Path, strategy: str) -> None:
+    documents = [*sized_documents("a", [5] * 16), *sized_documents("b", [5, 5, 20, 5, 5] * 2)]
 
     packed = pack_documents(folder, documents, strategy=strategy, num_seqs=18)
 
-    told = summarize_packed(packed)
+    summary = summarize_packed(packed)
     lines = pq.read_table(packed.path("documents.parquet")).to_pylist()
     for source in "ab":
         drawn = [line for line in lines if line["source"] == source]
         cut = [line for line in drawn if not line["is_whole"]]
-        assert told["by_source"][source]["cut_documents"] == len(cut)
-        assert told["by_source"][source]["cut_share"] == f"{len(cut) / len(drawn):.6f}"
-    assert told["cut_documents"] == sum(not line["is_whole"] for line in lines)
-    assert told["cut_share"] == f"{told['cut_documents'] / len(lines):.6f}"
-    assert told["by_source"]["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
+        assert summary["by_source"][source]["cut_documents"] == len(cut)
+        assert summary["by_source"][source]["cut_share"] == f"{len(cut) / len(drawn):.6f}"
+    assert summary["cut_documents"] == sum(not line["is_whole"] for line in lines)
+    assert summary["cut_share"] == f"{summary['cut_documents'] / len(lines):.6f}"
+    assert summary["by_source"]["b"]["longer_than_a_row"] == sum(line["tokens"] == 20 for line in lines) > 0
 
 
-def test_the_shards_of_corpora_are_theirs_under_the_names_that_they_are_given(take: Callable[..., Artifact]) -> None:
-    corpus = take({"a.parquet": pages({f"page-{number}": "text" for number in range(20)})}, 10, shard_text_bytes=1)
+def test_corpus_shards_have_the_name_of_their_corpus(ingest: Callable[..., Artifact]) -> None:
+    corpus = ingest({"a.parquet": pages({f"page-{number}": "text" for number in range(20)})}, 10, shard_text_bytes=1)
 
     shards = corpus_shards({"pages": corpus})
 
-    assert [(one.source, one.path, one.rows) for one in shards] == [
+    assert [(shard.source, shard.path, shard.rows) for shard in shards] == [
         ("pages", "shards/00000.jsonl.zst", 10),
         ("pages", "shards/00001.jsonl.zst", 10),
     ]
-    assert all(one.file.is_file() for one in shards)
+    assert all(shard.file.is_file() for shard in shards)
 
 
-def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tmp_path: Path) -> None:
+def test_a_text_with_special_tokens_is_not_packed_and_its_trace_has_the_reason(tmp_path: Path) -> None:
     path = write_tokenizer(tmp_path)
-    of_words = {"family": "hf_tokenizer", "end_of_document": "<end>"}
-    tokenizer = {**of_words, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    tokenizer = {"family": "hf_tokenizer", "end_of_document": "<end>"}
+    tokenizer = {**tokenizer, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     words = [{"text": f"w{n} w1 w2 w3", "key": f"w-{n}"} for n in range(9)]
     sources = [local_source(tmp_path, "words", [*words, {"text": "w4 <end> w5", "key": "bad"}])]
     content = recipe_content(NO_COMMIT) | {"sources": sources}
@@ -192,9 +194,9 @@ def test_a_text_that_the_tokenizer_can_not_hold_is_not_packed_and_why_says_so(tm
 
     packed = build(StageARecipe.model_validate(content), tmp_path / "data")["stage_a/packed"]
 
-    [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path / "data")), "bad")
-    packing = [fate.facts for _, fate in found.downstream if "draws" in fate.facts]
-    assert [(told["draws"], told["reject"]["reason"]) for told in packing] == [([], "special_tokens")]
+    [document_trace] = follow_document(RowStores(SYSTEMS.kinds, Lineage(tmp_path / "data")), "bad")
+    packing = [fate.facts for _, fate in document_trace.downstream if "draws" in fate.facts]
+    assert [(facts["draws"], facts["reject"]["reason"]) for facts in packing] == [([], "special_tokens")]
     token = trace_token(open_rows(packed.folder, SYSTEMS.kinds), 1).token
     assert token is not None
     assert (token.number, token.text, token.after.split()[:2]) == (1, "w1", ["w2", "w3"])

@@ -1,4 +1,4 @@
-"""What a plan takes of memory: a few arrays of 4 bytes a draw, so that 10**8 documents fit in 2 GiB."""
+"""Plan memory: a few arrays of 4 bytes per draw, 10**8 documents in 2 GiB."""
 
 import json
 import os
@@ -12,8 +12,8 @@ PROJECT = Path(__file__).parents[3]
 DOCUMENTS = 10_000_000  # each array is above 32 MiB, so that malloc returns it to the system when it is freed
 
 
-def peak_mib(folder: Path, strategy: str, documents: int) -> float:
-    """Of the process that plans documents of made lengths."""
+def measure_peak_mib(folder: Path, strategy: str, documents: int) -> float:
+    """Return the peak memory of a process that plans synthetic documents."""
     folder.mkdir()
     command = [sys.executable, PROJECT / "benchmarks" / "plan_flow.py", strategy, folder, str(documents)]
     result = subprocess.run(
@@ -25,7 +25,7 @@ def peak_mib(folder: Path, strategy: str, documents: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["sequential", "best_fit"])
-def test_a_plan_takes_at_most_twenty_bytes_a_document_at_a_time(tmp_path: Path, strategy: str) -> None:
-    few, many = (peak_mib(tmp_path / str(count), strategy, count) for count in (DOCUMENTS // 40, DOCUMENTS))
+def test_a_plan_takes_at_most_twenty_bytes_per_document(tmp_path: Path, strategy: str) -> None:
+    few, many = (measure_peak_mib(tmp_path / str(count), strategy, count) for count in (DOCUMENTS // 40, DOCUMENTS))
 
     assert (many - few) * 2**20 <= 20 * DOCUMENTS

@@ -1,4 +1,4 @@
-"""Recipes of packed sets that make no sense, and what is said of them."""
+"""Invalid recipes of packed sets and their error messages."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from pipeline_assets.spine.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         ({"weights": {"a": "0.5", "b": "0.55"}}, "weights must sum to 1, got 1.05"),
         ({"weights": {"a": "0.3333", "b": "0.3333", "c": "0.3333"}}, "weights must sum to 1, got 0.9999"),
@@ -34,15 +34,15 @@ from pipeline_assets.spine.errors import UsageError
         ({"strategy": "bestfit"}, "Input should be 'sequential' or 'best_fit'"),
     ],
 )
-def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_recipe_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as error:
         recipe(None, **change)
 
-    assert complaint in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("tokenizer", "complaint"),
+    ("tokenizer", "message"),
     [
         (
             {"family": "gpt2"},
@@ -56,20 +56,20 @@ def test_a_recipe_that_makes_no_sense_is_refused(change: dict[str, Any], complai
         ),
     ],
 )
-def test_a_wrong_section_on_the_tokenizer_is_one_line(tokenizer: dict[str, object], complaint: str) -> None:
+def test_a_wrong_tokenizer_section_is_refused_in_one_line(tokenizer: dict[str, object], message: str) -> None:
     content = recipe(None).content() | {"tokenizer": tokenizer}
 
-    assert refusal(lambda: PackRecipe.from_mapping(content, "recipe.yaml"), UsageError) == f"recipe.yaml: {complaint}"
+    assert refusal(lambda: PackRecipe.from_mapping(content, "recipe.yaml"), UsageError) == f"recipe.yaml: {message}"
 
 
-def test_weights_are_exact_however_many_digits_they_have() -> None:
+def test_weights_with_any_number_of_digits_are_exact() -> None:
     third = "0." + "3" * 60
     rest = "0." + "3" * 59 + "4"
 
     assert recipe(None, weights={"a": third, "b": third, "c": rest}).weights == {"a": third, "b": third, "c": rest}
 
 
-def test_what_a_recipe_says_is_read_back() -> None:
-    one = recipe(None, caps={"a": "2.5"})
+def test_the_content_of_a_recipe_is_parsed_back() -> None:
+    parsed = recipe(None, caps={"a": "2.5"})
 
-    assert PackRecipe.from_content(one.content()) == one
+    assert PackRecipe.from_content(parsed.content()) == parsed

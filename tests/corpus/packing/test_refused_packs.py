@@ -1,11 +1,11 @@
-"""What cannot be packed: what is said of it, and that what is proposed can be."""
+"""Refused packs: the error messages, and their advice when followed."""
 
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pack_build import STRATEGIES, TWO_SOURCES, Made, documents_of, pack, pack_documents, recipe, write_shards
+from pack_build import STRATEGIES, TWO_SOURCES, Doc, pack, pack_documents, recipe, sized_documents, write_shards
 from refusals import refusal
 from word_tokenizer import write_tokenizer
 
@@ -16,7 +16,7 @@ from pipeline_assets.spine.staging import Receipt
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "message"),
     [
         (
             {"num_seqs": 30},
@@ -24,7 +24,7 @@ from pipeline_assets.spine.staging import Receipt
             "request at most 26 rows, or lower its weight to at most 0.441666, or raise its max_epochs",
         ),
         (
-            {"num_seqs": 40},  # of all sources there are tokens for 34: no weights would do
+            {"num_seqs": 40},  # all sources have tokens for 34 rows: no weights suffice
             "pack.num_seqs: 40 rows need 160 tokens of b, which has 106: 1.51 epochs, but its cap is 1; "
             "request at most 26 rows, or raise its max_epochs",
         ),
@@ -86,14 +86,14 @@ from pipeline_assets.spine.staging import Receipt
         ),
     ],
 )
-def test_what_cannot_be_packed_is_said_in_one_line(folder: Path, changes: dict[str, Any], complaint: str) -> None:
-    documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
+def test_an_impossible_pack_is_refused_in_one_line(folder: Path, changes: dict[str, Any], message: str) -> None:
+    documents = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 34] * 2)]
 
-    assert refusal(lambda: pack_documents(folder, documents, **changes), UsageError) == complaint
+    assert refusal(lambda: pack_documents(folder, documents, **changes), UsageError) == message
 
 
-def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_are_told(folder: Path) -> None:
-    documents = [*documents_of("a", [5] * 9), Made("a", "bad", "<end>"), Made("a", "too", "w1 <end>")]
+def test_a_single_source_gets_no_weight_advice_and_its_rejects_are_counted(folder: Path) -> None:
+    documents = [*sized_documents("a", [5] * 9), Doc("a", "bad", "<end>"), Doc("a", "too", "w1 <end>")]
 
     changes = {"weights": {"a": "1"}, "num_seqs": 6, "max_epochs": "1.0"}
 
@@ -104,7 +104,7 @@ def test_of_a_single_source_no_weight_is_proposed_and_texts_that_were_rejected_a
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, strategy: str) -> None:
+def test_the_advised_number_of_rows_works_and_one_more_does_not(folder: Path, strategy: str) -> None:
     with pytest.raises(UsageError) as error:
         pack_documents(folder, TWO_SOURCES, strategy=strategy, num_seqs=1000)
     rows = int(error.value.fix.split()[3])
@@ -116,8 +116,8 @@ def test_what_an_error_proposes_works_and_one_row_more_does_not(folder: Path, st
         pack_documents(folder / "more", TWO_SOURCES, strategy=strategy, num_seqs=rows + 1)
 
 
-def test_without_weights_all_caps_are_too_low_and_the_proposed_factor_suffices(folder: Path) -> None:
-    documents = [*documents_of("a", [3, 5, 20, 4, 2, 9] * 4), *documents_of("b", [4, 4, 4, 7, 34] * 2)]
+def test_without_weights_the_advised_factor_for_all_caps_suffices(folder: Path) -> None:
+    documents = [*sized_documents("a", [3, 5, 20, 4, 2, 9] * 4), *sized_documents("b", [4, 4, 4, 7, 34] * 2)]
 
     assert refusal(lambda: pack_documents(folder, documents, weights=None, num_seqs=40), UsageError) == (
         "pack.num_seqs: 40 rows need 320 tokens, but the caps of all sources allow 278; "
@@ -128,7 +128,7 @@ def test_without_weights_all_caps_are_too_low_and_the_proposed_factor_suffices(f
 
 
 def test_a_source_without_a_document_is_named(folder: Path) -> None:
-    documents = [*documents_of("a", [5] * 9), Made("b", "bad", "<end>")]
+    documents = [*sized_documents("a", [5] * 9), Doc("b", "bad", "<end>")]
 
     assert refusal(lambda: pack_documents(folder, documents), UsageError) == (
         "pack.weights: no document of b can be encoded: 1 special_tokens; "
@@ -136,15 +136,15 @@ def test_a_source_without_a_document_is_named(folder: Path) -> None:
     )
 
 
-def test_a_source_that_lacks_less_than_a_token_lacks_one(folder: Path) -> None:
-    documents, weights = [*documents_of("a", [400]), *documents_of("b", [124])], {"a": "0.8445", "b": "0.1555"}
+def test_a_shortage_below_a_token_counts_as_one_token(folder: Path) -> None:
+    documents, weights = [*sized_documents("a", [400]), *sized_documents("b", [124])], {"a": "0.8445", "b": "0.1555"}
 
     with pytest.raises(UsageError, match=r"need 125 tokens of b, which has 124: 1.009 epochs, but its cap is 1;"):
         pack_documents(folder, documents, weights=weights, num_seqs=100, caps={"a": "5"})
 
 
-def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: Path) -> None:
-    documents, weights = [*documents_of("a", [400]), *documents_of("b", [4])], {"a": "0.1", "b": "0.9"}
+def test_the_advised_weight_of_a_small_source_is_not_rounded_to_zero(folder: Path) -> None:
+    documents, weights = [*sized_documents("a", [400]), *sized_documents("b", [4])], {"a": "0.1", "b": "0.9"}
 
     with pytest.raises(UsageError, match=r"1,800,000 epochs, .* or lower its weight to at most 0.0000005") as error:
         pack_documents(folder, documents, weights=weights, num_seqs=4 * 10**6, seq_len=2, caps={"a": "99999"})
@@ -152,18 +152,16 @@ def test_the_largest_weight_of_a_small_source_is_not_rounded_to_nothing(folder: 
     assert error.value.where == "pack.num_seqs"
 
 
-def test_rows_that_the_disk_cannot_hold_are_refused_before_a_text_is_encoded(folder: Path) -> None:
-    told = refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20), UsageError)
+def test_rows_larger_than_the_disk_are_refused_before_encoding(folder: Path) -> None:
+    message = refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=(1 << 31) - 1, seq_len=1 << 20), UsageError)
 
     what = "2,147,483,647 rows of 1,048,576 tokens need 9,007,199,250,546,688 bytes, but only "
-    assert told.startswith(f"{folder / 'packed'}: {what}")
-    assert told.endswith("; lower `pack.num_seqs`, or choose a folder on a larger disk")
+    assert message.startswith(f"{folder / 'packed'}: {what}")
+    assert message.endswith("; lower `pack.num_seqs`, or choose a folder on a larger disk")
     assert list(folder.glob("packed*/.receipts/*")) == []
 
 
-def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_larger_than_the_free_space_are_a_retryable_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 640, 640))
 
     assert refusal(lambda: pack_documents(folder, TWO_SOURCES, num_seqs=21), RetryableError) == (
@@ -175,26 +173,26 @@ def test_rows_beyond_the_free_part_of_the_disk_may_be_written_once_there_is_room
 def test_rows_of_all_documents_are_counted_before_writing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 64, 64))
 
-    line = refusal(
-        lambda: pack_documents(folder, documents_of("a", [400]), num_seqs=None, weights=None), RetryableError
+    message = refusal(
+        lambda: pack_documents(folder, sized_documents("a", [400]), num_seqs=None, weights=None), RetryableError
     )
 
-    assert line == (
+    assert message == (
         f"{folder / 'packed'}: 50 rows of 8 tokens need 1,600 bytes, but only 64 are free; "
         "free disk space, lower `pack.num_seqs`, or choose a folder on a larger disk"
     )
 
 
-def test_a_line_that_is_no_document_is_named(folder: Path) -> None:
+def test_a_truncated_shard_is_an_error(folder: Path) -> None:
     tokenizer = write_tokenizer(folder)
-    [shard] = write_shards(folder / "c", documents_of("a", [5] * 3), 5)
+    [shard] = write_shards(folder / "c", sized_documents("a", [5] * 3), 5)
     shard.file.write_bytes(shard.file.read_bytes()[:-6])
 
     with pytest.raises(InputError, match="the zstd stream is truncated"):
         pack(folder, [shard], recipe(tokenizer, weights={"a": "1"}), tokenizer)
 
 
-def test_reasons_for_which_no_document_can_be_encoded_are_counted_in_order() -> None:
+def test_reasons_without_encodable_documents_are_counted_in_order() -> None:
     halves = [
         Receipt([], {"rows": 3, "rejected/special_tokens": 2, "rejected/killed_worker": 1}),
         Receipt([], {"rows": 1, "rejected/empty": 1}),

@@ -1,4 +1,4 @@
-"""Samples against plain Python: which pairs are drawn, what became of the others, and the split of each."""
+"""Samples equal those of plain Python: pairs, drop reasons and splits."""
 
 import random
 import tempfile
@@ -16,25 +16,25 @@ from pipeline_assets.corpus.parallel_text.sample import SampleRecipe, assign_spl
 WORDS = ["mer", "ﬁn", "été", "e\u0301té", "日本", "ⅷ"]
 
 
-def made(chance: random.Random) -> list[Row]:
-    """Rows of few words, so that pairs and texts are repeated, some in another form of the same characters."""
+def random_rows(rng: random.Random) -> list[Row]:
+    """Return rows of few words, so that texts repeat, also in other Unicode forms."""
 
     def text() -> str:
-        return " ".join(chance.choices(WORDS, k=chance.choice([1, 1, 2, 3]))) + chance.choice(["", " ", "\n", "."])
+        return " ".join(rng.choices(WORDS, k=rng.choice([1, 1, 2, 3]))) + rng.choice(["", " ", "\n", "."])
 
-    return [(text(), text(), chance.choice([0.5, 1, 3, 100.0])) for _ in range(chance.randint(1, 60))]
+    return [(text(), text(), rng.choice([0.5, 1, 3, 100.0])) for _ in range(rng.randint(1, 60))]
 
 
 @pytest.mark.parametrize("algorithm", ["classic", "es_weighted"])
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=st.integers(0, 2**32).map(lambda seed: made(random.Random(seed))),
+    rows=st.integers(0, 2**32).map(lambda seed: random_rows(random.Random(seed))),
     k=st.integers(1, 30),
     seed=st.integers(0, 999),
     duplicates=st.sampled_from(["within", "keep"]),
     shares=st.tuples(st.integers(1, 9), st.integers(0, 4), st.integers(0, 4)),
 )
-def test_draw_ledger_and_splits_are_those_of_plain_python(
+def test_draw_ledger_and_splits_equal_plain_python(
     algorithm: str, rows: list[Row], k: int, seed: int, duplicates: str, shares: tuple[int, int, int]
 ) -> None:
     weight = "column:w" if algorithm == "es_weighted" else None

@@ -1,7 +1,4 @@
-"""A token cache that is replaced while it is opened.
-
-The result is the earlier cache, the later one, or one clear line.
-"""
+"""Opening a token cache while it is replaced never mixes two caches."""
 
 import json
 import pickle
@@ -27,7 +24,7 @@ def cache(cache: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(cache: Path) -> Path:
-    """Return a cache with as many pairs and tokens, all of them different."""
+    """Return a cache with equally many pairs and tokens, all different."""
     folder = Path(shutil.copytree(cache, cache.with_name("later")))
     for side in ("src", "tgt"):
         ids = np.load(folder / f"{side}.ids.npy")
@@ -37,8 +34,8 @@ def later(cache: Path) -> Path:
     return folder
 
 
-def parts_of(folder: Path) -> str:
-    """Return which cache each part is of, or the line of the error."""
+def describe(folder: Path) -> str:
+    """Return the cache that each part comes from, or the error message."""
     try:
         opened = open_cache(folder)
     except InputError as error:
@@ -47,21 +44,21 @@ def parts_of(folder: Path) -> str:
     return " and ".join("later" if is_later else "earlier" for is_later in sorted(parts))
 
 
-def test_a_cache_that_is_replaced_before_any_line_of_its_opening_is_never_mixed(cache: Path, later: Path) -> None:
-    answer, lines = interrupted(lambda: parts_of(cache), [token_cache], {})
-    answers = [answer]
+def test_a_cache_replaced_at_any_line_of_its_opening_is_never_mixed(cache: Path, later: Path) -> None:
+    description, lines = interrupted(lambda: describe(cache), [token_cache], {})
+    descriptions = [description]
 
     for line in range(1, lines + 1):
-        answers.append(
-            interrupted(lambda: parts_of(cache), [token_cache], {line: lambda: folder_exchange.exchange(later, cache)})[
+        descriptions.append(
+            interrupted(lambda: describe(cache), [token_cache], {line: lambda: folder_exchange.exchange(later, cache)})[
                 0
             ]
         )
         folder_exchange.exchange(later, cache)
 
     replaced = f"{cache}: the folder was replaced while it was read; run the same command again"
-    assert set(answers) == {"earlier", "later", replaced}
-    assert answers.count(replaced) > 4
+    assert set(descriptions) == {"earlier", "later", replaced}
+    assert descriptions.count(replaced) > 4
 
 
 def test_a_worker_that_finds_another_cache_advises_to_open_it_again(cache: Path, later: Path) -> None:

@@ -1,6 +1,4 @@
-"""A sample: the same however it is read, of pairs that pass the filters, each row accounted for; no text in two
-splits.
-"""
+"""Drawing a sample: equal for every file form, filtered, every row counted."""
 
 import hashlib
 import json
@@ -14,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
-from sentence_pairs import NOON, SOURCE, lines_file, real_or_made_rows, translation_lines, translation_parquet
+from sentence_pairs import NOON, SOURCE, lines_file, real_or_synthetic_rows, translation_lines, translation_parquet
 
 from pipeline_assets.corpus.formats.jsonl_zst import read_structs
 from pipeline_assets.corpus.parallel_text.draw import draw_pairs, materialize, write_sample
@@ -35,24 +33,24 @@ FR_EN = Languages(src="fr", tgt="en")
 ANY_REJECTS = {"max_reject_fraction": "1"}
 
 
-def sample(files: list[TranslationFile], folder: Path, **asked: object) -> Sample:
-    asked = {"k": 20, **asked}
-    return read_sample(materialize(files=files, languages=("fr", "en"), source=SOURCE, folder=folder, **asked))
+def sample(files: list[TranslationFile], folder: Path, **options: object) -> Sample:
+    options = {"k": 20, **options}
+    return read_sample(materialize(files=files, languages=("fr", "en"), source=SOURCE, folder=folder, **options))
 
 
-def row_at(path: Path, place: int) -> dict[str, str]:
-    """The translation in a row, by its number in Parquet, by the bytes before it in lines."""
+def read_translation(path: Path, position: int) -> dict[str, str]:
+    """Read a translation at a row number in Parquet or a byte offset in lines."""
     if path.suffix == ".parquet":
-        row = pq.read_table(path).slice(place, 1).to_pylist()[0]
+        row = pq.read_table(path).slice(position, 1).to_pylist()[0]
     else:
-        row = json.loads(path.read_bytes()[place:].partition(b"\n")[0])
+        row = json.loads(path.read_bytes()[position:].partition(b"\n")[0])
     return dict(row["translation"])
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory, real: bool) -> list[TranslationFile]:
     """300 rows in three files, one of them Parquet."""
-    folder, rows = tmp_path_factory.mktemp("rows"), real_or_made_rows(300, real)
+    folder, rows = tmp_path_factory.mktemp("rows"), real_or_synthetic_rows(300, real)
     return [
         translation_lines(folder / "a.jsonl", rows[:100]),
         translation_parquet(folder / "b.parquet", rows[100:220], 50),
@@ -60,13 +58,13 @@ def files(tmp_path_factory: pytest.TempPathFactory, real: bool) -> list[Translat
     ]
 
 
-def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[TranslationFile], tmp_path: Path) -> None:
+def test_a_sample_is_k_unchanged_rows_of_its_files(files: list[TranslationFile], tmp_path: Path) -> None:
     drawn = sample(files, tmp_path, k=120, seed=42)
 
     local = {file.name: file.fetch() for file in files}
     assert len({pair.uid for pair in drawn.pairs}) == 120
     for pair in drawn.pairs:
-        assert {"fr": pair.src_text, "en": pair.tgt_text} == row_at(local[pair.file], pair.row)
+        assert {"fr": pair.src_text, "en": pair.tgt_text} == read_translation(local[pair.file], pair.row)
         assert pair.uid == pair_uid(FR_EN, canonical_text(pair.src_text), canonical_text(pair.tgt_text))
         assert (pair.revision, pair.seed, pair.k) == (SOURCE.revision, 42, 120)
     assert Counter(pair.split for pair in drawn.pairs) == {"train": 96, "val": 12, "test": 12}
@@ -76,25 +74,25 @@ def test_a_sample_is_k_rows_as_they_stand_in_their_files(files: list[Translation
     assert (drawn.meta.rows_seen, drawn.meta.ledger.out) == (300, 120)
 
 
-def pair_of(fr: object, en: object) -> dict[str, object]:
+def to_row(fr: object, en: object) -> dict[str, object]:
     return {"translation": {"fr": fr, "en": en}}
 
 
-def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
+def test_dropped_and_rejected_rows_are_counted_by_reason(tmp_path: Path) -> None:
     rows = [
-        *(pair_of(f"phrase {number}", f"sentence {number}") for number in range(5)),
-        pair_of("phrase 1", "sentence 1"),
-        pair_of(" phrase 1", "sentence\u00a01"),  # equal after NFKC and strip
-        pair_of(None, "only one"),
+        *(to_row(f"phrase {number}", f"sentence {number}") for number in range(5)),
+        to_row("phrase 1", "sentence 1"),
+        to_row(" phrase 1", "sentence\u00a01"),  # equal after NFKC and strip
+        to_row(None, "only one"),
         {"translation": {"fr": "seule"}},
-        pair_of("", "empty"),
-        pair_of("  ", "blank"),
-        pair_of("a", "too short"),
-        pair_of("ﬁ", "two letters by NFKC"),
-        pair_of("trop long", "x" * 257),
-        pair_of("juste assez", "x" * 256),
-        pair_of("?!…", "punctuation"),
-        pair_of("日本", "other letters"),
+        to_row("", "empty"),
+        to_row("  ", "blank"),
+        to_row("a", "too short"),
+        to_row("ﬁ", "two letters by NFKC"),
+        to_row("trop long", "x" * 257),
+        to_row("juste assez", "x" * 256),
+        to_row("?!…", "punctuation"),
+        to_row("日本", "other letters"),
         {"translation": "no object"},
     ]
 
@@ -110,21 +108,21 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path: Path) -> None:
     }
     assert drawn.meta.ledger.rejected == {"wrong_type": 1}
     assert drawn.meta.ledger.adds_up
-    drawn_rows = [row_at(tmp_path / "a.jsonl", pair.row) for pair in drawn.pairs]
+    drawn_rows = [read_translation(tmp_path / "a.jsonl", pair.row) for pair in drawn.pairs]
     assert sorted(str(row) for row in drawn_rows) == sorted(
         str(rows[number]["translation"]) for number in (0, 1, 2, 3, 4, 12, 14, 16)
     )
 
 
-def test_reasons_are_counted_in_their_order_whatever_the_order_of_the_rows(tmp_path: Path) -> None:
+def test_reasons_are_in_a_fixed_order(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    odd = [
+    bad_rows = [
         {"translation": "no object"},
-        pair_of("a", "too short"),
-        pair_of("trop long", "x" * 257),
-        pair_of("", "empty"),
+        to_row("a", "too short"),
+        to_row("trop long", "x" * 257),
+        to_row("", "empty"),
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in odd) + "{broken\n")
+    path.write_text("".join(json.dumps(row) + "\n" for row in bad_rows) + "{broken\n")
 
     ledger = draw_pairs([TranslationFile("a.jsonl", lambda: path)], SampleRecipe(languages=FR_EN, k=1)).ledger
 
@@ -132,41 +130,41 @@ def test_reasons_are_counted_in_their_order_whatever_the_order_of_the_rows(tmp_p
     assert [*ledger.rejected] == ["not_json", "wrong_type"]
 
 
-def test_more_bad_rows_than_the_recipe_allows_stop_it(tmp_path: Path) -> None:
-    rows: list[dict[str, object]] = [pair_of(f"phrase {number}", f"sentence {number}") for number in range(998)]
+def test_more_rejects_than_the_recipe_allows_stop_the_draw(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [to_row(f"phrase {number}", f"sentence {number}") for number in range(998)]
     file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}, {"translation": "x"}])
 
-    told = refusal(lambda: sample([file], tmp_path / "s"))
-    assert told.startswith(
+    message = refusal(lambda: sample([file], tmp_path / "s"))
+    assert message.startswith(
         f"{tmp_path / 's'}: 2 of 1,000 rows are rejected (2 wrong_type), above `max_reject_fraction`"
     )
     assert not (tmp_path / "s").exists()
     sample([lines_file(tmp_path / "b.jsonl", [*rows, *rows[:1], {"translation": 7}])], tmp_path / "s")
 
 
-def test_a_file_of_which_nothing_can_be_read_is_told_why(tmp_path: Path) -> None:
+def test_a_file_without_readable_rows_is_an_error_with_the_first_reason(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{broken\n" * 3)
 
-    told = refusal(lambda: sample([TranslationFile("a.jsonl", lambda: tmp_path / "a.jsonl")], tmp_path / "s"))
-    assert told.startswith("a.jsonl: none of the first rows can be read; the first: not_json")
+    message = refusal(lambda: sample([TranslationFile("a.jsonl", lambda: tmp_path / "a.jsonl")], tmp_path / "s"))
+    assert message.startswith("a.jsonl: none of the first rows can be read; the first: not_json")
 
 
-def test_rejects_are_kept_with_their_places(tmp_path: Path) -> None:
-    rows = [pair_of(f"phrase {number}", f"sentence {number}") for number in range(5)]
+def test_rejects_are_stored_with_their_positions(tmp_path: Path) -> None:
+    rows = [to_row(f"phrase {number}", f"sentence {number}") for number in range(5)]
     file = lines_file(tmp_path / "a.jsonl", [*rows, {"translation": 7}])
     recipe = SampleRecipe(languages=FR_EN, k=5, **ANY_REJECTS)
 
-    with open_staging_dir(tmp_path / "s", {}) as building:
-        content = write_sample(building, [file], recipe, SOURCE, NOON)
-        [reject] = read_structs(building.path(content.files[1].path), Reject)
+    with open_staging_dir(tmp_path / "s", {}) as staging:
+        content = write_sample(staging, [file], recipe, SOURCE, NOON)
+        [reject] = read_structs(staging.path(content.files[1].path), Reject)
 
     before = file.fetch().read_bytes().index(b'{"translation": 7}')
     assert reject == Reject("a.jsonl", before, "wrong_type", "its translation is int")
     assert content.counts["ledger"]["rejected"] == {"wrong_type": 1}
 
 
-def test_equal_pairs_are_kept_where_the_recipe_says_so(tmp_path: Path) -> None:
-    rows = [pair_of(f"phrase {number % 50}", f"sentence {number % 50}") for number in range(500)]
+def test_equal_pairs_are_kept_on_request(tmp_path: Path) -> None:
+    rows = [to_row(f"phrase {number % 50}", f"sentence {number % 50}") for number in range(500)]
 
     kept = sample([lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "keep", duplicates="keep", k=120)
 
@@ -175,10 +173,10 @@ def test_equal_pairs_are_kept_where_the_recipe_says_so(tmp_path: Path) -> None:
 
 def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
     rows = [
-        pair_of(f"phrase {number}", f"sentence {number}") | {"score": 1e6 if number < 10 else 1e-6}
+        to_row(f"phrase {number}", f"sentence {number}") | {"score": 1e6 if number < 10 else 1e-6}
         for number in range(200)
     ]
-    rows += [pair_of("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10, True, False)]
+    rows += [to_row("sans poids", "no weight") | {"score": weight} for weight in (0, -1, None, "3", 1e10, True, False)]
 
     drawn = sample(
         [lines_file(tmp_path / "a.jsonl", rows)], tmp_path / "s", algorithm="es_weighted", weight="column:score", k=10
@@ -188,9 +186,9 @@ def test_a_weight_may_be_a_column(tmp_path: Path) -> None:
     assert drawn.meta.ledger.dropped["no_weight"] == 7
 
 
-def test_a_weight_may_be_a_decimal_of_parquet(tmp_path: Path) -> None:
+def test_a_weight_may_be_a_parquet_decimal(tmp_path: Path) -> None:
     rows = [
-        pair_of(f"phrase {number}", f"sentence {number}")
+        to_row(f"phrase {number}", f"sentence {number}")
         | {"score": Decimal("1000000.5") if number < 10 else Decimal("0.000001")}
         for number in range(200)
     ]
@@ -212,11 +210,11 @@ def test_no_text_is_in_two_splits(texts: list[tuple[int, int]], seed: int) -> No
     ]
     splits = assign_splits(pairs, SplitShares(), seed)
 
-    of_text: dict[str, set[str]] = {}
+    splits_by_text: dict[str, set[str]] = {}
     for pair, split in zip(pairs, splits, strict=True):
         for text in (pair.src_text, pair.tgt_text):
-            of_text.setdefault(canonical_text(text), set()).add(split)
-    assert all(len(found) == 1 for found in of_text.values())
+            splits_by_text.setdefault(canonical_text(text), set()).add(split)
+    assert all(len(text_splits) == 1 for text_splits in splits_by_text.values())
     shuffled = assign_splits(pairs[::-1], SplitShares(), seed)
     assert shuffled == splits[::-1]
 
@@ -233,7 +231,7 @@ def test_splits_have_their_shares_by_largest_remainder(pairs: int, sizes: tuple[
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pairs_that_share_a_text_are_placed_before_single_pairs_so_that_sizes_hold(seed: int) -> None:
+def test_pairs_that_share_a_text_are_assigned_before_single_pairs(seed: int) -> None:
     repeated = [Pair(f"{row:032x}", "the same text", f"t{row}", "a", row) for row in range(6)]
     single = [Pair(f"{row:032x}", f"s{row}", f"t{row}", "a", row) for row in range(6, 10)]
 
@@ -244,7 +242,7 @@ def test_pairs_that_share_a_text_are_placed_before_single_pairs_so_that_sizes_ho
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("options", "message"),
     [
         ({"k": 0}, "materialize: `k` must be >= 1, got 0; correct the value"),
         (
@@ -266,16 +264,16 @@ def test_pairs_that_share_a_text_are_placed_before_single_pairs_so_that_sizes_ho
         ),
     ],
 )
-def test_a_recipe_that_asks_too_much_is_told_so(
-    asked: dict[str, object], told: str, files: list[TranslationFile], tmp_path: Path
+def test_an_impossible_request_is_refused(
+    options: dict[str, object], message: str, files: list[TranslationFile], tmp_path: Path
 ) -> None:
-    asked = {"filters": None, "duplicates": "keep", **asked}
-    assert refusal(lambda: sample(files, tmp_path / "s", **asked), UsageError) == told
+    options = {"filters": None, "duplicates": "keep", **options}
+    assert refusal(lambda: sample(files, tmp_path / "s", **options), UsageError) == message
     assert not (tmp_path / "s").exists()
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: Path) -> None:
+def test_the_error_without_translations_names_the_columns(suffix: str, tmp_path: Path) -> None:
     fix = "choose one of these, or another set or file"
     write = translation_parquet if suffix == "parquet" else translation_lines
     german = write(tmp_path / f"de.{suffix}", [{"de": "Hallo", "en": "Hello"}])
@@ -298,7 +296,7 @@ def test_a_set_without_translations_is_told_what_it_has(suffix: str, tmp_path: P
     )
 
 
-def test_a_manifest_that_was_edited_is_not_read(files: list[TranslationFile], tmp_path: Path) -> None:
+def test_an_edited_manifest_is_refused(files: list[TranslationFile], tmp_path: Path) -> None:
     sample(files, tmp_path)
     manifest = tmp_path / "manifest.jsonl"
     before = hashlib.sha256(manifest.read_bytes()).hexdigest()
@@ -311,7 +309,7 @@ def test_a_manifest_that_was_edited_is_not_read(files: list[TranslationFile], tm
     )
 
 
-def test_a_file_that_is_no_rows_is_refused_where_it_is_one_document(tmp_path: Path) -> None:
+def test_a_json_array_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[\n{"translation": {"fr": "a", "en": "b"}}\n]\n')
 

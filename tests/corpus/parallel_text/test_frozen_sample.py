@@ -1,4 +1,4 @@
-"""A sample in a notebook's folder is drawn once: only its own request returns it."""
+"""A sample in a notebook's folder is drawn once and returned to its request."""
 
 import json
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from refusals import refusal
-from sentence_pairs import SOURCE, made_row, translation_lines
+from sentence_pairs import SOURCE, synthetic_pair, translation_lines
 
 from pipeline_assets.corpus.parallel_text.draw import materialize
 from pipeline_assets.corpus.parallel_text.sample import read_sample
@@ -16,7 +16,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 
 REQUEST = {"k": 20, "languages": ("fr", "en"), "source": SOURCE}
-OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
+OTHER_REQUESTS: Mapping[str, tuple[dict[str, object], str]] = {
     "k": ({"k": 21}, "k is 20, not 21"),
     "seed": ({"seed": 7}, "seed is 42, not 7"),
     "splits": ({"splits": (1, 1, 0)}, "split_sizes is {'train': 16, 'val': 2, 'test': 2}, not {'train': 10, 'val'"),
@@ -34,99 +34,99 @@ OTHERS: Mapping[str, tuple[dict[str, object], str]] = {
 
 
 @pytest.fixture
-def request_of(tmp_path: Path) -> dict[str, object]:
+def arguments(tmp_path: Path) -> dict[str, object]:
     """Return a request whose sample is drawn."""
-    file = translation_lines(tmp_path / "a.jsonl", [made_row(number) for number in range(100)])
+    file = translation_lines(tmp_path / "a.jsonl", [synthetic_pair(number) for number in range(100)])
     requested = {**REQUEST, "files": [file], "folder": tmp_path / "sample"}
     materialize(**requested)
     return requested
 
 
-def stored(folder: Path) -> dict[str, bytes]:
+def read_folder(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_same_request_returns_the_sample_and_reads_no_file(request_of: dict[str, object], tmp_path: Path) -> None:
-    before = stored(tmp_path / "sample")
+def test_an_equal_request_returns_the_sample_and_reads_no_file(arguments: dict[str, object], tmp_path: Path) -> None:
+    before = read_folder(tmp_path / "sample")
     (tmp_path / "a.jsonl").unlink()
 
-    assert materialize(**request_of) == tmp_path / "sample" / "manifest.jsonl"
-    assert stored(tmp_path / "sample") == before
+    assert materialize(**arguments) == tmp_path / "sample" / "manifest.jsonl"
+    assert read_folder(tmp_path / "sample") == before
 
 
-def test_a_further_file_is_another_request(request_of: dict[str, object], tmp_path: Path) -> None:
-    files = [*request_of["files"], TranslationFile("b.jsonl", lambda: tmp_path / "b.jsonl")]
-    message = refusal(lambda: materialize(**request_of | {"files": files}), UsageError)
+def test_another_file_is_another_request(arguments: dict[str, object], tmp_path: Path) -> None:
+    files = [*arguments["files"], TranslationFile("b.jsonl", lambda: tmp_path / "b.jsonl")]
+    message = refusal(lambda: materialize(**arguments | {"files": files}), UsageError)
     assert ": files are a.jsonl, not a.jsonl, b.jsonl; " in message
 
-    # A sample of a version that stored no names still tells the files of its pairs.
+    # A sample of a version that stored no names still has the files of its pairs.
     meta = tmp_path / "sample" / "MANIFEST.meta.json"
     content = {key: value for key, value in json.loads(meta.read_text()).items() if key != "files"}
     meta.write_text(json.dumps(content))
-    materialize(**request_of)
-    assert ": files contain a.jsonl; " in refusal(lambda: materialize(**request_of | {"files": files[1:]}), UsageError)
+    materialize(**arguments)
+    assert ": files contain a.jsonl; " in refusal(lambda: materialize(**arguments | {"files": files[1:]}), UsageError)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_another_request_is_refused(request_of: dict[str, object], tmp_path: Path, name: str) -> None:
-    before, (changes, difference) = stored(tmp_path / "sample"), OTHERS[name]
+@pytest.mark.parametrize("name", OTHER_REQUESTS)
+def test_another_request_is_refused(arguments: dict[str, object], tmp_path: Path, name: str) -> None:
+    before, (changes, difference) = read_folder(tmp_path / "sample"), OTHER_REQUESTS[name]
 
-    message = refusal(lambda: materialize(**request_of | changes), UsageError)
+    message = refusal(lambda: materialize(**arguments | changes), UsageError)
 
     assert message.startswith(f"{tmp_path}/sample/manifest.jsonl: the frozen sample differs: {difference}")
     assert message.endswith("; choose another folder, or pass replace=True to draw the sample again")
-    assert stored(tmp_path / "sample") == before
+    assert read_folder(tmp_path / "sample") == before
 
 
-def test_replace_draws_another_sample(request_of: dict[str, object]) -> None:
-    manifest = materialize(**request_of | {"k": 30}, replace=True)
+def test_replace_draws_another_sample(arguments: dict[str, object]) -> None:
+    manifest = materialize(**arguments | {"k": 30}, replace=True)
 
     assert len(read_sample(manifest).pairs) == 30
 
 
-def test_a_sample_in_a_sealed_artifact_is_never_replaced(request_of: dict[str, object], tmp_path: Path) -> None:
+def test_a_sample_in_a_sealed_artifact_is_never_replaced(arguments: dict[str, object], tmp_path: Path) -> None:
     (tmp_path / "sample" / "manifest.json").touch()
-    before = stored(tmp_path / "sample")
+    before = read_folder(tmp_path / "sample")
 
-    message = refusal(lambda: materialize(**request_of | {"k": 30}, replace=True), UsageError)
+    message = refusal(lambda: materialize(**arguments | {"k": 30}, replace=True), UsageError)
 
     assert message == (
         f"{tmp_path}/sample: the folder is in the sealed artifact {tmp_path}/sample; choose another folder"
     )
-    assert materialize(**request_of | {"folder": str(tmp_path / "sample")}) == tmp_path / "sample" / "manifest.jsonl"
-    assert stored(tmp_path / "sample") == before
+    assert materialize(**arguments | {"folder": str(tmp_path / "sample")}) == tmp_path / "sample" / "manifest.jsonl"
+    assert read_folder(tmp_path / "sample") == before
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("changes", "message"),
     [
         ({"languages": "fr-en"}, "languages: must have 2 items, got 'fr-en'; correct it"),
         ({"splits": (80, 20)}, "splits: must have 3 items, got (80, 20); correct it"),
     ],
 )
-def test_languages_are_two_and_splits_three(
-    request_of: dict[str, object], wrong: dict[str, object], message: str
+def test_two_languages_and_three_splits_are_required(
+    arguments: dict[str, object], changes: dict[str, object], message: str
 ) -> None:
-    assert refusal(lambda: materialize(**request_of | wrong), UsageError) == message
+    assert refusal(lambda: materialize(**arguments | changes), UsageError) == message
 
 
-def test_an_edited_sample_is_refused_and_replaced(request_of: dict[str, object], tmp_path: Path) -> None:
+def test_an_edited_sample_is_refused_and_replaced(arguments: dict[str, object], tmp_path: Path) -> None:
     manifest = tmp_path / "sample" / "manifest.jsonl"
     data = manifest.read_bytes()
     manifest.write_bytes(data.replace(b'"train"', b'"val"', 1))
 
-    assert "sample was edited after the draw" in refusal(lambda: materialize(**request_of))
-    assert materialize(**request_of, replace=True).read_bytes() == data
+    assert "sample was edited after the draw" in refusal(lambda: materialize(**arguments))
+    assert materialize(**arguments, replace=True).read_bytes() == data
 
 
-def test_a_draw_that_is_interrupted_while_it_replaces_leaves_no_sample_of_two(
-    request_of: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_replacement_leaves_no_mixed_sample(
+    arguments: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(path: Path, data: bytes) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(durable, "write_durably", write)
-        materialize(**request_of | {"k": 30}, replace=True)
+        materialize(**arguments | {"k": 30}, replace=True)
 
-    assert len(read_sample(materialize(**request_of | {"k": 25})).pairs) == 25
+    assert len(read_sample(materialize(**arguments | {"k": 25})).pairs) == 25

@@ -1,4 +1,4 @@
-"""Batches of pairs: over ranks, workers and cuts an epoch is its split, pair for pair; what comes can be learnt."""
+"""Batches of pairs: each epoch is its split, whatever the ranks and workers."""
 
 import pickle
 import re
@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refusal
-from sentence_pairs import SOURCE, real_or_made_rows, translation_lines
+from sentence_pairs import SOURCE, real_or_synthetic_rows, translation_lines
 
 from pipeline_assets.corpus.batching import PairDataset, PairLoader
 from pipeline_assets.corpus.parallel_text.batches import Order, padding_share
@@ -32,7 +32,7 @@ def train(cache: Path) -> PairDataset:
     return PairDataset(cache)
 
 
-def uids(loader: PairLoader, dataset: PairDataset) -> list[str]:
+def read_uids(loader: PairLoader, dataset: PairDataset) -> list[str]:
     return [dataset.uid(place) for batch in loader for place in batch["places"].tolist()]
 
 
@@ -49,22 +49,22 @@ def test_a_dataset_has_the_pairs_of_its_split_and_survives_pickling(manifest: Pa
             assert both["ids"].tolist() == src[place]["ids"].tolist() + tgt[place]["ids"].tolist()
 
 
-def test_a_data_loader_of_torch_collates_the_items(train: PairDataset) -> None:
+def test_a_torch_data_loader_collates_the_items(train: PairDataset) -> None:
     lengths = [*torch.utils.data.DataLoader(train, batch_size=3, collate_fn=lambda items: [i["length"] for i in items])]
 
     assert lengths[0] == train.lengths[:3].tolist()
     assert sum(map(len, lengths)) == len(train)
 
 
-def test_a_dataset_makes_no_cache(tmp_path: Path) -> None:
-    told = refusal(lambda: PairDataset(tmp_path / "none"))
+def test_a_dataset_without_a_cache_is_refused(tmp_path: Path) -> None:
+    message = refusal(lambda: PairDataset(tmp_path / "none"))
 
-    assert told.startswith(f"{tmp_path / 'none'}: no token cache found")
-    assert told.endswith("run `corpusmill parallel encode`")
+    assert message.startswith(f"{tmp_path / 'none'}: no token cache found")
+    assert message.endswith("run `corpusmill parallel encode`")
     assert not (tmp_path / "none").exists()
 
 
-def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
+def test_batches_are_padded_pairs(train: PairDataset) -> None:
     eos, pad = train.cache.meta.eos_id, train.cache.meta.pad_id
     for seq_len in (None, 300):
         for batch in PairLoader(train, Order(batch=8), seq_len=seq_len, ignore_source=True):
@@ -77,10 +77,10 @@ def test_batches_are_their_pairs_padded(train: PairDataset) -> None:
             assert batch["attn_mask"].dtype == torch.bool
 
 
-def test_a_mask_of_padding_alone_is_one_row(train: PairDataset) -> None:
+def test_a_padding_mask_has_one_row(train: PairDataset) -> None:
     for batch in some(PairLoader(train, Order(batch=8), mask="padding")):
-        of_tokens = batch["targets"] != IGNORED_TARGET
-        assert (batch["attn_mask"] == of_tokens[:, None, :]).all()
+        is_token = batch["targets"] != IGNORED_TARGET
+        assert (batch["attn_mask"] == is_token[:, None, :]).all()
 
 
 @given(
@@ -91,7 +91,7 @@ def test_a_mask_of_padding_alone_is_one_row(train: PairDataset) -> None:
     st.booleans(),
     st.integers(0, 9),
 )
-def test_steps_deal_every_place_once(
+def test_steps_deal_every_pair_once(
     pairs: int, batch: int | None, ranks: int, bucket_steps: int, drop_last: bool, epoch: int
 ) -> None:
     lengths = np.arange(pairs) * 7919 % 64 + 2
@@ -99,47 +99,47 @@ def test_steps_deal_every_place_once(
 
     steps = order.steps(lengths, epoch)
 
-    dealt = [int(place) for step in steps for part in step for place in part]
+    drawn = [int(place) for step in steps for part in step for place in part]
     assert all(len(step) == ranks for step in steps)
-    assert len(dealt) == len(set(dealt))
+    assert len(drawn) == len(set(drawn))
     full = batch or max(1, pairs // ranks)
     if drop_last:
-        assert len(dealt) == pairs // (ranks * full) * ranks * full
+        assert len(drawn) == pairs // (ranks * full) * ranks * full
         assert all(len(part) == full for step in steps for part in step)
     else:
-        assert sorted(dealt) == list(range(pairs))
+        assert sorted(drawn) == list(range(pairs))
         assert all(0 < len(part) <= (batch or -(-pairs // ranks)) for step in steps[:-1] for part in step)
         if batch != 1 and pairs >= ranks and (batch is not None and pairs >= ranks * batch):
             assert all(len(part) for part in steps[-1])
 
 
-def test_drop_last_leaves_out_other_pairs_of_every_length_in_each_epoch() -> None:
+def test_drop_last_skips_different_pairs_in_each_epoch() -> None:
     lengths = np.arange(100) + 2
     order = Order(batch=16, drop_last=True, bucket_steps=20)
 
-    dealt = {int(place) for epoch in range(6) for step in order.steps(lengths, epoch) for place in step[0]}
+    drawn = {int(place) for epoch in range(6) for step in order.steps(lengths, epoch) for place in step[0]}
 
-    assert dealt == set(range(100))
+    assert drawn == set(range(100))
 
 
-def test_pairs_left_out_by_drop_last_are_logged_by_rank_0(train: PairDataset, caplog: pytest.LogCaptureFixture) -> None:
+def test_pairs_skipped_by_drop_last_are_logged_by_rank_0(train: PairDataset, caplog: pytest.LogCaptureFixture) -> None:
     order = Order(batch=7, ranks=2, drop_last=True)
 
-    dealt = [uid for rank in range(2) for uid in uids(PairLoader(train, order, rank), train)]
+    drawn = [uid for rank in range(2) for uid in read_uids(PairLoader(train, order, rank), train)]
 
-    assert caplog.messages == [f"epoch 0: drop_last skips {len(train) - len(dealt)} of {len(train)} pairs"]
+    assert caplog.messages == [f"epoch 0: drop_last skips {len(train) - len(drawn)} of {len(train)} pairs"]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("bucket_steps", [0, 2])
-def test_over_ranks_workers_and_cuts_an_epoch_is_its_split(
+def test_an_epoch_is_its_split_over_ranks_workers_and_resumes(
     train: PairDataset, workers: int, ranks: int, bucket_steps: int
 ) -> None:
     order = Order(batch=7, seed=5, bucket_steps=bucket_steps, ranks=ranks)
-    whole = [uids(PairLoader(train, order, rank), train) for rank in range(ranks)]
+    whole = [read_uids(PairLoader(train, order, rank), train) for rank in range(ranks)]
     split = Counter(train.uid(place) for place in range(len(train)))
-    assert Counter(uid for of_rank in whole for uid in of_rank) == split
+    assert Counter(uid for rank_uids in whole for uid in rank_uids) == split
 
     for cut in range(0, len(PairLoader(train, order)) + 1, 1 + 2 * workers):
         for rank in range(ranks):
@@ -152,37 +152,37 @@ def test_over_ranks_workers_and_cuts_an_epoch_is_its_split(
             state = pickle.loads(pickle.dumps(loader.state_dict()))
             resumed = PairLoader(train, order, rank)
             resumed.load_state_dict(state)
-            assert seen + uids(resumed, train) == whole[rank]
+            assert seen + read_uids(resumed, train) == whole[rank]
             assert resumed.state_dict()["epoch"] == 1
 
 
-def test_a_state_after_the_last_batch_fits_ranks_with_one_batch_less(train: PairDataset) -> None:
+def test_a_state_after_the_last_batch_fits_ranks_with_fewer_batches(train: PairDataset) -> None:
     order = Order(batch=1, ranks=5)  # 96 pairs
-    first, *others = (PairLoader(train, order, rank) for rank in range(5))
-    assert [len(loader) for loader in (first, *others)] == [20, 19, 19, 19, 19]
+    first, *other_loaders = (PairLoader(train, order, rank) for rank in range(5))
+    assert [len(loader) for loader in (first, *other_loaders)] == [20, 19, 19, 19, 19]
     for _, _batch in zip(range(20), first, strict=False):
         pass
 
-    for loader in others:
+    for loader in other_loaders:
         loader.load_state_dict(first.state_dict())
         assert len(loader) == len(list(loader)) == 0
         assert loader.state_dict()["epoch"] == 1
 
 
-def test_no_batch_has_no_padding() -> None:
+def test_an_empty_set_of_batches_has_no_padding() -> None:
     assert padding_share(np.array([], np.int64), []) == 0
 
 
-def test_epochs_differ_and_seeds_tell_which_they_are(train: PairDataset) -> None:
+def test_epochs_and_seeds_give_different_reproducible_orders(train: PairDataset) -> None:
     loader, again, other = (PairLoader(train, Order(seed=seed)) for seed in (1, 1, 2))
 
-    first, second = uids(loader, train), uids(loader, train)
+    first, second = read_uids(loader, train), read_uids(loader, train)
 
     before = torch.random.get_rng_state()
-    assert (first, second) == (uids(again, train), uids(again, train))
+    assert (first, second) == (read_uids(again, train), read_uids(again, train))
     assert torch.equal(before, torch.random.get_rng_state())
     assert first != second
-    assert first != uids(other, train)
+    assert first != read_uids(other, train)
     assert sorted(first) == sorted(second)
 
 
@@ -191,7 +191,7 @@ def test_a_full_batch_is_the_split(train: PairDataset) -> None:
     assert sorted(batch["places"].tolist()) == list(range(96))
 
 
-def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None:
+def test_impossible_loaders_are_refused(train: PairDataset, cache: Path) -> None:
     longest = int(train.lengths.max()) - 1
     assert refusal(lambda: PairLoader(train, Order(), seq_len=16)) == (
         f"{cache}: the longest pair has {longest} tokens, more than seq_len 16; "
@@ -213,9 +213,8 @@ def test_what_fits_no_loader_is_refused(train: PairDataset, cache: Path) -> None
             other.load_state_dict(saved)
 
 
-def test_buckets_at_least_halve_the_padding(tmp_path: Path, real: bool) -> None:
-    """Of 1,000 pairs."""
-    file = translation_lines(tmp_path / "a.jsonl", real_or_made_rows(1500, real))
+def test_buckets_at_least_halve_the_padding_of_1000_pairs(tmp_path: Path, real: bool) -> None:
+    file = translation_lines(tmp_path / "a.jsonl", real_or_synthetic_rows(1500, real))
     sample = materialize(1000, files=[file], languages=("fr", "en"), source=SOURCE, folder=tmp_path / "s")
     dataset = PairDataset(encode(sample, None, tmp_path / "c"))
 
@@ -229,7 +228,7 @@ def test_buckets_at_least_halve_the_padding(tmp_path: Path, real: bool) -> None:
 
 
 class TinyTransformer(torch.nn.Module):
-    """One head, two layers, learned places."""
+    """A transformer of one head and two layers with learned positions."""
 
     def __init__(self, vocabulary: int, seq_len: int, width: int = 64) -> None:
         super().__init__()
@@ -256,16 +255,16 @@ class TinyTransformer(torch.nn.Module):
         return self.out(state)
 
 
-def test_under_its_mask_no_token_sees_what_comes_later(train: PairDataset) -> None:
+def test_under_its_mask_no_token_sees_later_tokens(train: PairDataset) -> None:
     batch = next(iter(PairLoader(train, Order(batch=4))))
     tokens, mask = batch["tokens"], batch["attn_mask"]
     torch.manual_seed(0)
     model, middle = TinyTransformer(train.cache.meta.vocab_size, tokens.shape[1]), tokens.shape[1] // 2
-    others = tokens.clone()
-    others[:, middle:] = torch.randint(3, train.cache.meta.vocab_size, others[:, middle:].shape)
+    changed = tokens.clone()
+    changed[:, middle:] = torch.randint(3, train.cache.meta.vocab_size, changed[:, middle:].shape)
 
     with torch.no_grad():
-        before, after = model(tokens, mask), model(others, mask)
+        before, after = model(tokens, mask), model(changed, mask)
 
     assert torch.equal(before[:, :middle], after[:, :middle])
     assert not torch.equal(before[:, middle:], after[:, middle:])
@@ -290,13 +289,13 @@ def test_a_tiny_transformer_learns_one_batch_by_heart(train: PairDataset) -> Non
     assert loss < 0.05
 
 
-@pytest.mark.parametrize("asked", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])
-def test_an_order_that_cannot_be_is_refused(asked: dict[str, int]) -> None:
+@pytest.mark.parametrize("options", [{"batch": 0}, {"batch": -1}, {"bucket_steps": -1}, {"ranks": 0}])
+def test_an_invalid_order_is_refused(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="batch and ranks must be >= 1, bucket_steps >= 0"):
-        Order(**asked)
+        Order(**options)
 
 
-def test_what_a_loader_cannot_do_is_told_in_words(cache: Path) -> None:
+def test_invalid_arguments_of_a_loader_are_named(cache: Path) -> None:
     dataset = PairDataset(cache)
     wrong: dict[str, Callable[[], object]] = {
         "split must be one of train, val, test, got 'validation'": lambda: PairDataset(cache, "validation"),  # type: ignore[arg-type]
@@ -305,8 +304,8 @@ def test_what_a_loader_cannot_do_is_told_in_words(cache: Path) -> None:
         "the state belongs to None": lambda: PairLoader(dataset, Order()).load_state_dict({}),
         "epoch 0 has no step 9999": lambda: load_step(dataset, 9999),
     }
-    for told, attempt in wrong.items():
-        with pytest.raises(ValueError, match=re.escape(told)):
+    for message, attempt in wrong.items():
+        with pytest.raises(ValueError, match=re.escape(message)):
             attempt()
 
 

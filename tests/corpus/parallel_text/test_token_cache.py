@@ -1,4 +1,4 @@
-"""A token cache: each pair as ids of its canonical text, cut once, equal to the byte when it is made again."""
+"""Token caches: ids of canonical texts, cut once, byte for byte reproducible."""
 
 import hashlib
 import io
@@ -38,7 +38,7 @@ def fixed(manifest: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory)
     return encode(manifest, cache / "spm.model", tmp_path_factory.mktemp("fixed"), seq_len=48)
 
 
-def test_ids_are_those_of_canonical_texts_closed_by_an_end(manifest: Path, cache: Path) -> None:
+def test_ids_are_canonical_texts_closed_by_an_end_token(manifest: Path, cache: Path) -> None:
     sample, opened = read_sample(manifest), open_cache(cache)
     model = sentencepiece.SentencePieceProcessor(model_file=str(cache / "spm.model"))
 
@@ -53,8 +53,8 @@ def test_ids_are_those_of_canonical_texts_closed_by_an_end(manifest: Path, cache
     assert opened.lengths("pair").tolist() == [len(opened.token_ids(row, "pair")) for row in range(120)]
 
 
-def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path, fixed: Path) -> None:
-    meta, of_fixed = open_cache(cache).meta, open_cache(fixed).meta
+def test_the_metadata_names_everything_that_the_ids_depend_on(manifest: Path, cache: Path, fixed: Path) -> None:
+    meta, fixed_meta = open_cache(cache).meta, open_cache(fixed).meta
     text = "".join(
         canonical_text(side) for pair in read_sample(manifest).pairs for side in (pair.src_text, pair.tgt_text)
     )
@@ -65,27 +65,27 @@ def test_the_description_says_what_the_ids_depend_on(manifest: Path, cache: Path
     assert 500 <= meta.vocab_size < 3000
     assert 0.99 < float(meta.char_coverage) <= 1 or "☃" not in text
     assert (meta.pairs, meta.truncated) == ({"train": 96, "val": 12, "test": 12}, {"train": 0, "val": 0, "test": 0})
-    assert meta.experiment_id != of_fixed.experiment_id
-    assert (of_fixed.sha256, of_fixed.requested_vocab_size, of_fixed.seq_len) == (meta.sha256, None, 48)
+    assert meta.experiment_id != fixed_meta.experiment_id
+    assert (fixed_meta.sha256, fixed_meta.requested_vocab_size, fixed_meta.seq_len) == (meta.sha256, None, 48)
 
 
-def test_the_same_again_is_the_same_to_the_byte(manifest: Path, cache: Path, tmp_path: Path) -> None:
+def test_encoding_again_gives_the_same_bytes(manifest: Path, cache: Path, tmp_path: Path) -> None:
     again = encode(manifest, None, tmp_path / "again")
-    with open_staging_dir(tmp_path / "sealed", {}) as building:
-        content = write_cache(building, manifest, EncodeRecipe())
-        sealed = {file.path: building.path(file.path).read_bytes() for file in content.files}
+    with open_staging_dir(tmp_path / "sealed", {}) as staging:
+        content = write_cache(staging, manifest, EncodeRecipe())
+        sealed = {file.path: staging.path(file.path).read_bytes() for file in content.files}
 
     files = {path.relative_to(cache).as_posix(): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
     assert {path.relative_to(again).as_posix(): path.read_bytes() for path in again.rglob("*.*")} == files == sealed
     assert content.counts["tokens"] == {side: len(open_cache(cache).ids[side]) for side in ("src", "tgt")}
 
 
-def test_a_model_has_as_many_pieces_as_are_asked_for_where_the_text_allows(manifest: Path, tmp_path: Path) -> None:
+def test_a_model_has_the_requested_vocabulary_size_if_the_text_allows(manifest: Path, tmp_path: Path) -> None:
     assert open_cache(encode(manifest, None, tmp_path, vocab_size=450)).meta.vocab_size == 450
 
 
-def test_a_small_sample_of_many_characters_gets_the_pieces_that_it_allows() -> None:
-    """It allows 274 pieces and needs 270, more than the multiple of 100 below."""
+def test_a_small_sample_of_many_characters_gets_a_smaller_vocabulary() -> None:
+    """The text allows 274 pieces and needs 270, which no multiple of 100 meets."""
     texts = ["中文句子 没有 空格", "中文 句子", "没有空格 的 句子"]
 
     model = load_model(read_or_train_model(texts, EncodeRecipe(), None), Path("spm.model"))
@@ -94,7 +94,7 @@ def test_a_small_sample_of_many_characters_gets_the_pieces_that_it_allows() -> N
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(1, 100)), min_size=1), st.integers(4, 64))
-def test_a_cut_pair_fills_its_room_and_halves_no_side_for_nothing(lengths: list[tuple[int, int]], seq_len: int) -> None:
+def test_a_cut_pair_fills_its_length_and_cuts_no_side_below_half(lengths: list[tuple[int, int]], seq_len: int) -> None:
     src, tgt = np.array(lengths).T
 
     kept_src, kept_tgt = cut_lengths(src, tgt, seq_len)
@@ -125,7 +125,7 @@ def test_fixed_arrays_are_cut_once_and_keep_both_ends(cache: Path, fixed: Path) 
         assert (mask == expected.attn_mask).all()
 
 
-def test_targets_are_the_next_tokens_and_the_source_side_can_be_left_out() -> None:
+def test_targets_are_the_next_tokens_and_may_ignore_the_source() -> None:
     end, batch = 2, pad_sequences([np.array([5, 6, 2, 7, 8, 2]), np.array([9, 2, 4, 2])], 6, 0)
 
     assert batch.tokens.tolist() == [[5, 6, 2, 7, 8, 0], [9, 2, 4, 0, 0, 0]]
@@ -143,7 +143,7 @@ def test_masks_block_the_future_and_padding() -> None:
     assert mask[1].astype(int).tolist() == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
 
 
-def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: Path, cache: Path) -> None:
+def test_numpy_batches_have_each_pair_once_by_seed_and_epoch(fixed: Path, cache: Path) -> None:
     rows = np.load(fixed / "train" / "tokens.npy").tolist()
     first, again, second = (
         [row for batch in numpy_batches(fixed, "train", 20, 3, epoch) for row in batch["tokens"].tolist()]
@@ -152,28 +152,28 @@ def test_numpy_batches_have_each_pair_once_in_an_order_of_seed_and_epoch(fixed: 
 
     assert sorted(first) == sorted(rows) == sorted(second)
     assert first == again != second
-    one = next(numpy_batches(fixed, "val", 5, 3, ignore_source=True))
-    assert one["attn_mask"].shape == (5, 48, 48)
-    assert (one["targets"][:, 0] == IGNORED_TARGET).all()
+    batch = next(numpy_batches(fixed, "val", 5, 3, ignore_source=True))
+    assert batch["attn_mask"].shape == (5, 48, 48)
+    assert (batch["targets"][:, 0] == IGNORED_TARGET).all()
     assert refusal(lambda: next(numpy_batches(cache, "train", 5, 3))) == (
         f"{cache}: pairs have no fixed length; run `corpusmill parallel encode` with --seq-len"
     )
 
 
-def test_another_model_than_the_recorded_one_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_model_with_another_hash_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
     encode(manifest, cache / "spm.model", tmp_path / "cache")
     other = encode(manifest, None, tmp_path / "other", vocab_size=450) / "spm.model"
-    recorded, found = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "spm.model", other))
+    recorded, actual = (hashlib.sha256(path.read_bytes()).hexdigest() for path in (cache / "spm.model", other))
 
     assert refusal(lambda: encode(manifest, other, tmp_path / "cache")) == (
-        f"{other}: sha256 is {found}, pinned {recorded}; restore the file, or pin the hash of the intended file"
+        f"{other}: sha256 is {actual}, pinned {recorded}; restore the file, or pin the hash of the intended file"
     )
     (tmp_path / "no.model").write_bytes(b"no model")
     assert "not a SentencePiece model" in refusal(lambda: encode(manifest, tmp_path / "no.model", tmp_path / "x"))
 
 
-def test_a_model_without_an_end_of_a_sequence_is_refused(manifest: Path, tmp_path: Path) -> None:
-    """Else each side would end with -1, the last token of an unsigned array."""
+def test_a_model_without_an_end_token_is_refused(manifest: Path, tmp_path: Path) -> None:
+    """Without this check each side would end with -1, the last unsigned id."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["some words of a text", "more of them"]),
@@ -220,13 +220,13 @@ def test_a_cache_in_a_sealed_artifact_is_never_replaced(manifest: Path, cache: P
     assert {path: path.read_bytes() for path in sealed.rglob("*.*")} == before
 
 
-def test_the_folder_of_a_sample_is_no_manifest(manifest: Path, tmp_path: Path) -> None:
+def test_the_folder_of_a_sample_is_not_a_manifest(manifest: Path, tmp_path: Path) -> None:
     message = refusal(lambda: encode(manifest.parent, None, tmp_path / "cache"))
 
     assert message == f"{manifest.parent}: expected a file, got a folder; pass its manifest.jsonl"
 
 
-def test_a_cache_whose_files_are_of_two_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_cache_of_mixed_files_is_refused(manifest: Path, cache: Path, tmp_path: Path) -> None:
     fix = "run `corpusmill parallel encode`"
     assert refusal(lambda: open_cache(tmp_path)).endswith(fix)
     other = encode(manifest, cache / "spm.model", tmp_path / "cache")

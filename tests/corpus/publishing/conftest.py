@@ -1,4 +1,4 @@
-"""Folders as a hub has them, made of small splits; a writable hub, and pools to publish there."""
+"""Fixtures for tests of publishing: a writable hub and pools."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hub_pools import Place, open_place, pools, rows_of
+from hub_pools import Place, build_rows, open_place, pools
 from huggingface_hub import constants
 
 from pipeline_assets.corpus.publishing import publish as publishing
@@ -39,7 +39,7 @@ def build_first(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Art
 
     @cache
     def build(revision: str) -> Artifact:
-        return pools(tmp_path_factory.mktemp("first"), {"low": rows_of(revision), "high": rows_of(revision, 5)})
+        return pools(tmp_path_factory.mktemp("first"), {"low": build_rows(revision), "high": build_rows(revision, 5)})
 
     return build
 

@@ -1,23 +1,23 @@
-"""What a card tells of a split is what its rows hold."""
+"""The facts of a split on the card equal its rows."""
 
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from nemotron_hub import made_rows
+from nemotron_hub import synthetic_rows
 from nemotron_rows import LOOKUP, QUESTION, called
-from published_splits import normalise, said
+from published_splits import answered, normalise
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.publishing.dataset_card import CardSource, collect_splits_and_sources
 from pipeline_assets.spine.errors import InputError
 
 
-def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
+def test_a_split_is_described_by_its_rows(tmp_path: Path) -> None:
     tools = {"messages": [QUESTION, called({"word": "sum"})], "tools": [LOOKUP]}
-    given = [*made_rows("chat_if"), tools, {"messages": []}, said("x", license="MIT"), *made_rows("low")]
-    built = normalise(tmp_path, "low-part", given, 900)
+    chats = [*synthetic_rows("chat_if"), tools, {"messages": []}, answered("x", license="MIT"), *synthetic_rows("low")]
+    built = normalise(tmp_path, "low-part", chats, 900)
 
     [split], sources = collect_splits_and_sources([built])
 
@@ -37,8 +37,8 @@ def test_it_counts_what_the_rows_hold(tmp_path: Path) -> None:
     assert sources == [CardSource(rows[0]["dataset"], rows[0]["source_revision"])]
 
 
-def test_a_file_that_is_damaged_is_named(tmp_path: Path) -> None:
-    built = normalise(tmp_path, "low", [said("x")], 900)
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    built = normalise(tmp_path, "low", [answered("x")], 900)
     path = next((built.folder / "data").iterdir())
     path.write_bytes(path.read_bytes()[:-4] + b"PARX")
 

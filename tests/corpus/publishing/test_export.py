@@ -1,4 +1,4 @@
-"""Exports: a copy of one sealed folder, or no copy."""
+"""Exports copy one sealed folder completely or not at all."""
 
 import os
 import shutil
@@ -20,12 +20,12 @@ from pipeline_assets.spine.temporary_names import temporary_path
 from pipeline_assets.systems.registry import SYSTEMS
 
 
-def corpus_of(root: Path) -> Path:
+def find_corpus(root: Path) -> Path:
     return next(path.parent for path in sorted(root.rglob("manifest.json")) if (path.parent / "shards").is_dir())
 
 
-def test_a_folder_replaced_meanwhile_has_no_copy(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = corpus_of(root)
+def test_a_folder_replaced_midway_is_not_copied(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = find_corpus(root)
     other = shutil.copytree(folder, tmp_path / "other")
     target = tmp_path / "exports" / "copy"
     store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
@@ -43,8 +43,8 @@ def test_a_folder_replaced_meanwhile_has_no_copy(root: Path, tmp_path: Path, mon
     assert os.listdir(target.parent) == []
 
 
-def test_a_folder_that_was_replaced_before_an_export_is_not_copied(root: Path, tmp_path: Path) -> None:
-    folder = corpus_of(root)
+def test_a_folder_replaced_before_an_export_is_not_copied(root: Path, tmp_path: Path) -> None:
+    folder = find_corpus(root)
     other = next(path.parent for path in root.rglob("manifest.json") if path.parent != folder)
     store = open_rows(folder, SYSTEMS.kinds, Lineage(root))
     folder_exchange.exchange(other, folder)
@@ -59,7 +59,7 @@ def test_a_folder_that_was_replaced_before_an_export_is_not_copied(root: Path, t
 
 @pytest.mark.parametrize(("to", "shard"), [("jsonl", "00000.jsonl.zst"), ("hf", "data/train-00000-of-")])
 def test_a_copy_has_a_card_and_its_artifacts_manifest(root: Path, tmp_path: Path, to: ExportFormat, shard: str) -> None:
-    folder, out = corpus_of(root), tmp_path / "copy"
+    folder, out = find_corpus(root), tmp_path / "copy"
 
     export(open_rows(folder, SYSTEMS.kinds, Lineage(root)), to, out, 3)
 
@@ -69,7 +69,7 @@ def test_a_copy_has_a_card_and_its_artifacts_manifest(root: Path, tmp_path: Path
     assert (out / "manifest.json").read_bytes() == (folder / "manifest.json").read_bytes()
 
 
-def test_an_export_removes_the_leftovers_of_a_killed_one(root: Path, tmp_path: Path) -> None:
+def test_an_export_removes_leftovers_of_a_killed_export(root: Path, tmp_path: Path) -> None:
     killed = subprocess.Popen([sys.executable, "-c", ""])
     killed.wait()
     out = tmp_path / "exports" / "copy"
@@ -77,11 +77,11 @@ def test_an_export_removes_the_leftovers_of_a_killed_one(root: Path, tmp_path: P
     leftover = leftover.with_name(leftover.name.replace(f".{os.getpid()}.", f".{killed.pid}."))
     (leftover / "data").mkdir(parents=True)
 
-    export(open_rows(corpus_of(root), SYSTEMS.kinds, Lineage(root)), "jsonl", out, 3)
+    export(open_rows(find_corpus(root), SYSTEMS.kinds, Lineage(root)), "jsonl", out, 3)
 
     assert os.listdir(out.parent) == ["copy"]
 
 
-def test_a_file_in_the_place_of_a_folder_is_refused(root: Path, tmp_path: Path) -> None:
+def test_a_folder_as_the_output_file_is_refused(root: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="output file is a folder; name a file"):
-        write_txt(open_artifact(corpus_of(root)), tmp_path)
+        write_txt(open_artifact(find_corpus(root)), tmp_path)

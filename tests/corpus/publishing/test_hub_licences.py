@@ -1,4 +1,4 @@
-"""Licences as rows say them → what the YAML of a card says."""
+"""Licences of rows become the licence metadata of a card."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from pipeline_assets.corpus.publishing.hub_metadata import hub_licence, licence_
         (None, "unknown"),
     ],
 )
-def test_a_licence_has_the_hub_s_identifier_where_there_is_one(licence: str | None, identifier: str) -> None:
+def test_a_licence_has_the_identifier_of_the_hub_if_it_has_one(licence: str | None, identifier: str) -> None:
     assert hub_licence(licence) == identifier
 
 

@@ -1,4 +1,4 @@
-"""Names of splits that a hub allows, and patterns that are one split's files and no other's."""
+"""Split names that the hub allows, and file patterns of exactly one split."""
 
 import fnmatch
 import re
@@ -31,7 +31,7 @@ def test_a_split_has_a_name_that_a_hub_allows(names: dict[str, str]) -> None:
 
 
 @given(SPLITS)
-def test_every_split_has_a_name_of_its_own(splits: list[str]) -> None:
+def test_every_split_has_a_unique_name(splits: list[str]) -> None:
     names = hub_split_names(splits)
 
     assert list(names) == splits
@@ -40,7 +40,7 @@ def test_every_split_has_a_name_of_its_own(splits: list[str]) -> None:
 
 
 @given(SPLITS)
-def test_a_pattern_has_the_files_of_its_split_alone(splits: list[str]) -> None:
+def test_a_pattern_matches_only_the_files_of_its_split(splits: list[str]) -> None:
     files = {split: f"data/{split}-00001-of-00002.parquet" for split in splits}
 
     for split in splits:

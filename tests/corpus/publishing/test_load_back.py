@@ -1,4 +1,4 @@
-"""Loading back: what `datasets` can't load, or loads with other splits, is refused."""
+"""Loading back: a publication that `datasets` loads differently is refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,13 +25,13 @@ Load = Callable[[dict[str, list[str]]], None]
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    """Loads configs by a library in the place of `datasets`, which answers without a hub."""
+    """Return a function that loads configs by a stand-in for `datasets`."""
     (tmp_path / "datasets.py").write_text(LIBRARY)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(loading.__file__).parents[3]}")
     return lambda configs: check_configs_load("me/pools", "abc", "http://127.0.0.1:9", None, configs)
 
 
-def test_the_splits_of_each_config_are_those_that_were_published_in_any_order(load: Load) -> None:
+def test_the_loaded_splits_of_each_config_may_be_in_any_order(load: Load) -> None:
     load({"one": ["low", "train", "high"], "two": ["high", "low", "train"]})
 
     assert refusal(lambda: load({"one": ["high", "low", "test", "train"]})) == (
@@ -40,11 +40,11 @@ def test_the_splits_of_each_config_are_those_that_were_published_in_any_order(lo
     )
 
 
-def test_a_config_that_can_not_be_loaded_is_one_line(load: Load) -> None:
+def test_a_config_that_fails_to_load_is_reported_in_one_line(load: Load) -> None:
     assert "cannot load the publication (of me/pools@abc); its files" in refusal(lambda: load({"broken": ["train"]}))
 
 
-def test_loading_without_an_end_is_ended(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_load_is_stopped(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "_TIMEOUT_S", 0.0)
 
     assert "did not load the publication within 0 s" in refusal(lambda: load({"one": ["train"]}), RetryableError)

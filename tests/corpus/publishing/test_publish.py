@@ -1,4 +1,4 @@
-"""Publishing: what a repo holds then, that every commit leaves it whole, and that nothing is sent twice."""
+"""Publishing: every commit leaves the repo whole, and nothing is sent twice."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ import pytest
 from description_checks import croissant_warnings
 from faulty_hub import ALWAYS, Fault, FaultKind
 from forgery import flip
-from hub_pools import AGREEMENT, NAME, Place, card_of, card_yaml, check_whole, open_place, pools, row, rows_of
+from hub_pools import AGREEMENT, NAME, Place, build_rows, card_yaml, check_whole, open_place, pools, read_card, row
 from huggingface_hub import CommitOperationAdd, HfApi
 from killed_requests import Killed, kill_at_request
 
@@ -31,18 +31,18 @@ from pipeline_assets.spine.manifest import StoredFile
 
 @pytest.fixture
 def second(place: Place, tmp_path: Path) -> Artifact:
-    """The same without a row of each split, with a split more, and with one pool less."""
-    low, high = rows_of(place.revision)[1:], rows_of(place.revision, 5)[:-1]
+    """Return pools with fewer rows, one more split and one pool fewer than `first`."""
+    low, high = build_rows(place.revision)[1:], build_rows(place.revision, 5)[:-1]
     rules = {"tool_use": ["stats_tool_calls > 0"], "verified_correct": ["meta_correctness >= 0.9"]}
-    return pools(tmp_path / "second", {"low": low, "high": high, "more": rows_of(place.revision, 7)}, rules=rules)
+    return pools(tmp_path / "second", {"low": low, "high": high, "more": build_rows(place.revision, 7)}, rules=rules)
 
 
-def made_of(artifact: Artifact, place: Place, **options: Any) -> Publication:
+def prepare(artifact: Artifact, place: Place, **options: Any) -> Publication:
     return prepare_publication(artifact, place.repo(), **options)
 
 
 def send(artifact: Artifact, place: Place, **options: Any) -> Any:
-    return publish(made_of(artifact, place), place.repo(), **options)
+    return publish(prepare(artifact, place), place.repo(), **options)
 
 
 READ = """
@@ -64,10 +64,10 @@ def test_every_config_is_loaded_by_its_name_row_by_row(place: Place, first: Arti
         read = json.loads(subprocess.run(command, env=variables, capture_output=True, check=True).stdout)
         for split in ("low", "high"):
             files = sorted((first.folder / f"candidates_{pool}").glob(f"{split}-*.parquet"))
-            assert read[split] == [one for file in files for one in pq.read_table(file).to_pylist()]
+            assert read[split] == [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def test_what_is_there_is_not_sent_again_whoever_committed_since(place: Place, first: Artifact, unloaded: None) -> None:
+def test_unchanged_files_are_not_sent_again_after_any_commit(place: Place, first: Artifact, unloaded: None) -> None:
     commit, _ = send(first, place)
     sent = place.sent()
 
@@ -89,13 +89,13 @@ def test_only_bytes_that_changed_are_sent(place: Place, first: Artifact, second:
 
     assert check_whole(place.folder) == second.manifest.digest
     assert sorted(place.sent()) == sorted({file.sha256 for file in row_files(second)} - before)
-    there = {path.relative_to(place.folder).as_posix() for path in place.folder.rglob("*.parquet")}
-    assert there == {file.path for file in row_files(second)}
+    parquet_files = {path.relative_to(place.folder).as_posix() for path in place.folder.rglob("*.parquet")}
+    assert parquet_files == {file.path for file in row_files(second)}
     assert commit == place.hub.commits()[NAME]
 
 
 def row_files(pools: Artifact) -> list[StoredFile]:
-    """The files of an artifact without its card: a publication writes a card of its own."""
+    """List the files without the card: a publication writes its own card."""
     return [file for file in pools.manifest.storage if file.path != "README.md"]
 
 
@@ -105,25 +105,25 @@ def someone_commits(place: Place, path: str, content: bytes) -> str:
     return str(api.create_commit(NAME, [add], commit_message="By hand", repo_type="dataset").oid)
 
 
-def test_others_may_commit_and_what_they_added_stays(
+def test_files_that_others_commit_are_kept(
     place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
     real, calls = HfApi.create_commit, itertools.count()
 
-    def disturbed(api: HfApi, *arguments: Any, **options: Any) -> Any:
+    def commit_after_another(api: HfApi, *arguments: Any, **options: Any) -> Any:
         if next(calls) == 1:
             someone_commits(place, "LICENSE", b"terms")
         return real(api, *arguments, **options)
 
-    monkeypatch.setattr(HfApi, "create_commit", disturbed)
+    monkeypatch.setattr(HfApi, "create_commit", commit_after_another)
     for artifact in (first, second):
         send(artifact, place)
         assert check_whole(place.folder) == artifact.manifest.digest
         assert (place.folder / "LICENSE").read_bytes() == b"terms"
 
 
-def test_a_head_that_moves_all_the_time_is_an_error(
+def test_a_head_that_keeps_moving_is_an_error(
     place: Place, first: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = HfApi.create_commit, itertools.count()
@@ -143,7 +143,7 @@ def test_a_head_that_moves_all_the_time_is_an_error(
 
 @pytest.mark.parametrize("answered", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["before", "after"])
 @pytest.mark.parametrize("update", [pytest.param(False, marks=pytest.mark.slow), True], ids=["new", "update"])
-def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
+def test_a_publication_killed_at_any_request_leaves_the_repo_whole_and_resumes(
     place: Place,
     first: Artifact,
     second: Artifact,
@@ -153,36 +153,36 @@ def test_killed_at_any_request_it_leaves_the_repo_whole_and_goes_on(
     update: bool,
     answered: bool,
 ) -> None:
-    """Before a request reaches the hub, or when it did and nobody learns of its answer."""
+    """Kill before a request reaches the hub, or after it, before the answer."""
     monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
-    made = second if update else first
+    artifact = second if update else first
     if update:
         send(first, place)
-    begun = check_whole(place.folder) if update else "bare"
+    initial = check_whole(place.folder) if update else "bare"
     shutil.copytree(place.hub.folder, tmp_path / "begun")
-    left = kill_at_request(monkeypatch, answered)
+    countdown = kill_at_request(monkeypatch, answered)
     for kills in itertools.count(1):
         shutil.rmtree(place.hub.folder)
         shutil.copytree(tmp_path / "begun", place.hub.folder)
         place.hub.requests.clear()
         place.hub.titles.clear()
-        left[0] = kills
+        countdown[0] = kills
         try:
-            send(made, place)
+            send(artifact, place)
         except Killed:
-            assert not place.folder.exists() or check_whole(place.folder) in (begun, made.manifest.digest)
-            send(made, place)
-        assert check_whole(place.folder) == made.manifest.digest
+            assert not place.folder.exists() or check_whole(place.folder) in (initial, artifact.manifest.digest)
+            send(artifact, place)
+        assert check_whole(place.folder) == artifact.manifest.digest
         assert len(place.sent()) == len(set(place.sent())), "a file was sent twice"
         assert place.hub.titles.count("Publish nemotron/candidate_pools mine/chats") == 1
-        if left[0] > 0:
+        if countdown[0] > 0:
             break
     assert kills > 15
 
 
 @pytest.mark.parametrize("kind", [FaultKind.BUSY, FaultKind.RETRY_AFTER, FaultKind.CUT])
 @pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/preupload/main", "*/batch", "*/revision/main"])
-def test_what_passes_by_itself_is_tried_again(
+def test_temporary_faults_are_retried(
     kind: FaultKind, path: str, place: Place, first: Artifact, unloaded: None, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -194,17 +194,17 @@ def test_what_passes_by_itself_is_tried_again(
 
 
 @pytest.mark.parametrize("path", ["*/create", "*/preupload/main", "*/batch", "*/commit/main"])
-def test_a_refusal_that_stays_is_not_asked_again(path: str, place: Place, first: Artifact, unloaded: None) -> None:
+def test_a_permanent_refusal_is_not_retried(path: str, place: Place, first: Artifact, unloaded: None) -> None:
     place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
 
     with pytest.raises(InputError, match=r"no write access \(HTTP 403\)"):
         send(first, place)
 
-    refused = [one.path for one in place.hub.requests if fnmatchcase(one.path, path)]
+    refused = [request.path for request in place.hub.requests if fnmatchcase(request.path, path)]
     assert len(refused) == len(set(refused)) > 0
 
 
-def test_a_token_that_may_only_read_is_told_before_anything_is_made(place: Place, first: Artifact) -> None:
+def test_a_read_only_token_is_refused_before_any_write(place: Place, first: Artifact) -> None:
     repo = place.repo(token="hf_read_only")
 
     with pytest.raises(RetryableError, match="HF_TOKEN: the token is read-only"):
@@ -213,7 +213,7 @@ def test_a_token_that_may_only_read_is_told_before_anything_is_made(place: Place
     assert not place.folder.exists() and {request.method for request in place.hub.requests} <= {"GET", "HEAD"}
 
 
-def test_an_owner_that_is_not_the_tokens_is_refused(place: Place, first: Artifact) -> None:
+def test_an_owner_other_than_that_of_the_token_is_refused(place: Place, first: Artifact) -> None:
     repo = place.repo(name="lopback/pools")
 
     with pytest.raises(RetryableError, match=r"no write access \(HTTP 403\)"):
@@ -221,46 +221,46 @@ def test_an_owner_that_is_not_the_tokens_is_refused(place: Place, first: Artifac
 
 
 @pytest.mark.parametrize("name", ["pools", "a/b/c", "me/po ols", "", "me/-x", "me/a--b", "me/x.git", f"me/{'x' * 99}"])
-def test_a_name_that_is_none_of_a_dataset_is_refused(name: str, place: Place) -> None:
+def test_an_invalid_dataset_name_is_refused(name: str, place: Place) -> None:
     with pytest.raises(UsageError, match=r"not a dataset name|hubs do not allow this repo name"):
         place.repo(name=name)
 
 
-def test_rows_of_unknown_licences_go_only_if_that_is_said(place: Place, tmp_path: Path) -> None:
-    odd = "o" * 61
-    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=odd)]
-    made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
+def test_rows_of_unknown_licences_are_published_only_on_request(place: Place, tmp_path: Path) -> None:
+    custom = "o" * 61
+    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=custom)]
+    artifact = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
 
     with pytest.raises(
-        UsageError, match=rf"2 rows of all configs have an unknown licence: 'not stated', '{odd[:60]}'; state"
+        UsageError, match=rf"2 rows of all configs have an unknown licence: 'not stated', '{custom[:60]}'; state"
     ):
-        made_of(made, place)
+        prepare(artifact, place)
 
-    said = made_of(made, place, allow_unknown_licences=True)
-    assert list(said.describe_terms()) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", odd)]
+    terms = prepare(artifact, place, allow_unknown_licences=True).describe_terms()
+    assert list(terms) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", custom)]
 
 
-def test_what_readers_of_the_source_agree_to_is_carried_over_before_any_file(tmp_path: Path, unloaded: None) -> None:
+def test_the_agreement_of_the_source_is_set_before_any_file(tmp_path: Path, unloaded: None) -> None:
     for place in open_place(tmp_path / "hub", gated=True):
-        made = pools(tmp_path / "first", {"low": rows_of(place.revision)})
-        assert any("use it for training alone" in line for line in made_of(made, place).describe_terms())
-        send(made, place)
+        artifact = pools(tmp_path / "first", {"low": build_rows(place.revision)})
+        assert any("use it for training alone" in line for line in prepare(artifact, place).describe_terms())
+        send(artifact, place)
 
         metadata = card_yaml(place.folder)
         assert (metadata["extra_gated_prompt"], metadata["extra_gated_fields"]) == (AGREEMENT, {"Name": "text"})
-        assert (place.folder / ".gated").exists() and check_whole(place.folder) == made.manifest.digest
-        asked = [one.path for one in place.hub.requests]
-        assert asked.index(f"/api/datasets/{NAME}/settings") < min(
-            number for number, path in enumerate(asked) if path.startswith("/upload/")
+        assert (place.folder / ".gated").exists() and check_whole(place.folder) == artifact.manifest.digest
+        paths = [request.path for request in place.hub.requests]
+        assert paths.index(f"/api/datasets/{NAME}/settings") < min(
+            number for number, path in enumerate(paths) if path.startswith("/upload/")
         )
 
 
 @pytest.mark.parametrize("kind", ["nemotron/prompts", "nemotron/score_report", "nemotron/model", "stage_a/packed"])
-def test_a_kind_whose_rows_lack_dataset_and_licence_is_refused(place: Place, first: Artifact, kind: str) -> None:
-    made = replace(first, manifest=replace(first.manifest, kind=kind))
+def test_a_kind_of_rows_without_dataset_and_licence_is_refused(place: Place, first: Artifact, kind: str) -> None:
+    artifact = replace(first, manifest=replace(first.manifest, kind=kind))
 
     with pytest.raises(UsageError, match=f"expected an artifact of Nemotron rows, got {kind}; choose a folder of inv"):
-        made_of(made, place)
+        prepare(artifact, place)
 
 
 def test_readers_agree_to_the_terms_of_all_sources(tmp_path: Path) -> None:
@@ -273,13 +273,13 @@ def test_readers_agree_to_the_terms_of_all_sources(tmp_path: Path) -> None:
         revision = RepoReader().read(other, "", "tools").commit
         mixed = [row(1, place.revision), row(2, revision, dataset="maker/tools"), row(3, None)]
 
-        agreement = made_of(pools(tmp_path / "first", {"low": mixed}), place).agreement
+        agreement = prepare(pools(tmp_path / "first", {"low": mixed}), place).agreement
 
         assert agreement["extra_gated_prompt"] == f"{AGREEMENT}\n\nNo weapons."
         assert agreement["extra_gated_fields"] == {"Name": "text", "Country": "country"}
 
 
-def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, first: Artifact, unloaded: None) -> None:
+def test_a_file_that_differs_from_its_manifest_is_not_committed(place: Place, first: Artifact, unloaded: None) -> None:
     [stored, *_] = first.manifest.storage
     path = first.folder / stored.path
     path.write_bytes(b"\0" * stored.bytes)
@@ -291,7 +291,7 @@ def test_a_file_that_is_not_as_it_was_sealed_is_never_committed(place: Place, fi
 
 
 def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first: Artifact) -> None:
-    publication = made_of(first, place)
+    publication = prepare(first, place)
 
     source = publication.files[CROISSANT_FILE].source
     assert isinstance(source, bytes)
@@ -308,29 +308,29 @@ def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first:
     assert [source["name"].partition("@")[0] for source in content["prov:wasDerivedFrom"]] == ["maker/chats"]
 
 
-def test_new_files_go_first_and_what_replaces_or_deletes_files_goes_last(
+def test_new_files_are_sent_before_replacements_and_deletions(
     place: Place, first: Artifact, second: Artifact, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "_FILES_PER_COMMIT", 2)
     send(first, place)
-    before, after = ({file.path: file.sha256 for file in made.manifest.storage} for made in (first, second))
+    before, after = ({file.path: file.sha256 for file in artifact.manifest.storage} for artifact in (first, second))
 
-    *firsts, last = plan_publication(made_of(second, place), place.repo()).commits
+    *earlier, last = plan_publication(prepare(second, place), place.repo()).commits
 
-    new = [item.path for part in firsts for item in part.uploads]
+    new = [item.path for part in earlier for item in part.uploads]
     assert sorted(new) == sorted(after.keys() - before.keys()) != []
-    sizes = [len(part.uploads) for part in firsts]
-    assert sizes == [2] * (len(new) // 2) + [1] * (len(new) % 2) and not any(part.deletions for part in firsts)
+    sizes = [len(part.uploads) for part in earlier]
+    assert sizes == [2] * (len(new) // 2) + [1] * (len(new) % 2) and not any(part.deletions for part in earlier)
     changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
     assert {item.path for item in last.uploads} == changed | {"README.md", "croissant.json", "manifest.json"}
     assert set(last.deletions) == before.keys() - after.keys() != set()
 
 
-def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
+def test_another_publication_is_replaced_only_on_request(
     place: Place, first: Artifact, tmp_path: Path, unloaded: None
 ) -> None:
     send(first, place)
-    other = pools(tmp_path / "other", {"low": rows_of(place.revision)}, name="mine/letters")
+    other = pools(tmp_path / "other", {"low": build_rows(place.revision)}, name="mine/letters")
 
     with pytest.raises(
         UsageError, match=r"the repo contains nemotron/candidate_pools mine/chats, which .* mine/letters would"
@@ -343,7 +343,7 @@ def test_what_was_published_of_something_else_gives_way_only_if_that_is_said(
 
 
 @pytest.mark.parametrize("kept", [None, -2], ids=["signed", "without its last line"])
-def test_edited_cards_give_way_only_if_asked(
+def test_an_edited_card_is_replaced_only_on_request(
     kept: int | None, place: Place, first: Artifact, second: Artifact, unloaded: None
 ) -> None:
     send(first, place)
@@ -359,7 +359,7 @@ def test_edited_cards_give_way_only_if_asked(
     assert check_whole(place.folder) == second.manifest.digest
 
 
-def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, first: Artifact, unloaded: None) -> None:
+def test_a_foreign_card_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
     place.repo().create(private=True)
     someone_commits(place, "README.md", b"Mine.")
 
@@ -373,7 +373,7 @@ def test_a_card_of_another_origin_gives_way_only_if_that_is_said(place: Place, f
     assert check_whole(place.folder) == first.manifest.digest
 
 
-def test_a_file_of_another_origin_gives_way_only_if_that_is_said(place: Place, first: Artifact, unloaded: None) -> None:
+def test_a_foreign_file_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
     place.repo().create(private=True)
     someone_commits(place, "croissant.json", b"Mine.")
 
@@ -388,14 +388,14 @@ def test_a_file_of_another_origin_gives_way_only_if_that_is_said(place: Place, f
 NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:alert(1))", "x: y\n- z"]
 
 
-def test_no_text_of_a_row_leaves_its_place_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
+def test_text_of_rows_is_escaped_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
     rows = [row(number, place.revision, meta_license=text) for number, text in enumerate(NASTY)]
-    made = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
-    publish(made_of(made, place, allow_unknown_licences=True), place.repo())
+    artifact = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
+    publish(prepare(artifact, place, allow_unknown_licences=True), place.repo())
 
-    _, body = card_of(place.folder)
-    assert [one["config_name"] for one in card_yaml(place.folder)["configs"]] == ["all_rows"]
-    assert check_whole(place.folder) == made.manifest.digest
+    _, body = read_card(place.folder)
+    assert [config["config_name"] for config in card_yaml(place.folder)["configs"]] == ["all_rows"]
+    assert check_whole(place.folder) == artifact.manifest.digest
     assert body.count("```") == 6 and "<script>" not in body and "\n---\n" not in body
 
 
@@ -404,12 +404,12 @@ def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifa
     script = (place.folder / "README.md").read_text().rsplit("```python\n", 1)[1].partition("```")[0]
     assert len(script.splitlines()) <= 20
 
-    def said() -> subprocess.CompletedProcess[str]:
+    def verify() -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", script, str(place.folder)], capture_output=True, text=True)
 
-    assert said().returncode == 0
+    assert verify().returncode == 0
     victim = next(place.folder.rglob("*.parquet"))
     flip(victim)
-    assert said().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in said().stderr
+    assert verify().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in verify().stderr
     (place.folder / "manifest.json").write_text("{")
-    assert said().stderr.startswith("not as published: manifest.json (")
+    assert verify().stderr.startswith("not as published: manifest.json (")

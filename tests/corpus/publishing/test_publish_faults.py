@@ -43,21 +43,21 @@ def waits_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[FaultyHub]:
-    """Another origin, which counts requests with a token."""
+def other_hub(tmp_path: Path) -> Iterator[FaultyHub]:
+    """Start a hub of another origin, which records requests with a token."""
     (tmp_path / "other").mkdir()
     with FaultyHub(tmp_path / "other") as hub:
         yield hub
 
 
-def impatient(place: Place) -> HubRepo:
+def impatient_repo(place: Place) -> HubRepo:
     repo = place.repo(tries=2)
     return replace(repo, hub=replace(repo.hub, progress_s=PROGRESS_S))
 
 
 def send(artifact: Artifact, place: Place, *faults: Fault) -> tuple[str, PublicationPlan]:
-    """Publish while faults are in force; each of them must hit an answer. Only who waits in vain is impatient."""
-    repo = impatient(place) if any(fault.kind in STALLS for fault in faults) else place.repo(tries=2)
+    """Publish with faults; each must occur, and stalls have a short timeout."""
+    repo = impatient_repo(place) if any(fault.kind in STALLS for fault in faults) else place.repo(tries=2)
     publication = prepare_publication(artifact, repo)
     place.hub.inject(*faults)
     try:
@@ -101,7 +101,7 @@ def test_a_compressed_answer_is_not_unpacked(path: str, place: Place, first: Art
 
 
 @pytest.mark.parametrize("path", ["/api/whoami-v2", "*/create", "*/batch", "/upload/*", "*/commit/main"])
-def test_no_hub_makes_waits_above_ten_minutes(path: str, place: Place, first: Artifact, waits_s: list[float]) -> None:
+def test_waits_are_at_most_ten_minutes(path: str, place: Place, first: Artifact, waits_s: list[float]) -> None:
     send(first, place, Fault(FaultKind.LONG_WAIT, path))
 
     assert 60 <= max(waits_s) <= 600
@@ -109,7 +109,7 @@ def test_no_hub_makes_waits_above_ten_minutes(path: str, place: Place, first: Ar
 
 
 @pytest.mark.parametrize("size", ["0", "1", "-5", "many", "1e9"])
-def test_sizes_of_parts_that_no_storage_has_are_refused(size: str, place: Place, first: Artifact) -> None:
+def test_invalid_chunk_sizes_of_a_storage_are_refused(size: str, place: Place, first: Artifact) -> None:
     expected = "invalid literal" if size in ("many", "1e9") else f"chunk_size must be at least .* got '{size}'"
     with pytest.raises(TransientError, match=expected):
         send(first, place, Fault(FaultKind.CHUNK_SIZE, "*/batch", ALWAYS, value=size))
@@ -119,18 +119,18 @@ def test_sizes_of_parts_that_no_storage_has_are_refused(size: str, place: Place,
 
 @pytest.mark.parametrize("status", [FaultKind.UNAUTHORIZED, FaultKind.FORBIDDEN, FaultKind.NOT_FOUND])
 @pytest.mark.parametrize("path", ["/upload/*", "*/verify"])
-def test_storage_refusals_are_no_lack_of_permission(
+def test_refusals_of_the_storage_are_not_reported_as_missing_permission(
     path: str, status: FaultKind, place: Place, first: Artifact
 ) -> None:
     with pytest.raises(RetryableError, match=rf"the storage of the hub refused an upload \(HTTP {status}\)"):
         send(first, place, Fault(status, path, ALWAYS))
 
 
-def test_another_origin_that_confirms_uploads_gets_no_token(place: Place, other: FaultyHub, first: Artifact) -> None:
-    with pytest.raises(RetryableError, match=f"{other.endpoint}: the storage of the hub refused"):
-        send(first, place, Fault(FaultKind.VERIFY_AWAY, "*/batch", ALWAYS, value=other.endpoint))
+def test_another_origin_confirming_uploads_gets_no_token(place: Place, other_hub: FaultyHub, first: Artifact) -> None:
+    with pytest.raises(RetryableError, match=f"{other_hub.endpoint}: the storage of the hub refused"):
+        send(first, place, Fault(FaultKind.VERIFY_AWAY, "*/batch", ALWAYS, value=other_hub.endpoint))
 
-    assert {(request.path, request.has_token) for request in other.requests} == {("/verify", False)}
+    assert {(request.path, request.has_token) for request in other_hub.requests} == {("/verify", False)}
     assert any(request.has_token for request in place.hub.requests)
 
 
@@ -139,26 +139,26 @@ def read_back(place: Place, commit: str, configs: Mapping[str, Sequence[str]]) -
 
 
 def test_another_origin_of_a_page_gets_no_token_when_read_back(
-    place: Place, other: FaultyHub, first: Artifact, monkeypatch: pytest.MonkeyPatch
+    place: Place, other_hub: FaultyHub, first: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", place.hub.token)
     commit, _ = send(first, place)
     configs = prepare_publication(first, place.repo()).configs
     place.hub.requests.clear()
-    place.hub.inject(Fault(FaultKind.LINK_AWAY, f"/api/datasets/{NAME}/tree/*", ALWAYS, value=other.endpoint))
+    place.hub.inject(Fault(FaultKind.LINK_AWAY, f"/api/datasets/{NAME}/tree/*", ALWAYS, value=other_hub.endpoint))
 
     with pytest.raises(InputError, match="`datasets` cannot load the publication"):
         read_back(place, commit, configs)
 
-    assert place.hub.fired and other.requests
-    assert not any(request.has_token for request in other.requests)
+    assert place.hub.fired and other_hub.requests
+    assert not any(request.has_token for request in other_hub.requests)
     assert any(request.has_token for request in place.hub.requests)
 
 
-def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: FaultyHub, first: Artifact) -> None:
+def test_a_card_naming_another_origin_sends_it_no_request(place: Place, other_hub: FaultyHub, first: Artifact) -> None:
     commit, _ = send(first, place)
     config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
-    card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {other.endpoint}/low.parquet\n---\n"
+    card = f"---\nconfigs:\n- config_name: {config}\n  data_files: {other_hub.endpoint}/low.parquet\n---\n"
     (place.folder / "README.md").write_text(card)
     changed = place.hub.commits()[NAME]
     assert changed != commit
@@ -166,10 +166,10 @@ def test_a_card_that_names_another_origin_reaches_nothing(place: Place, other: F
     with pytest.raises(InputError, match="the card names an address of http"):
         read_back(place, changed, {config: names})
 
-    assert not other.requests
+    assert not other_hub.requests
 
 
-def test_other_splits_than_published_are_an_error(place: Place, first: Artifact) -> None:
+def test_splits_that_differ_from_the_publication_are_an_error(place: Place, first: Artifact) -> None:
     commit, _ = send(first, place)
     config, names = next(iter(prepare_publication(first, place.repo()).configs.items()))
 
@@ -178,7 +178,7 @@ def test_other_splits_than_published_are_an_error(place: Place, first: Artifact)
         read_back(place, commit, {config: [*names, "more"]})
 
 
-def test_too_long_a_reading_back_is_an_error(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_load_back_is_an_error(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "check_configs_load", check_configs_load)
     monkeypatch.setattr(loading, "_TIMEOUT_S", 0.1)
     with pytest.raises(RetryableError, match=f"{NAME}@[0-9a-f]{{40}}: `datasets` did not load .* within 0 s"):
@@ -191,7 +191,7 @@ def test_a_hub_that_lists_other_files_is_an_error(place: Place, first: Artifact)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.CUT, FaultKind.BUSY, FaultKind.SILENT, FaultKind.CUT_BODY])
-def test_commits_whose_answers_were_lost_are_made_once(kind: FaultKind, place: Place, first: Artifact) -> None:
+def test_a_commit_whose_answer_was_lost_is_made_once(kind: FaultKind, place: Place, first: Artifact) -> None:
     send(first, place, Fault(kind, "*/commit/main", ALWAYS))
 
     assert len(place.hub.titles) == 2
@@ -206,10 +206,10 @@ def test_a_commit_is_read_from_the_hub_not_from_the_answer(value: str, place: Pl
 
 
 def test_a_late_commit_is_made_once(place: Place, first: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first try gets no answer; its commit is made just before the second try's."""
+    """Delay the commit of the first try until just before the second try's."""
     real, calls = HfApi.create_commit, itertools.count()
 
-    def late(api: HfApi, name: str, operations: list[Any], **options: Any) -> Any:
+    def commit_late(api: HfApi, name: str, operations: list[Any], **options: Any) -> Any:
         call = next(calls)
         if call == 0:
             raise httpx2.ReadTimeout("late")
@@ -219,7 +219,7 @@ def test_a_late_commit_is_made_once(place: Place, first: Artifact, monkeypatch: 
                 operation._is_committed = False
         return real(api, name, operations, **options)
 
-    monkeypatch.setattr(HfApi, "create_commit", late)
+    monkeypatch.setattr(HfApi, "create_commit", commit_late)
 
     send(first, place)
     assert len(place.hub.titles) == 2

@@ -1,4 +1,4 @@
-"""Training subsets on a hub: a config each, splits of several datasets, and token files beside them."""
+"""Training subsets on the hub: one config each, with token files."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub_pools import SOURCE, Place, card_of, card_yaml, check_whole
-from subset_pools import bare, scored, subsets_of, talk
+from hub_pools import SOURCE, Place, card_yaml, check_whole, read_card
+from subset_pools import bare, build_subsets, scored, talk
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
@@ -25,21 +25,21 @@ from pipeline_assets.spine.staging import StagingDir
 RULES = {"anchor": {"percentile": [0, 50]}, "challenge": {"percentile": [50, 100]}}
 
 
-def test_each_subset_is_a_config_with_all_datasets_splits_scores_and_token_files(place: Place, tmp_path: Path) -> None:
-    said = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
+def test_each_subset_is_a_config_with_all_splits_scores_and_token_files(place: Place, tmp_path: Path) -> None:
+    origin = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
     scores = [*map(float, range(6))]
     splits = [
-        scored(tmp_path / "made", name, [talk(f"{name}-{number}", **said) for number in range(6)], scores)
+        scored(tmp_path / "made", name, [talk(f"{name}-{number}", **origin) for number in range(6)], scores)
         for name in ("chats/high.v1", "chats/low", "letters/low")
     ]
-    made, repo = subsets_of(tmp_path, splits, RULES, tokens=True), place.repo()
+    artifact, repo = build_subsets(tmp_path, splits, RULES, tokens=True), place.repo()
 
-    publish(prepare_publication(made, repo), repo)  # it loads each config by its name, and finds these splits
+    publish(prepare_publication(artifact, repo), repo)  # it loads each config by its name, and finds these splits
 
-    assert check_whole(place.folder) == made.manifest.digest
+    assert check_whole(place.folder) == artifact.manifest.digest
     configs = {
-        one["config_name"]: {data["split"]: data["path"] for data in one["data_files"]}
-        for one in card_yaml(place.folder)["configs"]
+        config["config_name"]: {data["split"]: data["path"] for data in config["data_files"]}
+        for config in card_yaml(place.folder)["configs"]
     }
     assert configs == {
         rule: {
@@ -56,21 +56,21 @@ def test_each_subset_is_a_config_with_all_datasets_splits_scores_and_token_files
         folder = place.folder / "tokens" / rule
         tokens, mask = np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "loss_mask.npy", mmap_mode="r")
         assert len(tokens) == len(mask) == sum(pq.read_table(folder / "rows.parquet")["tokens"].to_pylist())
-    _, body = card_of(place.folder)
+    _, body = read_card(place.folder)
     assert "| `nll_mean` | float64 | Mean negative log-likelihood" in body
     assert "| `training_subset` | string | The rule of the recipe" in body
     assert "`tokens/CONFIG/loss_mask.npy`" in body
     assert "A row may be in several pools." not in body
 
 
-def test_rows_that_say_no_dataset_are_not_published(place: Place, tmp_path: Path) -> None:
-    made = subsets_of(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
+def test_rows_without_a_dataset_are_not_published(place: Place, tmp_path: Path) -> None:
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "chats/low", [bare("0")], [1.0])], {"all": {}})
 
     with pytest.raises(UsageError, match="rows do not name their dataset"):
-        prepare_publication(made, place.repo(), allow_unknown_licences=True)
+        prepare_publication(artifact, place.repo(), allow_unknown_licences=True)
 
 
-def test_scores_are_one_config_that_datasets_can_load(place: Place, tmp_path: Path) -> None:
+def test_scores_are_a_config_that_datasets_can_load(place: Place, tmp_path: Path) -> None:
     rows = [{"id": name, "nll_mean": nll, "token_nll": [nll]} for name, nll in (("a", 1.0), ("b", None))]
     table = pa.Table.from_pylist(rows, SCORES_WITH_TOKENS_SCHEMA)
     target = Target(
@@ -81,11 +81,11 @@ def test_scores_are_one_config_that_datasets_can_load(place: Place, tmp_path: Pa
         file = write_table(staging.path(SCORES_FILE), SCORES_FILE, [table], table.schema)
         return BuildResult([file], {"ledger": Ledger(2, 2).to_json()}, {})
 
-    made, repo = build_target(target, tmp_path, write, True, {}), place.repo()
+    artifact, repo = build_target(target, tmp_path, write, True, {}), place.repo()
 
-    publish(prepare_publication(made, repo), repo)  # it loads the config, and finds its split
+    publish(prepare_publication(artifact, repo), repo)  # it loads the config, and finds its split
 
     [config] = card_yaml(place.folder)["configs"]
     assert config == {"config_name": "default", "data_files": [{"split": "low", "path": "scores.parquet"}]}
-    _, body = card_of(place.folder)
+    _, body = read_card(place.folder)
     assert "| `id` | string | The row's id in its pools; each is scored once. |" in body

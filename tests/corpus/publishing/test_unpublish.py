@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from faulty_hub import ALWAYS, Fault, FaultKind
 from history_hub import HistoryHub
-from hub_pools import NAME, SOURCE, TOKEN, Place, check_whole, open_place, pools, row, rows_of
+from hub_pools import NAME, SOURCE, TOKEN, Place, build_rows, check_whole, open_place, pools, row
 from killed_requests import Killed, kill_at_request
 from plain_hub import copy_revisions
-from subset_pools import scored, subsets_of, talk
+from subset_pools import build_subsets, scored, talk
 
 from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import publish
@@ -32,7 +32,7 @@ from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.lock import locked
 
 pytestmark = pytest.mark.usefixtures("unloaded")
-LOST = ["row-3", "row-7"]
+REMOVED = ["row-3", "row-7"]
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def history_hub(place: Place) -> HistoryHub:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Make a data root with two forgotten rows."""
+    """Create a data root with two forgotten rows."""
     root = tmp_path / "root"
     root.mkdir()
-    add_entries(root, [("id", row) for row in LOST], "request 7", "2026-11-20")
+    add_entries(root, [("id", row) for row in REMOVED], "request 7", "2026-11-20")
     return root
 
 
@@ -60,25 +60,28 @@ def send(artifact: Artifact, place: Place) -> str:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder for the hub with both versions, which the first test that needs them publishes."""
+def initial_hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the hub folder with both versions; the first test publishes them."""
     return tmp_path_factory.mktemp("begun") / "hub"
 
 
 @pytest.fixture
-def versions(place: Place, tmp_path: Path, begun: Path) -> list[str]:
-    """Make a hub with a version with the rows and one without; return their commits."""
-    if begun.exists():
+def versions(place: Place, tmp_path: Path, initial_hub: Path) -> list[str]:
+    """Publish a version with the rows and one without; return their commits."""
+    if initial_hub.exists():
         shutil.rmtree(place.hub.folder)
-        shutil.copytree(begun, place.hub.folder)
+        shutil.copytree(initial_hub, place.hub.folder)
         refs = history_hub(place).history(NAME).refs
         return [refs["refs/tags/v1"], refs["refs/heads/main"]]
-    rows, rules = rows_of(place.revision, 9), {"tool_use": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]}
+    rows, rules = (
+        build_rows(place.revision, 9),
+        {"tool_use": ["stats_tool_calls > 0"], "all": ["stats_tool_calls >= 0"]},
+    )
     old = send(pools(tmp_path / "with", {"low": rows, "high": rows[:3]}, rules=rules), place)
     history_hub(place).set_ref(NAME, "refs/tags/v1", old)
-    rows = [row for row in rows if row["id"] not in LOST]
+    rows = [row for row in rows if row["id"] not in REMOVED]
     new = send(pools(tmp_path / "without", {"low": rows, "high": rows[:3]}, rules=rules), place)
-    shutil.copytree(place.hub.folder, begun)
+    shutil.copytree(place.hub.folder, initial_hub)
     return [old, new]
 
 
@@ -93,16 +96,16 @@ def remove(place: Place, root: Path, *, applies: bool = True, keeps_history: boo
         return unpublish(repo, search, record, entry_dates(root), now, applies=applies, keeps_history=keeps_history)
 
 
-def found_by_http(place: Place, folder: Path, *more: str) -> dict[str, set[str]]:
-    """Return the lost ids in the files of all reachable commits, and of `more`."""
+def find_forgotten(place: Place, folder: Path, *more: str) -> dict[str, set[str]]:
+    """Return the forgotten ids in files of all reachable commits and of `more`."""
     shutil.rmtree(folder, ignore_errors=True)
     copy_revisions(place.hub.endpoint, NAME, TOKEN, folder, more)
     tables = {path: pq.read_table(path)["id"].to_pylist() for path in folder.rglob("*.parquet")}
     assert len({path.parts[len(folder.parts)] for path in folder.rglob("manifest.json")}) > 0
-    return {str(path.relative_to(folder)): {*ids} & {*LOST} for path, ids in tables.items() if {*ids} & {*LOST}}
+    return {str(path.relative_to(folder)): {*ids} & {*REMOVED} for path, ids in tables.items() if {*ids} & {*REMOVED}}
 
 
-def test_a_search_alone_changes_nothing_and_names_the_commits(place: Place, root: Path, versions: list[str]) -> None:
+def test_a_search_changes_nothing_and_names_the_commits(place: Place, root: Path, versions: list[str]) -> None:
     before = history_hub(place).history(NAME)
 
     removal = remove(place, root, applies=False)
@@ -115,13 +118,13 @@ def test_a_search_alone_changes_nothing_and_names_the_commits(place: Place, root
     assert not list((root / "removals/published").glob("*.json"))
 
 
-def test_no_reachable_commit_has_a_forgotten_row_afterwards(
+def test_no_reachable_commit_has_a_forgotten_row_after_the_removal(
     place: Place, root: Path, versions: list[str], tmp_path: Path
 ) -> None:
     hub = history_hub(place)
     hub.set_ref(NAME, "refs/heads/stable", versions[1])
     hub.set_ref(NAME, "refs/pr/1", versions[0])
-    assert found_by_http(place, tmp_path / "copy")
+    assert find_forgotten(place, tmp_path / "copy")
     before = hub.history(NAME).ancestors(versions[1])
 
     removal = remove(place, root)
@@ -131,7 +134,7 @@ def test_no_reachable_commit_has_a_forgotten_row_afterwards(
     assert history.ancestors(head) == [head] and head not in before
     assert len(history.ancestors(history.refs["refs/heads/stable"])) == 1
     assert (history.refs["refs/tags/v1"], history.refs["refs/pr/1"]) == (head, versions[0])
-    assert found_by_http(place, tmp_path / "copy", *before) == {}
+    assert find_forgotten(place, tmp_path / "copy", *before) == {}
     assert (removal.remaining, len(removal.removed), removal.unread) == ({}, 2, [])
     assert removal.unreachable[-1] == "refs/pr/1"
     assert (removal.requested, removal.proved) == ("2026-11-20", "2026-11-27T03:00:00+00:00")
@@ -144,7 +147,7 @@ def test_no_reachable_commit_has_a_forgotten_row_afterwards(
     assert remove(place, root).certificate == ""
 
 
-def test_files_that_the_new_version_has_stay(place: Place, root: Path, versions: list[str], tmp_path: Path) -> None:
+def test_files_of_the_new_version_are_kept(place: Place, root: Path, versions: list[str], tmp_path: Path) -> None:
     remove(place, root)
 
     copy_revisions(place.hub.endpoint, NAME, TOKEN, tmp_path / "copy")
@@ -160,7 +163,7 @@ def check_whole_files(place: Place) -> list[str]:
 
 
 @pytest.mark.parametrize("ref", ["refs/pr/3", "refs/convert/parquet"])
-def test_refs_of_others_are_searched_and_named_but_not_changed(
+def test_foreign_refs_are_searched_and_named_but_not_changed(
     ref: str, place: Place, root: Path, versions: list[str], tmp_path: Path
 ) -> None:
     line = json.dumps(row(3, None)).encode() + b"\n"
@@ -174,9 +177,7 @@ def test_refs_of_others_are_searched_and_named_but_not_changed(
     assert removal.unreachable[-1] == ref and len(removal.removed) == 1
 
 
-def test_earlier_commits_that_the_hub_still_answers_are_searched_and_named_by_commit(
-    place: Place, root: Path, versions: list[str]
-) -> None:
+def test_earlier_commits_that_the_hub_still_serves_are_searched(place: Place, root: Path, versions: list[str]) -> None:
     hub, parent = history_hub(place), versions[1]
     earlier = []
     for number in range(6):
@@ -192,7 +193,7 @@ def test_earlier_commits_that_the_hub_still_answers_are_searched_and_named_by_co
     assert len(removal.removed) == 1
 
 
-def test_a_branch_that_ends_with_a_forgotten_row_is_not_squashed(place: Place, root: Path, versions: list[str]) -> None:
+def test_a_branch_whose_head_has_a_forgotten_row_is_not_squashed(place: Place, root: Path, versions: list[str]) -> None:
     history_hub(place).set_ref(NAME, "refs/heads/old", versions[0])
     before = history_hub(place).history(NAME)
 
@@ -207,29 +208,29 @@ def test_history_is_kept_only_on_request(place: Place, root: Path, versions: lis
 
     removal = remove(place, root, keeps_history=True)
 
-    assert history_hub(place).history(NAME) == before and found_by_http(place, tmp_path / "copy")
+    assert history_hub(place).history(NAME) == before and find_forgotten(place, tmp_path / "copy")
     assert removal.keeps_history and len(removal.remaining) == 2 and removal.removed == {}
     assert json.loads((root / "removals/published" / removal.certificate).read_text())["keeps_history"] is True
 
 
 def is_counted(request: httpx2.Request) -> bool:
-    """Leave out downloads: they change nothing on the hub, and the next command starts them again."""
+    """Exclude downloads: they change nothing, and the next command repeats them."""
     return "/resolve/" not in request.url.path and "/tree/" not in request.url.path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("answered", [False, True], ids=["before", "after"])
-def test_killed_at_any_request_the_same_command_ends_it(
+def test_a_removal_killed_at_any_request_is_completed_by_the_same_command(
     place: Place, root: Path, versions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
     shutil.copytree(place.hub.folder, tmp_path / "begun")
     shutil.copytree(root, tmp_path / "begun_root")
-    left, changed = kill_at_request(monkeypatch, answered, is_counted), 0
+    countdown, changed = kill_at_request(monkeypatch, answered, is_counted), 0
     for kills in itertools.count(1):
-        for folder, begun in ((place.hub.folder, "begun"), (root, "begun_root")):
+        for folder, copy in ((place.hub.folder, "begun"), (root, "begun_root")):
             shutil.rmtree(folder)
-            shutil.copytree(tmp_path / begun, folder)
-        left[0] = kills
+            shutil.copytree(tmp_path / copy, folder)
+        countdown[0] = kills
         try:
             removal = remove(place, root)
         except Killed:
@@ -243,7 +244,7 @@ def test_killed_at_any_request_the_same_command_ends_it(
         assert versions[0] in removal.commits["refs/tags/v1"]
         assert not (root / "removals/published/pools.json").exists()
         assert not (root / "removals/published/pools.downloads").exists()
-        if left[0] > 0:
+        if countdown[0] > 0:
             break
     assert changed > 8
 
@@ -261,7 +262,7 @@ ENDPOINTS = [
 
 @pytest.mark.parametrize("kind", [pytest.param(FaultKind.BUSY, marks=pytest.mark.slow), FaultKind.CUT])
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_temporary_faults_are_tried_again(
+def test_temporary_faults_are_retried(
     kind: FaultKind, path: str, place: Place, root: Path, versions: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.sleep", lambda seconds: None)
@@ -275,7 +276,7 @@ def test_temporary_faults_are_tried_again(
 
 
 @pytest.mark.parametrize("path", ENDPOINTS[2:6])
-def test_refusals_are_one_line_and_later_runs_go_on(path: str, place: Place, root: Path, versions: list[str]) -> None:
+def test_a_refusal_is_one_line_and_a_rerun_completes(path: str, place: Place, root: Path, versions: list[str]) -> None:
     place.hub.inject(Fault(FaultKind.FORBIDDEN, path, ALWAYS))
 
     with pytest.raises(InputError, match=r"no write access \(HTTP 403\)") as refused:
@@ -286,12 +287,12 @@ def test_refusals_are_one_line_and_later_runs_go_on(path: str, place: Place, roo
     assert remove(place, root).remaining == {}
 
 
-def test_two_at_once_are_refused(place: Place, root: Path, versions: list[str]) -> None:
+def test_two_removals_at_the_same_time_are_refused(place: Place, root: Path, versions: list[str]) -> None:
     with locked(root / "removals/published/pools.json"), pytest.raises(BuilderBusyError):
         remove(place, root)
 
 
-def test_a_commit_of_another_process_is_not_squashed_unseen(
+def test_a_concurrent_commit_is_not_squashed_unseen(
     place: Place, root: Path, versions: list[str], first: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = RepoSearch.search, itertools.count()
@@ -312,15 +313,15 @@ def test_a_commit_of_another_process_is_not_squashed_unseen(
 def test_a_repeated_id_is_also_searched_without_its_number(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["row-3#2"], "text": ["a#9"]}), tmp_path / "rows.parquet")
 
-    found = [row.id for row in read_row_keys(tmp_path / "rows.parquet")]
+    ids = [row.id for row in read_row_keys(tmp_path / "rows.parquet")]
 
-    assert sorted(filter(None, found)) == ["row-3", "row-3#2"]
+    assert sorted(filter(None, ids)) == ["row-3", "row-3#2"]
 
 
 def test_decoded_tokens_and_texts_are_searched(place: Place, tmp_path: Path) -> None:
     shared = {"dataset": SOURCE, "source_revision": place.revision, "meta_license": "cc-by-4.0"}
     rows = [talk(f"talk-{number}", f"answer {number}", **shared) for number in range(6)]
-    subsets = subsets_of(tmp_path, [scored(tmp_path / "made", "chats/low", rows, [*map(float, range(6))])],
+    subsets = build_subsets(tmp_path, [scored(tmp_path / "made", "chats/low", rows, [*map(float, range(6))])],
                       {"anchor": {"percentile": [0, 100]}}, tokens=True)  # fmt: skip
     head = send(subsets, place)
     root = tmp_path / "root"

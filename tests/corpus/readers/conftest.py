@@ -1,4 +1,4 @@
-"""Files of a source, written for a test; the dataset of `hub_dataset`, published and listed."""
+"""Fixtures for tests of readers: local and published files of a source."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from pipeline_assets.corpus.readers.source_folder import SourceFile
 
 @pytest.fixture
 def source(tmp_path: Path) -> Callable[..., SourceFile]:
-    """Writes a file into a folder of its own and lists it."""
+    """Return a function that writes a file and lists it."""
 
     def write(content: bytes | str, name: str = "file") -> SourceFile:
         path = tmp_path / "source" / name
@@ -26,7 +26,7 @@ def source(tmp_path: Path) -> Callable[..., SourceFile]:
 
 @pytest.fixture
 def commit(publish: Callable[..., str]) -> str:
-    """A dataset of a regular file, an LFS file and an empty one."""
+    """Publish a regular file, an LFS file and an empty file; return the commit."""
     return publish({"README.md": CARD, "data/large.bin": LARGE, "data/empty.txt": b""})
 
 

@@ -1,4 +1,4 @@
-"""Values of Arrow columns: whatever a Parquet file holds, JSON can hold after."""
+"""Values of Arrow columns become JSON values or faults."""
 
 import datetime
 import decimal
@@ -39,7 +39,7 @@ def test_values_of_every_type_can_be_written_as_json(array: pa.Array, encoded: b
     assert msgspec.json.encode(column_values(array)) == encoded
 
 
-def test_text_that_is_no_utf8_is_a_fault_of_its_row() -> None:
+def test_text_that_is_not_utf8_is_a_fault_of_its_row() -> None:
     raw = pa.array([b"a", b"\xff", b"ok\xed\xa0\x80", None], pa.binary()).view(pa.string())
 
     values = column_values(raw)
@@ -72,13 +72,13 @@ def structs(depth: int, value: pa.Array) -> pa.Array:
 
 
 @pytest.mark.parametrize(("depth", "is_fault"), [(64, False), (65, True), (90, True)])
-def test_a_value_that_is_nested_too_deep_is_a_fault_as_in_json(depth: int, is_fault: bool) -> None:
+def test_a_value_nested_too_deep_is_a_fault_as_in_json(depth: int, is_fault: bool) -> None:
     [value] = column_values(structs(depth, pa.array([1])))
 
     assert (value == Fault("nested_too_deep", "more than 64 objects and lists inside one another")) is is_fault
 
 
-def test_a_deep_type_whose_value_ends_before_is_no_fault() -> None:
+def test_a_deep_type_with_a_shallow_value_is_not_a_fault() -> None:
     ended = pa.StructArray.from_arrays([structs(90, pa.array([1]))], ["x"], mask=pa.array([True]))
 
     assert column_values(ended) == [None]

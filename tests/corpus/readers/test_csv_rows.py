@@ -1,4 +1,4 @@
-"""CSV and TSV files → Documents: headers, quotes, line breaks in fields, faults by name, any compression."""
+"""CSV and TSV files: headers, quotes, line breaks, faults and compression."""
 
 import bz2
 import csv
@@ -32,8 +32,8 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def read(file: SourceFile, recipe: LocalRecipe = RECIPE) -> list[object]:
-    """Texts of the Documents, and row, reason and detail of the rejects."""
+def read_rows(file: SourceFile, recipe: LocalRecipe = RECIPE) -> list[object]:
+    """Return the texts of Documents, and row, reason and detail of rejects."""
     rows = (row for piece in plan_local([file], recipe, 10) for row in read_piece(piece, recipe))
     return [row.text if isinstance(row, Document) else (row.row, row.reason, row.detail) for row in rows]
 
@@ -54,7 +54,7 @@ def test_the_first_row_names_the_columns_of_a_document(source: Source, suffix: s
     assert (second.text, second.doc_id, second.license_tag, second.meta.source_row) == ("Four.", "r-2", "cc0-1.0", 55)
 
 
-def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) -> None:
+def test_a_bad_row_is_a_reject_and_the_next_line_starts_a_row(source: Source) -> None:
     lines = [
         b"text,n\n",
         b'"an open quote,1\n',
@@ -68,7 +68,7 @@ def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) ->
         b'"ends open',
     ]
 
-    assert read(source(b"".join(lines), "a.csv")) == [
+    assert read_rows(source(b"".join(lines), "a.csv")) == [
         (7, "not_csv", "unexpected end of data"),
         'One 5" pipe.',
         "Two\nlines.",
@@ -80,19 +80,19 @@ def test_a_bad_row_is_a_reject_and_the_next_line_begins_a_row(source: Source) ->
     ]
 
 
-def test_a_row_that_a_lost_quote_makes_too_long_costs_one_line(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_too_long_by_a_lost_quote_costs_one_line(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline_assets.corpus.readers.csv_rows._MAX_ROW_BYTES", 1 << 20)
     rows = [f"text {number}" for number in range(300_000)]
 
-    found = read(source("text\n" + '"lost\n' + "\n".join(rows), "a.csv"))
+    rows_read = read_rows(source("text\n" + '"lost\n' + "\n".join(rows), "a.csv"))
 
-    assert found == [(5, "not_csv", "unexpected end of data"), *rows]
+    assert rows_read == [(5, "not_csv", "unexpected end of data"), *rows]
 
 
-def test_tabs_separate_texts_with_quotes_of_their_own(source: Source) -> None:
+def test_quotes_in_tab_separated_fields_are_text(source: Source) -> None:
     content = 'text\tid\n"Hello" he said\ta\n"open\tb\n"with\ttab"\tc\n'
 
-    assert read(source(content, "a.tsv")) == ['"Hello" he said', '"open', "with\ttab"]
+    assert read_rows(source(content, "a.tsv")) == ['"Hello" he said', '"open', "with\ttab"]
 
 
 _IN_QUOTES = 'text,"notes; in words; or none"\na; b,c\n'
@@ -115,19 +115,19 @@ _TABS = b"text\twords, by number, or none\nOne, two.\t2\n"
         ("a.TSV.gz", gzip.compress(_TABS, mtime=0), {"text": "One, two.", "words, by number, or none": "2"}),
     ],
 )
-def test_the_delimiter_is_the_most_frequent_one_of_the_header_outside_quotes_or_the_tab_of_a_tsv_file(
+def test_the_delimiter_is_the_most_frequent_one_in_the_header(
     source: Source, name: str, content: str | bytes, row: dict[str, str]
 ) -> None:
     names, rows = read_csv(source(content, name))
 
     assert names == list(row)
-    assert [found for _, _, found in rows] == [row]
+    assert [rows_read for _, _, rows_read in rows] == [row]
 
 
-def test_a_carriage_return_outside_quotes_is_named(source: Source) -> None:
+def test_a_carriage_return_outside_quotes_is_a_reject(source: Source) -> None:
     reason = "a carriage return within an unquoted field"
 
-    assert read(source(b'text,n\na\rb,1\n"c\rd",2\n', "a.csv")) == [(7, "not_csv", reason), "c\rd"]
+    assert read_rows(source(b'text,n\na\rb,1\n"c\rd",2\n', "a.csv")) == [(7, "not_csv", reason), "c\rd"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_carriage_return_outside_quotes_is_named(source: Source) -> None:
         ("text\n".encode("utf-16"), InputError, "the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"),
     ],
 )
-def test_a_header_that_names_no_columns_stops_the_plan(
+def test_a_header_without_column_names_stops_the_plan(
     source: Source, content: bytes, error: type[InputError], message: str
 ) -> None:
     file = source(content, "a.csv")
@@ -155,18 +155,18 @@ def test_a_header_that_names_no_columns_stops_the_plan(
 def test_a_field_may_be_long(source: Source) -> None:
     text = "A line.\n" * 30_000
 
-    assert read(source(f'text\n"{text}"\n', "a.csv")) == [text]
+    assert read_rows(source(f'text\n"{text}"\n', "a.csv")) == [text]
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n"])
-def test_a_file_without_rows_has_none(source: Source, content: bytes) -> None:
-    assert read(source(content, "a.csv")) == []
+def test_a_file_without_rows_gives_none(source: Source, content: bytes) -> None:
+    assert read_rows(source(content, "a.csv")) == []
 
 
-def test_a_row_is_named_by_the_line_where_it_begins(source: Source) -> None:
+def test_a_row_is_located_by_its_first_line(source: Source) -> None:
     file = source('text\n"One\ntwo"\nThree.\n', "a.csv")
 
-    assert [place for place, _, _ in read_csv(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
+    assert [position for position, _, _ in read_csv(file)[1]] == [locate_line(file, 2), locate_line(file, 4)] == [5, 15]
     assert format_row_position("a.csv", 15, file) == "line 4 (byte 15)"
 
 
@@ -175,14 +175,14 @@ fields = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(fields.filter(str.strip), fields), max_size=8), delimiter=st.sampled_from(",;\t|"))
-def test_what_the_csv_module_writes_comes_back(source: Source, rows: list[tuple[str, str]], delimiter: str) -> None:
+def test_rows_of_the_csv_module_are_read_back(source: Source, rows: list[tuple[str, str]], delimiter: str) -> None:
     sink = io.StringIO(newline="")
     writer = csv.writer(sink, delimiter=delimiter, quoting=csv.QUOTE_ALL)
     writer.writerows([("text", "other"), *rows])
     content = sink.getvalue().encode()
 
-    found = [*read_csv(source(content, "a.csv"))[1]]
+    rows_read = [*read_csv(source(content, "a.csv"))[1]]
 
-    assert [(row["text"], row["other"]) for _, _, row in found if isinstance(row, dict)] == rows
-    assert b"".join(record for _, record, _ in found) == content.split(b"\r\n", 1)[1]
-    assert all(content[place:].startswith(record) for place, record, _ in found)
+    assert [(row["text"], row["other"]) for _, _, row in rows_read if isinstance(row, dict)] == rows
+    assert b"".join(record for _, record, _ in rows_read) == content.split(b"\r\n", 1)[1]
+    assert all(content[position:].startswith(record) for position, record, _ in rows_read)

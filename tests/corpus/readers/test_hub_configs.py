@@ -1,4 +1,4 @@
-"""Configs are found by language and script exactly, and files by a card's patterns as `datasets` reads them."""
+"""Configs of cards by language and script, and their file patterns."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -54,20 +54,20 @@ def configs() -> list[Config]:
     return parse_configs(CARD, WHERE)
 
 
-def names(configs: list[Config]) -> list[str]:
+def list_names(configs: list[Config]) -> list[str]:
     return [config.name for config in configs]
 
 
-def test_language_and_script_match_whole(configs: list[Config]) -> None:
-    assert names(matching_configs(configs, "eng", None)) == ["eng_Latn", "eng_Latn_removed"]
-    assert names(matching_configs(configs, "eng", "Latn")) == ["eng_Latn", "eng_Latn_removed"]
-    assert names(matching_configs(configs, None, "Beng")) == ["asm_Beng", "ben_Beng"]
-    assert names(matching_configs(configs, "eng", "Beng")) == []
-    assert names(matching_configs(configs, "en", None)) == []
-    assert names(matching_configs(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
+def test_language_and_script_must_match_whole(configs: list[Config]) -> None:
+    assert list_names(matching_configs(configs, "eng", None)) == ["eng_Latn", "eng_Latn_removed"]
+    assert list_names(matching_configs(configs, "eng", "Latn")) == ["eng_Latn", "eng_Latn_removed"]
+    assert list_names(matching_configs(configs, None, "Beng")) == ["asm_Beng", "ben_Beng"]
+    assert list_names(matching_configs(configs, "eng", "Beng")) == []
+    assert list_names(matching_configs(configs, "en", None)) == []
+    assert list_names(matching_configs(configs, None, None)) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed"]
 
 
-def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config]) -> None:
+def test_the_card_defines_the_files_of_a_split(configs: list[Config]) -> None:
     by_name = {config.name: config for config in configs}
 
     assert by_name["eng_Latn"].patterns("train") == ["data/eng_Latn/train/*"]
@@ -81,7 +81,7 @@ def test_the_files_of_a_split_are_those_that_the_card_gives(configs: list[Config
     assert by_name["sample-10BT"].language is None
 
 
-def test_patterns_are_relative_to_the_folder_that_a_config_names() -> None:
+def test_patterns_are_relative_to_the_folder_of_a_config() -> None:
     card = """---
 configs:
 - config_name: en
@@ -99,7 +99,7 @@ configs:
     assert (french.files, french.folder) == ((), "fr")
 
 
-def test_a_config_that_is_not_there_names_the_nearest(configs: list[Config]) -> None:
+def test_an_unknown_config_is_refused_with_the_nearest_name(configs: list[Config]) -> None:
     assert find_config(configs, "ben_Beng", WHERE).name == "ben_Beng"
     with pytest.raises(UsageError, match=r"config 'eng_Lat' not found among 5; nearest: eng_Latn"):
         find_config(configs, "eng_Lat", WHERE)
@@ -114,23 +114,23 @@ def test_a_card_without_configs_has_none(card: str) -> None:
     assert parse_configs(card, WHERE) == []
 
 
-def test_windows_line_ends_and_a_byte_order_mark_change_nothing(configs: list[Config]) -> None:
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(configs: list[Config]) -> None:
     assert parse_configs("\ufeff" + CARD.replace("\n", "\r\n"), WHERE) == configs
 
 
 @pytest.mark.parametrize(
     "card", ["---\nconfigs: [\n---\n", "---\nconfigs:\n- data_files: x\n---\n", "---\nconfigs: 7\n---\n"]
 )
-def test_a_card_that_cannot_be_read_is_an_error(card: str) -> None:
+def test_an_unreadable_card_is_an_error(card: str) -> None:
     with pytest.raises(InputError, match="name the files in the recipe instead of a config"):
         parse_configs(card, WHERE)
 
 
 def test_the_card_is_read_from_the_hub_at_a_commit(hub_files: HubFiles, publish: Callable[..., str]) -> None:
     none = read_configs(hub_files, DATASET, publish({"data.txt": b"no card"}))
-    found = read_configs(hub_files, DATASET, publish({"README.md": CARD.encode()}))
+    configs_found = read_configs(hub_files, DATASET, publish({"README.md": CARD.encode()}))
 
-    assert names(found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed", "sample-10BT"]
+    assert list_names(configs_found) == ["eng_Latn", "asm_Beng", "ben_Beng", "eng_Latn_removed", "sample-10BT"]
     assert none == []
 
 
@@ -146,7 +146,7 @@ PATHS = [
 ]
 
 
-def test_a_wildcard_stays_in_its_folder_and_two_stars_do_not() -> None:
+def test_one_star_matches_within_a_folder_and_two_stars_across() -> None:
     assert matching_paths(PATHS, ["data/*.jsonl"], "here") == ["data/a.jsonl"]
     assert matching_paths(PATHS, ["data/**/*.jsonl"], "here") == [
         "data/a.jsonl",
@@ -164,20 +164,20 @@ def test_a_wildcard_stays_in_its_folder_and_two_stars_do_not() -> None:
         *("data/a.jsonl", "**/**/c.jsonl", "data/**/more/*", "*", "data/*/*/*"),
     ],
 )
-def test_it_is_what_datasets_finds(pattern: str, tmp_path: Path) -> None:
+def test_patterns_match_the_files_that_datasets_matches(pattern: str, tmp_path: Path) -> None:
     for path in PATHS:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("{}\n")
 
-    found = resolve_pattern(pattern, str(tmp_path))
+    matches = resolve_pattern(pattern, str(tmp_path))
 
-    assert matching_paths(PATHS, [pattern], "here") == sorted(str(Path(one).relative_to(tmp_path)) for one in found)
+    assert matching_paths(PATHS, [pattern], "here") == sorted(str(Path(path).relative_to(tmp_path)) for path in matches)
 
 
-def test_a_file_is_found_by_its_name_whatever_characters_it_has() -> None:
+def test_a_file_name_with_pattern_characters_matches_itself() -> None:
     assert matching_paths(["a[1].jsonl", "a1.jsonl"], ["a[1].jsonl"], "here") == ["a[1].jsonl"]
 
 
-def test_two_stars_beside_other_characters_are_refused() -> None:
+def test_two_stars_next_to_other_characters_are_refused() -> None:
     with pytest.raises(InputError, match=r"^here: in the pattern 'data/x\*\*', `\*\*` must be a whole folder name"):
         matching_paths(PATHS, ["data/x**"], "here")

@@ -1,4 +1,4 @@
-"""Files of a dataset at a commit: listed once, fetched by range, resumed, never twice, never with other bytes.
+"""Files of a hub at a commit: listed, fetched by range, resumed and verified.
 
 The hub is the project's own, on loopback; the client is the real one.
 """
@@ -23,7 +23,7 @@ from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import UsageError
 
 
-def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: FaultyHub) -> None:
+def test_traffic_counts_the_bytes_that_the_hub_sent(hub_files: HubFiles, commit: str, hub: FaultyHub) -> None:
     listing = hub_files.list_files(DATASET, commit)
     listed = hub_files.traffic.bytes
 
@@ -35,7 +35,7 @@ def test_traffic_is_what_the_hub_sent(hub_files: HubFiles, commit: str, hub: Fau
     assert hub_files.traffic.bytes == sum(request.bytes_sent for request in hub.requests)
 
 
-def test_a_listing_has_paths_sizes_and_the_hash_that_each_kind_of_file_has(hub_files: HubFiles, commit: str) -> None:
+def test_a_listing_has_the_path_size_and_hash_of_each_file(hub_files: HubFiles, commit: str) -> None:
     assert hub_files.list_files(DATASET, commit) == [
         HubFile("README.md", 8, "git-sha1:28064c05f30a5b798a1d3674092ae9433c8b4d4f"),
         HubFile("data/empty.txt", 0, "git-sha1:e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"),
@@ -43,7 +43,7 @@ def test_a_listing_has_paths_sizes_and_the_hash_that_each_kind_of_file_has(hub_f
     ]
 
 
-def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: FaultyHub, hub_files: HubFiles) -> None:
+def test_a_listing_of_many_pages_is_complete(publish: Callable[..., str], hub: FaultyHub, hub_files: HubFiles) -> None:
     hub.page_size = 7
     commit = publish({f"data/{number:03d}.txt": b"x" for number in range(30)})
 
@@ -53,7 +53,7 @@ def test_a_listing_of_many_pages_is_whole(publish: Callable[..., str], hub: Faul
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_listing_that_arrives_with_a_wrong_byte_is_fetched_until_two_are_equal(
+def test_a_damaged_listing_is_fetched_until_two_are_equal(
     publish: Callable[..., str], hub: FaultyHub, hub_files: HubFiles, first: int
 ) -> None:
     commit = publish({f"data/{number}.txt": b"x" for number in range(4)})
@@ -65,7 +65,7 @@ def test_a_listing_that_arrives_with_a_wrong_byte_is_fetched_until_two_are_equal
 
 
 @pytest.mark.parametrize(("path", "content"), [("README.md", CARD), ("data/large.bin", LARGE), ("data/empty.txt", b"")])
-def test_a_whole_file_is_its_bytes(published: Published, path: str, content: bytes) -> None:
+def test_a_whole_file_is_fetched_unchanged(published: Published, path: str, content: bytes) -> None:
     span = published.fetch(path)
 
     assert (span.start, span.stop) == (0, len(content))
@@ -82,7 +82,7 @@ def test_a_whole_file_is_its_bytes(published: Published, path: str, content: byt
         ("data/large.bin", 5_119_999, 5_120_000, b"\xff"),
     ],
 )
-def test_a_range_is_these_bytes_and_no_others_travel(
+def test_only_the_bytes_of_a_range_are_sent(
     published: Published, path: str, start: int, stop: int, content: bytes
 ) -> None:
     span = published.fetch(path, start, stop)
@@ -103,7 +103,7 @@ def test_equal_bytes_at_another_commit_are_not_fetched_again(published: Publishe
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 5_120_000), (100, 2_000_100)])
-def test_a_cut_download_goes_on_where_it_stopped(published: Published, start: int, stop: int) -> None:
+def test_a_cut_download_resumes_where_it_stopped(published: Published, start: int, stop: int) -> None:
     published.part(BIG, start, stop).write_bytes(LARGE[start : start + 1_500_000])
 
     span = published.fetch(BIG, start, stop)
@@ -113,7 +113,7 @@ def test_a_cut_download_goes_on_where_it_stopped(published: Published, start: in
     assert published.cached() == [span.path]
 
 
-def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_used(
+def test_a_partial_download_from_before_a_reboot_is_not_used(
     published: Published, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published.part(BIG, 100, 200).write_bytes(b"\0" * 50)  # never synced: it may hold anything
@@ -125,7 +125,7 @@ def test_what_a_cut_download_left_before_the_machine_was_started_again_is_not_us
     assert published.cached() == [span.path]
 
 
-def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(published: Published) -> None:
+def test_a_complete_download_is_not_fetched_again_before_its_renaming(published: Published) -> None:
     published.part(BIG, 0, 5_120_000).write_bytes(LARGE)
 
     span = published.fetch(BIG)
@@ -134,7 +134,7 @@ def test_a_download_that_was_complete_but_not_yet_named_is_not_fetched_again(pub
     assert published.hub.requests == []
 
 
-def test_a_partial_file_with_wrong_bytes_is_refused_and_removed_and_the_next_run_succeeds(published: Published) -> None:
+def test_a_damaged_partial_file_is_refused_and_removed_once(published: Published) -> None:
     published.part(BIG, 0, 5_120_000).write_bytes(b"\0" * 1_500_000)
 
     assert refusal(lambda: published.fetch(BIG)) == (
@@ -158,30 +158,30 @@ def test_damaged_bytes_in_the_cache_are_fetched_again(published: Published, capl
 
 
 @pytest.mark.parametrize("damage", [lambda kept: kept[:50], lambda kept: kept.replace(b"sha256:", b"sha256:../../")])
-def test_a_damaged_listing_in_the_cache_is_asked_for_again(
+def test_a_damaged_cached_listing_is_fetched_again(
     hub_files: HubFiles, commit: str, damage: Callable[[bytes], bytes]
 ) -> None:
     listing = hub_files.list_files(DATASET, commit)
-    kept = next((hub_files.cache / "maker--pages" / "listings").iterdir())
-    kept.write_bytes(damage(kept.read_bytes()))
+    cached_listing = next((hub_files.cache / "maker--pages" / "listings").iterdir())
+    cached_listing.write_bytes(damage(cached_listing.read_bytes()))
 
     assert hub_files.list_files(DATASET, commit) == listing
 
 
-def test_spans_that_together_are_not_the_listed_file_are_removed(published: Published) -> None:
+def test_spans_that_do_not_form_the_listed_file_are_removed(published: Published) -> None:
     sound = [published.fetch(BIG, 0, 4_000_000), published.fetch(BIG, 4_000_000)]
     check_file_hash(published.listed[BIG], sound, "here")
     published.part(BIG, 0, 5_000_000).write_bytes(b"\0" * 10)
     damaged = [published.fetch(BIG, 0, 5_000_000), published.fetch(BIG, 5_000_000)]
 
-    told = refusal(lambda: check_file_hash(published.listed[BIG], damaged, "here"))
+    message = refusal(lambda: check_file_hash(published.listed[BIG], damaged, "here"))
 
     assert published.cached() == sorted(span.path for span in sound)
-    assert told.startswith("here: downloaded bytes do not match sha256:")
-    assert told.endswith("; run again; if the error persists, the hub's copy is damaged")
+    assert message.startswith("here: downloaded bytes do not match sha256:")
+    assert message.endswith("; run again; if the error persists, the hub's copy is damaged")
 
 
-def test_a_file_other_than_the_listed_one_is_refused_before_a_byte_of_it_travels(published: Published) -> None:
+def test_a_file_that_differs_from_its_listing_is_refused_before_its_download(published: Published) -> None:
     listed = HubFile("README.md", 9, "git-sha1:" + "0" * 40)
 
     served = published.listed["README.md"].digest.removeprefix("git-sha1:")
@@ -192,7 +192,7 @@ def test_a_file_other_than_the_listed_one_is_refused_before_a_byte_of_it_travels
     assert published.body_bytes() == 0
 
 
-def test_a_branch_resolves_to_its_present_commit(hub_files: HubFiles, commit: str, publish: Callable[..., str]) -> None:
+def test_a_branch_resolves_to_its_current_commit(hub_files: HubFiles, commit: str, publish: Callable[..., str]) -> None:
     before = hub_files.resolve(DATASET)
     newer = publish({"README.md": b"# More pages\n"})
 
@@ -201,7 +201,7 @@ def test_a_branch_resolves_to_its_present_commit(hub_files: HubFiles, commit: st
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", "0123456", NOWHERE.upper(), f"{NOWHERE}\n", ""])
-def test_a_listing_is_of_a_commit_and_never_of_a_branch(published: Published, revision: str) -> None:
+def test_a_listing_requires_a_commit(published: Published, revision: str) -> None:
     assert refusal(lambda: published.files.list_files(DATASET, revision)) == (
         f"maker/pages: {revision!r} is not a commit of 40 hex digits; run `corpusmill pin` to get the commit"
     )
@@ -213,7 +213,7 @@ MODEL = "maker/tiny"
 
 @pytest.fixture
 def model(hub: FaultyHub) -> str:
-    """A model of a regular file and an LFS file, and a dataset of its name; the model's commit."""
+    """Create a model and a dataset of the same name; return the model's commit."""
     for kind, content in (("models", b"{}"), ("datasets", b"[]")):
         folder = hub.folder / kind / MODEL
         folder.mkdir(parents=True)
@@ -222,7 +222,7 @@ def model(hub: FaultyHub) -> str:
     return hub.commits()[f"models/{MODEL}"]
 
 
-def test_a_model_is_resolved_listed_and_fetched_as_a_dataset_is(hub_files: HubFiles, model: str) -> None:
+def test_a_model_is_resolved_listed_and_fetched_like_a_dataset(hub_files: HubFiles, model: str) -> None:
     models = hub_files.for_models()
 
     listed = models.list_files(MODEL, models.resolve(MODEL))
@@ -248,7 +248,7 @@ def test_a_model_may_have_no_owner(hub: FaultyHub, hub_files: HubFiles) -> None:
     assert models.listing_path("gpt2", NOWHERE) == models.cache / "models" / "gpt2" / "listings" / f"{NOWHERE}.json"
 
 
-NO_DATASETS = [
+BAD_DATASETS = [
     "./pages",
     "../pages",
     "pages",
@@ -260,27 +260,27 @@ NO_DATASETS = [
     "",
     "a/b\n",
 ]
-NO_MODELS = ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny", "", "a b", "a\n"]
+BAD_MODELS = ["..", ".", "../..", "maker/..", "maker/tiny/more", "maker/", "/tiny", "", "a b", "a\n"]
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "example"),
     [
-        *(("dataset", name, "HuggingFaceFW/fineweb-edu") for name in NO_DATASETS),
-        *(("model", name, "unsloth/gpt-oss-120b") for name in NO_MODELS),
+        *(("dataset", name, "HuggingFaceFW/fineweb-edu") for name in BAD_DATASETS),
+        *(("model", name, "unsloth/gpt-oss-120b") for name in BAD_MODELS),
     ],
 )
-def test_what_is_no_name_is_refused_before_the_hub_is_asked(
+def test_an_invalid_name_is_refused_without_a_request(
     hub: FaultyHub, hub_files: HubFiles, kind: str, name: str, example: str
 ) -> None:
-    files, place = (
+    files, shown_name = (
         hub_files.for_models() if kind == "model" else hub_files,
         name.replace("\n", "⏎") or "''",
     )
 
-    line = refusal(lambda: files.resolve(name), UsageError)
+    message = refusal(lambda: files.resolve(name), UsageError)
 
-    assert line == f"{place}: not a {kind} name; write owner/name, such as {example}"
+    assert message == f"{shown_name}: not a {kind} name; write owner/name, such as {example}"
     assert hub.requests == []
 
 
@@ -296,7 +296,7 @@ print(hub.fetch("maker/pages", commit, HubFile(**json.loads(file)), 0, 4_000_000
 """
 
 
-def test_two_processes_that_want_the_same_span_fetch_it_once(published: Published) -> None:
+def test_two_processes_fetch_the_same_span_once(published: Published) -> None:
     file = json.dumps(vars(published.listed[BIG]))
     command = [sys.executable, "-c", FETCH, str(published.files.cache), published.hub.endpoint, published.commit, file]
     processes = [

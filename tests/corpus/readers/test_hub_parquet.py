@@ -1,4 +1,4 @@
-"""Parquet on a hub: footer and row groups by their ranges, and an error instead of zeros for what is not here."""
+"""Parquet on a hub: footer and row groups by range, errors for missing bytes."""
 
 import itertools
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Publish = Callable[..., "Published"]
 
 @dataclass
 class Published:
-    """One file as it is listed, and the spans of it that are fetched."""
+    """A listed file and its fetched spans."""
 
     hub: HubFiles
     commit: str
@@ -58,7 +58,7 @@ def content_bytes(hub: FaultyHub) -> int:
     return sum(request.bytes_sent for request in hub.requests if request.origin == "storage")
 
 
-def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
+def test_a_footer_needs_64_KiB_of_a_large_file(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
     large = published(large_pages(0, 1000), rows_per_group=100)
 
     metadata, spans = large.footer()
@@ -67,30 +67,30 @@ def test_a_footer_takes_64_KiB_of_a_large_file(published: Publish, hub: FaultyHu
     assert large.file.size - spans[0].start == content_bytes(hub) == 65_536 < large.file.size
 
 
-def test_a_footer_longer_than_64_KiB_is_fetched_by_a_second_range(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
-    many = published(large_pages(0, 2000, words=5), rows_per_group=2)
+def test_a_footer_longer_than_64_KiB_needs_a_second_range(published: Publish, hub: FaultyHub) -> None:  # noqa: N802
+    long_footer = published(large_pages(0, 2000, words=5), rows_per_group=2)
 
-    metadata, spans = many.footer()
+    metadata, spans = long_footer.footer()
 
     assert metadata.num_row_groups == 1000
-    assert content_bytes(hub) == many.file.size - spans[0].start > 65_536
+    assert content_bytes(hub) == long_footer.file.size - spans[0].start > 65_536
 
 
-def test_row_groups_tell_their_rows_their_place_and_the_size_of_their_text(published: Publish) -> None:
+def test_row_groups_have_rows_byte_range_and_text_size(published: Publish) -> None:
     file = published(large_pages(0, 25, words=1), rows_per_group=10)
 
     groups = file.row_groups()
 
     assert [(group.number, group.first_row, group.rows) for group in groups] == [(0, 0, 10), (1, 10, 10), (2, 20, 5)]
-    # The first begins after the magic PAR1; each next where the last one ended.
+    # The first group starts after the magic PAR1, each other one at the end of the last.
     assert groups[0].start == 4
     assert [group.start for group in groups[1:]] == [group.stop for group in groups[:-1]]
     metadata, _ = file.footer()
-    told = [metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
-    assert [group.text_bytes for group in groups] == told
+    sizes = [metadata.row_group(number).column(1).total_uncompressed_size for number in range(3)]
+    assert [group.text_bytes for group in groups] == sizes
 
 
-def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Publish, hub: FaultyHub) -> None:
+def test_a_row_group_is_read_from_its_own_bytes_and_the_footer(published: Publish, hub: FaultyHub) -> None:
     table = large_pages(0, 1000)
     large = published(table, rows_per_group=100)
     (_, footer), group = large.footer(), large.row_groups()[3]
@@ -106,7 +106,7 @@ def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Pu
 
 
 @pytest.mark.parametrize(
-    ("content", "what", "fix"),
+    ("content", "message", "fix"),
     [
         (b"", "the file is not Parquet", "correct `files` in the recipe"),
         (b"PAR1", "the file is not Parquet", "correct `files` in the recipe"),
@@ -116,16 +116,16 @@ def test_a_row_group_reads_from_its_own_bytes_and_the_footer_alone(published: Pu
     ],
     ids=["empty", "short", "text", "long footer", "broken footer"],
 )
-def test_what_is_no_whole_parquet_file_is_refused(published: Publish, content: bytes, what: str, fix: str) -> None:
+def test_an_incomplete_parquet_file_is_refused(published: Publish, content: bytes, message: str, fix: str) -> None:
     file = published(content)
 
     line = refusal(file.footer)
 
-    assert line.startswith(f"maker/pages@{file.commit}:a.parquet: {what}") and line.endswith(f"; {fix}")
+    assert line.startswith(f"maker/pages@{file.commit}:a.parquet: {message}") and line.endswith(f"; {fix}")
 
 
-def spans_of(folder: Path, content: bytes, cuts: list[int]) -> list[Span]:
-    """The content in pieces that follow each other, given in reverse order."""
+def write_spans(folder: Path, content: bytes, cuts: list[int]) -> list[Span]:
+    """Write the content as adjacent spans and return them in reverse order."""
     bounds = [0, *sorted(set(cuts)), len(content)]
     spans = []
     for start, stop in itertools.pairwise(bounds):
@@ -140,32 +140,32 @@ def spans_of(folder: Path, content: bytes, cuts: list[int]) -> list[Span]:
     size=st.one_of(st.none(), st.integers(0, 110)),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_spans_that_touch_read_as_one_file(tmp_path: Path, cuts: list[int], start: int, size: int | None) -> None:
+def test_adjacent_spans_are_read_as_one_file(tmp_path: Path, cuts: list[int], start: int, size: int | None) -> None:
     content = bytes(range(100))
 
-    with SpanFile(100, spans_of(tmp_path, content, cuts)) as file:
+    with SpanFile(100, write_spans(tmp_path, content, cuts)) as file:
         file.seek(start)
-        read = file.read(-1 if size is None else size)
+        data = file.read(-1 if size is None else size)
 
-    assert read == (content[start:] if size is None else content[start : start + size])
+    assert data == (content[start:] if size is None else content[start : start + size])
 
 
-def test_positions_count_from_start_here_and_end(tmp_path: Path) -> None:
-    with SpanFile(100, spans_of(tmp_path, bytes(range(100)), [])) as file:
+def test_positions_are_relative_to_start_current_position_or_end(tmp_path: Path) -> None:
+    with SpanFile(100, write_spans(tmp_path, bytes(range(100)), [])) as file:
         assert (file.seek(-8, 2), file.read(2)) == (92, b"\x5c\x5d")
         assert (file.seek(3, 1), file.read(1), file.tell()) == (97, b"\x61", 98)
 
 
 def test_a_gap_between_spans_is_an_error(tmp_path: Path) -> None:
-    first, *_, last = reversed(spans_of(tmp_path, bytes(100), [10, 20]))
+    first, *_, last = reversed(write_spans(tmp_path, bytes(100), [10, 20]))
 
     with SpanFile(100, [first, last]) as file, pytest.raises(OSError, match="bytes 10 to 30 were not fetched"):
         file.seek(5)
         file.read(25)
 
 
-def test_a_span_that_is_cut_after_its_check_ends_the_read_with_an_error(tmp_path: Path) -> None:
-    [span] = spans_of(tmp_path, bytes(range(100)), [])
+def test_a_span_truncated_after_its_check_is_a_read_error(tmp_path: Path) -> None:
+    [span] = write_spans(tmp_path, bytes(range(100)), [])
     with SpanFile(100, [span]) as file:
         span.path.write_bytes(bytes(range(40)))
 

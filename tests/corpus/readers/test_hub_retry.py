@@ -1,4 +1,4 @@
-"""Calls to a hub: tried again when it is busy, never longer than wanted; what doesn't pass says what to do.
+"""Calls to a hub: retries while it is busy, and errors with advice.
 
 The hub is the project's own, on loopback; the client is the real one.
 """
@@ -22,20 +22,20 @@ from pipeline_assets.demo.loopback_http import json_response
 from pipeline_assets.spine.errors import InputError, RetryableError, TransientError, UsageError
 
 
-def test_a_commit_or_a_file_that_the_hub_lacks_says_so(published: Published, publish: Callable[..., str]) -> None:
-    gone = HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}")
-    no_file = refusal(lambda: published.files.fetch(DATASET, published.commit, gone))
-    never_there = refusal(lambda: published.files.list_files(DATASET, NOWHERE), UsageError)
+def test_a_missing_commit_or_file_is_reported_with_advice(published: Published, publish: Callable[..., str]) -> None:
+    missing = HubFile("data/gone.bin", 1, f"sha256:{'0' * 64}")
+    file_error = refusal(lambda: published.files.fetch(DATASET, published.commit, missing))
+    commit_error = refusal(lambda: published.files.list_files(DATASET, NOWHERE), UsageError)
     publish({"data/large.bin": LARGE + b"more"})
-    no_more = refusal(lambda: published.fetch("data/large.bin"), UsageError)
+    moved_error = refusal(lambda: published.fetch("data/large.bin"), UsageError)
 
-    where, cure = (
+    where, fix = (
         f"maker/pages on {published.hub.endpoint}",
         "run `corpusmill pin maker/pages` to get the latest commit, with --recipe NAME to update a recipe",
     )
-    assert no_file == f"{where}: file not found at the commit; delete the cached listing, or pin a new commit"
-    assert never_there == f"{where}: revision {NOWHERE} not found; {cure}"
-    assert no_more == f"{where}: revision {published.commit} not found; {cure}"
+    assert file_error == f"{where}: file not found at the commit; delete the cached listing, or pin a new commit"
+    assert commit_error == f"{where}: revision {NOWHERE} not found; {fix}"
+    assert moved_error == f"{where}: revision {published.commit} not found; {fix}"
 
 
 def test_a_gated_dataset_names_its_terms_and_a_token_opens_it(hub: FaultyHub, hub_files: HubFiles, commit: str) -> None:
@@ -45,13 +45,13 @@ def test_a_gated_dataset_names_its_terms_and_a_token_opens_it(hub: FaultyHub, hu
         f"maker/pages on {hub.endpoint}: the dataset is gated; "
         f"accept the terms on {hub.endpoint}/datasets/maker/pages, then set HF_TOKEN to your token"
     )
-    known = replace(hub_files, token="hf_any")
-    files = {file.path: file for file in known.list_files(DATASET, commit)}
-    assert known.fetch(DATASET, commit, files["README.md"]).path.read_bytes() == CARD
-    assert known.fetch(DATASET, commit, files["data/large.bin"]).path.read_bytes() == LARGE
+    with_token = replace(hub_files, token="hf_any")
+    files = {file.path: file for file in with_token.list_files(DATASET, commit)}
+    assert with_token.fetch(DATASET, commit, files["README.md"]).path.read_bytes() == CARD
+    assert with_token.fetch(DATASET, commit, files["data/large.bin"]).path.read_bytes() == LARGE
 
 
-def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, hub_files: HubFiles) -> None:
+def test_errors_about_a_model_name_the_model(hub: FaultyHub, hub_files: HubFiles) -> None:
     folder = hub.folder / "models" / "maker" / "tiny"
     folder.mkdir(parents=True)
     models, where = hub_files.for_models(), f"maker/tiny on {hub.endpoint}"
@@ -68,14 +68,14 @@ def test_what_a_hub_does_not_give_of_a_model_is_told_of_a_model(hub: FaultyHub, 
 
 
 @pytest.mark.parametrize("token", [None, "hf_any"])
-def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
+def test_unknown_and_private_datasets_have_the_same_error(
     hub: FaultyHub, hub_files: HubFiles, commit: str, token: str | None
 ) -> None:
     (hub.folder / "datasets" / DATASET / ".private").touch()
-    asking = replace(hub_files, token=token)
+    client = replace(hub_files, token=token)
     name, status = (DATASET, 401) if token is None else ("maker/none", 404)
 
-    assert refusal(lambda: asking.list_files(name, NOWHERE), UsageError) == (
+    assert refusal(lambda: client.list_files(name, NOWHERE), UsageError) == (
         f"{name} on {hub.endpoint}: dataset not found or private (HTTP {status}); "
         "check the name; if it is private, set HF_TOKEN to a token with read access"
     )
@@ -83,28 +83,28 @@ def test_an_unknown_dataset_and_a_private_one_read_the_same_to_a_stranger(
 
 @pytest.fixture
 def busy_hub(hub: FaultyHub) -> Iterator[ProxiedHub]:
-    """The files of `hub`, served by one that can be busy at first."""
-    busy = ProxiedHub(hub.folder)
-    busy.first = []
-    with busy:
-        yield busy
+    """Serve the files of `hub` through a proxy that can be busy at first."""
+    proxied = ProxiedHub(hub.folder)
+    proxied.first = []
+    with proxied:
+        yield proxied
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "said"),
+    ("status", "headers", "text"),
     [
         (503, {}, "HTTP 503; attempt 2 of 2 in 0.0 s"),
-        (429, {"Retry-After": "0"}, "rate limited; attempt 2 of 2 in 0.0 s"),  # sooner than it would by itself
+        (429, {"Retry-After": "0"}, "rate limited; attempt 2 of 2 in 0.0 s"),  # sooner than without the header
     ],
 )
-def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
+def test_a_listing_of_a_busy_hub_is_retried(
     busy_hub: ProxiedHub,
     tmp_path: Path,
     commit: str,
     caplog: pytest.LogCaptureFixture,
     status: int,
     headers: dict[str, str],
-    said: str,
+    text: str,
 ) -> None:
     busy_hub.first = [json_response({"error": "busy"}, status, headers)]
 
@@ -112,11 +112,11 @@ def test_a_listing_that_a_busy_hub_refuses_is_asked_for_again(
     files = HubFiles(tmp_path / "cache", busy_hub.endpoint, tries=2, wait_s=wait_s).list_files(DATASET, commit)
 
     assert [file.path for file in files] == ["README.md", "data/empty.txt", "data/large.bin"]
-    assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [f"maker/pages: {said}"]
+    assert [record.getMessage() for record in caplog.records if record.name == "corpusmill"] == [f"maker/pages: {text}"]
     assert [request.status for request in busy_hub.requests] == [status, 200, 200]  # two equal listings
 
 
-def test_each_wait_is_twice_the_one_before_more_or_less_and_a_minute_at_most(
+def test_waits_double_up_to_a_minute_with_random_variation(
     busy_hub: ProxiedHub, tmp_path: Path, commit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
@@ -130,9 +130,7 @@ def test_each_wait_is_twice_the_one_before_more_or_less_and_a_minute_at_most(
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
-    status: int, busy_hub: ProxiedHub, tmp_path: Path, commit: str
-) -> None:
+def test_an_unexplained_refusal_is_retryable(status: int, busy_hub: ProxiedHub, tmp_path: Path, commit: str) -> None:
     busy_hub.first = [json_response({"error": "not here"}, status)]
 
     with pytest.raises(RetryableError, match=rf"not found or private \(HTTP {status}\)"):
@@ -140,10 +138,10 @@ def test_a_refusal_that_says_nothing_of_the_dataset_is_an_obstacle(
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda hub: hub.resolve(DATASET), lambda hub: hub.list_files(DATASET, NOWHERE)], ids=["resolve", "list"]
+    "call", [lambda hub: hub.resolve(DATASET), lambda hub: hub.list_files(DATASET, NOWHERE)], ids=["resolve", "list"]
 )
-def test_without_network_the_address_is_named_and_the_token_is_not(
-    ask: Callable[[HubFiles], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_without_network_the_error_names_the_address_but_not_the_token(
+    call: Callable[[HubFiles], object], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
@@ -151,7 +149,7 @@ def test_without_network_the_address_is_named_and_the_token_is_not(
         hub_files = HubFiles(tmp_path / "cache", endpoint, token="hf_secret", tries=2, wait_s=0.01)
 
         with pytest.raises(InputError) as error:
-            ask(hub_files)
+            call(hub_files)
 
     assert error.value.where == endpoint
     assert error.value.what.startswith("maker/pages cannot be reached (ConnectError: ")
@@ -160,7 +158,7 @@ def test_without_network_the_address_is_named_and_the_token_is_not(
     assert "hf_secret" not in caplog.text + str(error.value)
 
 
-def test_a_silent_hub_is_given_up_after_two_short_attempts(tmp_path: Path) -> None:
+def test_a_silent_hub_fails_after_two_short_attempts(tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -171,7 +169,7 @@ def test_a_silent_hub_is_given_up_after_two_short_attempts(tmp_path: Path) -> No
             hub.resolve(DATASET)
 
 
-def test_a_person_waits_for_two_attempts_unless_a_number_is_configured(tmp_path: Path) -> None:
+def test_an_interactive_hub_makes_two_attempts_unless_configured(tmp_path: Path) -> None:
     hub, configured = (open_interactive_hub(tmp_path, settings) for settings in ({}, {"CORPUSMILL_HUB_TRIES": "6"}))
 
     assert (hub.tries, hub.timeout_s) == (2, 10.0)

@@ -1,4 +1,4 @@
-"""The client with limits: a receiver that drips, proxies, addresses on loopback."""
+"""Hub connections with limits: slow peers, proxies and loopback addresses."""
 
 import itertools
 import os
@@ -64,7 +64,7 @@ def busy_server() -> Iterator[str]:
         server.shutdown()
 
 
-def test_the_library_is_told_to_wait_a_minute_at_most_and_a_reader_ten(busy_server: str) -> None:
+def test_uploads_wait_at_most_a_minute_and_downloads_ten(busy_server: str) -> None:
     with LibraryClient(busy_server, 5.0) as client:
         upload = client.request("PUT", f"{busy_server}/file")
         with client.stream("GET", f"{busy_server}/file") as download:
@@ -73,7 +73,7 @@ def test_the_library_is_told_to_wait_a_minute_at_most_and_a_reader_ten(busy_serv
     assert (upload.headers["Retry-After"], download.headers["Retry-After"]) == ("60", "600")
 
 
-def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_through_a_proxy_are_limited(slow_receiver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", slow_receiver)
     monkeypatch.delenv("no_proxy", raising=False)
 
@@ -81,7 +81,7 @@ def test_connections_through_a_proxy_are_limited_too(slow_receiver: str, monkeyp
         client.get("http://hub.example/api")
 
 
-def test_a_forked_process_has_connections_of_its_own() -> None:
+def test_a_forked_process_has_its_own_connections() -> None:
     client = shared_client("http://hub.example", 60.0)
 
     child = os.fork()
@@ -92,15 +92,15 @@ def test_a_forked_process_has_connections_of_its_own() -> None:
     assert shared_client("http://hub.example", 60.0) is client
 
 
-def test_addresses_on_loopback_and_elsewhere() -> None:
-    here = ["http://127.0.0.1:1", "http://localhost", "http://[::1]:80", "https://127.1.2.3"]
-    elsewhere = ["http://127.0.0.1.example", "http://example/127.0.0.1", "http://localhost.example"]
+def test_loopback_addresses_are_recognised() -> None:
+    loopback = ["http://127.0.0.1:1", "http://localhost", "http://[::1]:80", "https://127.1.2.3"]
+    remote = ["http://127.0.0.1.example", "http://example/127.0.0.1", "http://localhost.example"]
 
-    assert [address for address in (*here, *elsewhere) if is_loopback(address)] == here
+    assert [address for address in (*loopback, *remote) if is_loopback(address)] == loopback
 
 
 class SteadyStream(httpcore2.NetworkStream):
-    """A connection that brings some bytes each second, of a clock that it moves."""
+    """A connection that delivers some bytes per second of a simulated clock."""
 
     def __init__(self, bytes_each_s: int) -> None:
         self.bytes_each_s, self.now = bytes_each_s, 0.0
@@ -119,7 +119,7 @@ class SteadyStream(httpcore2.NetworkStream):
         (10 * MIN_PROGRESS_BYTES, False),
     ],
 )
-def test_a_connection_is_cut_off_where_too_little_came_in_a_minute(
+def test_a_connection_with_too_few_bytes_in_a_minute_is_closed(
     bytes_each_s: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steady = SteadyStream(bytes_each_s)
@@ -129,7 +129,7 @@ def test_a_connection_is_cut_off_where_too_little_came_in_a_minute(
     with pytest.raises(httpcore2.ReadTimeout if is_cut else StopIteration):
         for second in seconds:
             stream.read(1 << 16)
-            steady.now += 100  # what is done with the bytes doesn't count
+            steady.now += 100  # processing time does not count
             if second == 180:
                 raise StopIteration
 

@@ -1,4 +1,4 @@
-"""A line of JSON becomes a row or a fault with its reason; a file that isn't JSON lines is refused."""
+"""Lines of JSON become rows or faults; other JSON files are refused."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +15,7 @@ Source = Callable[..., SourceFile]
 DEEP = "more than 64 objects and lists inside one another"
 
 
-def rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
+def read_rows(file: SourceFile, range_bytes: int = 1 << 30) -> Iterator[tuple[int, dict[str, Any] | Fault]]:
     for piece in split_byte_ranges(file, range_bytes):
         yield from json_rows(piece, piece_lines(piece))
 
@@ -50,29 +50,29 @@ def test_a_line_becomes_its_object() -> None:
         (b'{"\\udc00\\ud800": 1}', "lone_surrogate", "an escaped half of a pair"),
     ],
 )
-def test_a_line_that_is_no_object_says_why(line: bytes, reason: str, detail: str) -> None:
+def test_a_line_without_an_object_is_a_fault_with_its_reason(line: bytes, reason: str, detail: str) -> None:
     assert parse_row(line) == parse_row(line + b"\n") == Fault(reason, detail)
 
 
-def test_a_value_may_hold_64_objects_and_lists_inside_one_another_and_brackets_in_texts_are_none() -> None:
+def test_64_levels_of_nesting_are_allowed_and_brackets_in_texts_are_ignored() -> None:
     line = b'{"x": ' + b'{"y":' * 32 + b"[" * 32 + b'"' + b"[" * 1000 + b'"' + b"]" * 32 + b"}" * 32 + b"}"
 
     assert isinstance(parse_row(line), dict)
 
 
-def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: Source) -> None:
+def test_bad_lines_have_their_position_and_blank_lines_are_skipped(source: Source) -> None:
     file = source(b'{"a": 1}\n\n  \r\nbad\n{"a": 2}\r\n{"a": 3}')
 
-    found = list(rows(file))
+    rows = list(read_rows(file))
 
-    assert [place for place, _ in found] == [0, 14, 18, 28]
-    assert [row if isinstance(row, dict) else row.reason for _, row in found] == [
+    assert [position for position, _ in rows] == [0, 14, 18, 28]
+    assert [row if isinstance(row, dict) else row.reason for _, row in rows] == [
         {"a": 1},
         "not_json",
         {"a": 2},
         {"a": 3},
     ]
-    assert [item for size in (4, 5, 9, 16) for item in rows(file, size)] == found * 4
+    assert [item for size in (4, 5, 9, 16) for item in read_rows(file, size)] == rows * 4
 
 
 @pytest.mark.parametrize(
@@ -84,29 +84,27 @@ def test_bad_lines_are_rows_with_their_place_and_blank_lines_are_none(source: So
         (b'{"a":' + b"[" * 5000 + b"\xff", Fault("nested_too_deep", DEEP)),
     ],
 )
-def test_a_last_line_without_newline_that_can_be_no_row_is_a_bad_row_and_no_cut_file(
-    source: Source, line: bytes, fault: Fault
-) -> None:
-    assert list(rows(source(b'{"a": 1}\n' + line))) == [(0, {"a": 1}), (9, fault)]
-    assert list(rows(source(b""))) == list(rows(source(b"\n\n"))) == []
+def test_an_invalid_last_line_without_newline_is_a_bad_row(source: Source, line: bytes, fault: Fault) -> None:
+    assert list(read_rows(source(b'{"a": 1}\n' + line))) == [(0, {"a": 1}), (9, fault)]
+    assert list(read_rows(source(b""))) == list(read_rows(source(b"\n\n"))) == []
 
 
 @pytest.mark.parametrize("line", [b'{"a": 1, "te', b'{"a": 2}}', b'{"a": "caf\xc3'])
-def test_a_last_line_without_newline_that_cannot_be_read_is_a_cut_file(source: Source, line: bytes) -> None:
+def test_a_truncated_last_line_stops_the_reading(source: Source, line: bytes) -> None:
     file = source(b'{"a": 1}\n' + line)
 
-    told = refusal(lambda: list(rows(file)))
+    message = refusal(lambda: list(read_rows(file)))
 
-    assert told.startswith(f"{file.path}: the last line, line 2 (byte 9), is truncated (")
-    assert told.endswith("; fetch or write the file again, or remove that line")
+    assert message.startswith(f"{file.path}: the last line, line 2 (byte 9), is truncated (")
+    assert message.endswith("; fetch or write the file again, or remove that line")
 
 
 @pytest.mark.parametrize(("line", "at"), [(bytes(4096), 9), (b'{"a": 2}' + bytes(10), 17), (b'{"a": "' + bytes(3), 16)])
-def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: int) -> None:
+def test_nul_bytes_at_the_end_are_reported(source: Source, line: bytes, at: int) -> None:
     file = source(b'{"a": 1}\n' + line)
 
-    what = f"{file.path}: from byte {at} on, the file contains NUL bytes, as after a crash or a full disk; "
-    assert refusal(lambda: list(rows(file))).startswith(what)
+    message = f"{file.path}: from byte {at} on, the file contains NUL bytes, as after a crash or a full disk; "
+    assert refusal(lambda: list(read_rows(file))).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +118,7 @@ def test_nul_bytes_at_the_end_are_called_that(source: Source, line: bytes, at: i
         (b'{\n  "a": 1\n}\n', "JSON objects are spread over several lines; write one line per object: jq -c . FILE"),
     ],
 )
-def test_json_that_is_not_in_lines_is_refused_with_the_cure(source: Source, content: bytes, message: str) -> None:
+def test_json_that_is_not_in_lines_is_refused_with_a_fix(source: Source, content: bytes, message: str) -> None:
     file = source(content)
 
-    assert refusal(lambda: list(rows(file))).startswith(f"{file.path}: {message}")
+    assert refusal(lambda: list(read_rows(file))).startswith(f"{file.path}: {message}")

@@ -1,4 +1,4 @@
-"""JSON arrays and objects over several lines → rows, whatever the blocks in which the file is read."""
+"""JSON arrays and objects over several lines become rows for any block size."""
 
 import gzip
 import json
@@ -24,20 +24,20 @@ PLAIN = b'[{"text": "One."}, {"text": "Two."},\n{"text": "Three."}]'
 OBJECTS = b'{\n "text": "One."\n}\n{\n "text": "Two."\n}\n'
 
 
-def blocks(content: bytes, size: int) -> list[bytes]:
+def split(content: bytes, size: int) -> list[bytes]:
     return [content[start : start + size] for start in range(0, len(content), size)]
 
 
-def read(file: SourceFile) -> list[object]:
+def read_rows(file: SourceFile) -> list[object]:
     rows = (row for piece in plan_local([file], RECIPE, 10) for row in read_piece(piece, RECIPE))
     return [row.text if isinstance(row, Document) else (row.row, row.reason, row.detail) for row in rows]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_values_have_the_places_of_their_lines(size: int) -> None:
-    assert [place for place, _ in json_values(blocks(PRETTY, size), "a.json")] == [2, 22]
-    assert [place for place, _ in json_values(blocks(PLAIN, size), "a.json")] == [0, 19, 37]
-    assert [*json_values(blocks(OBJECTS, size), "a.json")] == [
+def test_values_have_the_positions_of_their_lines(size: int) -> None:
+    assert [position for position, _ in json_values(split(PRETTY, size), "a.json")] == [2, 22]
+    assert [position for position, _ in json_values(split(PLAIN, size), "a.json")] == [0, 19, 37]
+    assert [*json_values(split(OBJECTS, size), "a.json")] == [
         (0, b'{\n "text": "One."\n}'),
         (20, b'{\n "text": "Two."\n}'),
     ]
@@ -49,18 +49,18 @@ def test_values_have_the_places_of_their_lines(size: int) -> None:
     [(PRETTY, ["One.", 'Two, [{"}]']), (PLAIN, ["One.", "Two.", "Three."]), (OBJECTS, ["One.", "Two."]), (b"[ ]", [])],
 )
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_an_array_is_read_whatever_the_name_and_compression(
+def test_an_array_is_read_for_any_name_and_compression(
     source: Source, name: str, content: bytes, texts: list[str], mark: bytes
 ) -> None:
     content = mark + content
 
-    assert read(source(gzip.compress(content) if name.endswith(".gz") else content, name)) == texts
+    assert read_rows(source(gzip.compress(content) if name.endswith(".gz") else content, name)) == texts
 
 
 def test_a_bad_element_is_a_reject_and_the_others_are_read(source: Source) -> None:
     content = b'[\n{"text": "One."},\n{"text": oops},\n5,\n{"text": "\xff"},\n{"text": ""}\n{},\n{"text": "Two."},\n]'
 
-    assert read(source(content, "a.json")) == [
+    assert read_rows(source(content, "a.json")) == [
         "One.",
         (20, "not_json", "JSON is malformed: invalid character (byte 9)"),
         (36, "wrong_type", "the value is int"),
@@ -82,8 +82,8 @@ def test_a_bad_element_is_a_reject_and_the_others_are_read(source: Source) -> No
     ],
 )
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_file_with_less_or_more_than_its_values_is_refused(content: bytes, message: str, size: int) -> None:
-    assert refusal(lambda: [*json_values(blocks(content, size), "a.json")], InputError).startswith(f"a.json: {message}")
+def test_a_truncated_file_or_trailing_data_is_refused(content: bytes, message: str, size: int) -> None:
+    assert refusal(lambda: [*json_values(split(content, size), "a.json")], InputError).startswith(f"a.json: {message}")
 
 
 def test_json_lines_are_still_read_in_pieces(source: Source) -> None:
@@ -111,12 +111,12 @@ values = st.recursive(
     indent=st.none() | st.integers(0, 2),
     ascii=st.booleans(),
 )
-def test_what_json_writes_comes_back_in_any_blocks(rows: list[Any], size: int, indent: int | None, ascii: bool) -> None:
+def test_written_json_is_read_back_in_any_blocks(rows: list[Any], size: int, indent: int | None, ascii: bool) -> None:
     content = json.dumps(rows, indent=indent, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
 
-    found = [*json_values(blocks(content, size), "a.json")]
+    values_read = [*json_values(split(content, size), "a.json")]
 
-    assert [json.loads(value) for _, value in found] == rows
-    places = [place for place, _ in found]
-    assert places == sorted(set(places))
-    assert all(content[place:].lstrip(b" \n").startswith(value) for place, value in found if place)
+    assert [json.loads(value) for _, value in values_read] == rows
+    positions = [position for position, _ in values_read]
+    assert positions == sorted(set(positions))
+    assert all(content[position:].lstrip(b" \n").startswith(value) for position, value in values_read if position)

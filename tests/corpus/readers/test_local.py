@@ -1,4 +1,4 @@
-"""Local files → Documents: real rows of four kinds, round trips in each format, the same rows in any pieces."""
+"""Local files become the same Documents in every format, piece and compression."""
 
 import gzip
 import io
@@ -28,26 +28,26 @@ Source = Callable[..., SourceFile]
 META = pa.struct([("url", pa.string()), ("n", pa.int64())])
 
 
-def recipe(text_unit: str | None = None, **columns: str | None) -> LocalRecipe:
+def new_recipe(text_unit: str | None = None, **columns: str | None) -> LocalRecipe:
     named = {"text": "text", "id": None, "created_at": None, "license": None} | columns
     origin = {"source": "notes", "domain": "books", "license_tag": "cc0-1.0"}
     return LocalRecipe.model_validate(origin | {"files": ["*"], "columns": named, "text_unit": text_unit})
 
 
-def read(files: Sequence[SourceFile], how: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document | Reject]:
-    return [row for piece in plan_local(files, how, shard_bytes) for row in read_piece(piece, how)]
+def read_rows(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document | Reject]:
+    return [row for piece in plan_local(files, recipe, shard_bytes) for row in read_piece(piece, recipe)]
 
 
-def documents(files: Sequence[SourceFile], how: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document]:
-    rows = read(files, how, shard_bytes)
+def read_docs(files: Sequence[SourceFile], recipe: LocalRecipe, shard_bytes: int = 1 << 30) -> list[Document]:
+    rows = read_rows(files, recipe, shard_bytes)
     assert all(isinstance(row, Document) for row in rows)
     return rows  # type: ignore[return-value]
 
 
-def test_c4_rows_come_out_of_gzip_with_url_and_date(real_data: Path) -> None:
+def test_c4_rows_are_read_from_gzip_with_url_and_date(real_data: Path) -> None:
     files = list_files(real_data / "c4", ["*.json.gz"])
 
-    rows = documents(files, recipe(id="url", created_at="date"))
+    rows = read_docs(files, new_recipe(id="url", created_at="date"))
 
     assert len(rows) == 30
     assert rows[0].text.startswith("The woman who died after falling from a bridge over the A21 has been identified")
@@ -59,15 +59,15 @@ def test_c4_rows_come_out_of_gzip_with_url_and_date(real_data: Path) -> None:
     ]
 
 
-def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(real_data: Path) -> None:
+def test_redpajama_rows_give_nested_columns_and_keep_the_others(real_data: Path) -> None:
     files = list_files(real_data / "redpajama", ["arxiv.jsonl"])
 
-    first, second, *_ = documents(files, recipe(id="meta.arxiv_id", created_at="meta.timestamp"))
+    first, second, *_ = read_docs(files, new_recipe(id="meta.arxiv_id", created_at="meta.timestamp"))
 
     assert first.text == "\\section{Riemannian Langevin dynamics}"
     assert (first.doc_id, first.created_at) == ("1712.01076", "1512465451000")
-    others = '"source":"arxiv","timestamp":1512465451000,"url":"https://arxiv.org/abs/1712.01076","yymm":"1712"'
-    assert first.meta == Meta("arxiv.jsonl", 0, "recipe", extra=f'{{"meta":{{"language":"en",{others}}}}}')
+    kept_columns = '"source":"arxiv","timestamp":1512465451000,"url":"https://arxiv.org/abs/1712.01076","yymm":"1712"'
+    assert first.meta == Meta("arxiv.jsonl", 0, "recipe", extra=f'{{"meta":{{"language":"en",{kept_columns}}}}}')
     content = files[0].path.read_bytes()
     assert content[second.meta.source_row :].startswith(b'{"text":"\\\\section*{Acknowledgements}')
 
@@ -75,7 +75,7 @@ def test_redpajama_rows_give_up_nested_columns_and_keep_the_others(real_data: Pa
 def test_fineweb_2_rows_keep_their_columns(real_data: Path) -> None:
     files = list_files(real_data / "fineweb", ["fineweb2_*.jsonl"])
 
-    rows = documents(files, recipe(id="id", created_at="date"))
+    rows = read_docs(files, new_recipe(id="id", created_at="date"))
 
     assert len(rows) == 100
     assert rows[0].text.startswith("Customised pristine audio delivery\nスタジオやシステムの要件を満たす入出力数に適合")
@@ -86,15 +86,15 @@ def test_fineweb_2_rows_keep_their_columns(real_data: Path) -> None:
     assert columns["top_langs"] == '{"jpn_Jpan_score": 1.0000053644180298}'
 
 
-def test_made_rows_in_the_columns_of_public_sets_are_read_alike(source: Source) -> None:
+def test_synthetic_rows_in_the_columns_of_public_datasets_are_read(source: Source) -> None:
     rows: list[dict[str, Any]] = [
         {"text": "One.", "url": "https://example.com/1", "date": "2019-04-21T18:54:04Z"},
         {"text": "Two.", "meta": {"key": "17", "timestamp": 1512465451000}, "scores": "{'jpn': 1.0}", "score": 1.5},
     ]
     lines = [json.dumps(row) + "\n" for row in rows]
 
-    [web] = documents([source(gzip.compress(lines[0].encode()), "a.json.gz")], recipe(id="url", created_at="date"))
-    [paper] = documents([source(lines[1], "b.jsonl")], recipe(id="meta.key", created_at="meta.timestamp"))
+    [web] = read_docs([source(gzip.compress(lines[0].encode()), "a.json.gz")], new_recipe(id="url", created_at="date"))
+    [paper] = read_docs([source(lines[1], "b.jsonl")], new_recipe(id="meta.key", created_at="meta.timestamp"))
 
     assert (web.text, web.doc_id, web.created_at) == ("One.", "https://example.com/1", "2019-04-21T18:54:04.000")
     assert web.meta == Meta("a.json.gz", 0, "recipe", extra='{"date":"2019-04-21T18:54:04Z"}')
@@ -104,15 +104,15 @@ def test_made_rows_in_the_columns_of_public_sets_are_read_alike(source: Source) 
 
 
 @pytest.mark.parametrize("pattern", ["c4/*.jsonl", "redpajama/*.jsonl", "fineweb/*.jsonl"])
-def test_sample_rows_are_the_same_in_any_pieces_and_as_parquet(shared_data: Path, tmp_path: Path, pattern: str) -> None:
+def test_sample_rows_are_equal_in_any_pieces_and_as_parquet(shared_data: Path, tmp_path: Path, pattern: str) -> None:
     for file in list_files(shared_data, [pattern]):
-        whole = documents([file], recipe())
+        whole = read_docs([file], new_recipe())
         assert len(whole) > 1
 
-        assert documents([file], recipe(), 5000) == whole
+        assert read_docs([file], new_recipe(), 5000) == whole
         table = pa.Table.from_pylist([json.loads(line) for line in file.path.read_text(encoding="utf-8").splitlines()])
         pq.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
-        from_parquet = documents(list_files(tmp_path, ["*.parquet"]), recipe(), 20_000)
+        from_parquet = read_docs(list_files(tmp_path, ["*.parquet"]), new_recipe(), 20_000)
         assert [row.text for row in from_parquet] == [row.text for row in whole]
         assert [row.meta.source_row for row in from_parquet] == list(range(len(whole)))
 
@@ -135,15 +135,15 @@ reuse_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixtu
 
 @reuse_folder
 @given(rows=rows_lists, suffix=st.sampled_from(list(COMPRESS)), ascii=st.booleans(), shard_bytes=st.integers(4, 200))
-def test_rows_written_as_json_lines_come_back(
+def test_rows_are_read_back_from_json_lines(
     source: Source, rows: list[dict[str, Any]], suffix: str, ascii: bool, shard_bytes: int
 ) -> None:
     content = "".join(json.dumps(row, ensure_ascii=ascii) + "\n" for row in rows).encode("utf-8")
 
-    back = documents([source(COMPRESS[suffix](content), f"rows.jsonl{suffix}")], recipe(), shard_bytes)
+    rows_read = read_docs([source(COMPRESS[suffix](content), f"rows.jsonl{suffix}")], new_recipe(), shard_bytes)
 
-    assert [{"text": row.text, "extra": row.meta.columns()["extra"]} for row in back] == rows
-    for row in back:
+    assert [{"text": row.text, "extra": row.meta.columns()["extra"]} for row in rows_read] == rows
+    for row in rows_read:
         line = content[row.meta.source_row :].split(b"\n", 1)[0]
         assert json.loads(line)["text"] == row.text
 
@@ -154,7 +154,7 @@ def test_rows_written_as_json_lines_come_back(
     group=st.integers(1, 5),
     shard_bytes=st.integers(1, 2000),
 )
-def test_rows_written_as_parquet_come_back(
+def test_rows_are_read_back_from_parquet(
     source: Source, rows: list[tuple[str, str | None, int]], group: int, shard_bytes: int
 ) -> None:
     texts, urls, counts = ([row[column] for row in rows] for column in range(3))
@@ -162,31 +162,31 @@ def test_rows_written_as_parquet_come_back(
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": pa.array(texts, pa.string()), "meta": nested}), sink, row_group_size=group)
 
-    back = documents([source(sink.getvalue(), "rows.parquet")], recipe(), shard_bytes)
+    rows_read = read_docs([source(sink.getvalue(), "rows.parquet")], new_recipe(), shard_bytes)
 
-    metas = [row.meta.columns()["meta"] for row in back]
-    assert [(row.text, meta["url"], meta["n"]) for row, meta in zip(back, metas, strict=True)] == rows
-    assert [row.meta.source_row for row in back] == list(range(len(rows)))
+    metas = [row.meta.columns()["meta"] for row in rows_read]
+    assert [(row.text, meta["url"], meta["n"]) for row, meta in zip(rows_read, metas, strict=True)] == rows
+    assert [row.meta.source_row for row in rows_read] == list(range(len(rows)))
 
 
 @reuse_folder
 @given(
     texts=st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=6)
 )
-def test_paragraphs_written_as_text_come_back(source: Source, texts: list[str]) -> None:
+def test_paragraphs_are_read_back_from_text(source: Source, texts: list[str]) -> None:
     texts = [text for text in texts if text.encode().strip() and not text.startswith("\ufeff")]
     file = source("\n\n".join(texts), "notes.txt")
 
-    back = documents([file], recipe("paragraph"), 20)
+    rows_read = read_docs([file], new_recipe("paragraph"), 20)
 
-    assert [row.text for row in back] == texts
+    assert [row.text for row in rows_read] == texts
 
 
 def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> None:
     lines = [b'{"text": "One."}', b'{"text": "cut', b'{"text": ""}', b'{"text": "\xff"}', b'{"text": "Two."}', b""]
     file = source(b"\n".join(lines), "a.jsonl")
 
-    rows = read([file], recipe())
+    rows = read_rows([file], new_recipe())
 
     assert [row.text if isinstance(row, Document) else (row.row, row.reason) for row in rows] == [
         "One.",
@@ -195,55 +195,55 @@ def test_every_line_is_a_document_or_a_reject_in_file_order(source: Source) -> N
         (44, "invalid_utf8"),
         "Two.",
     ]
-    assert all(read([file], recipe(), size) == rows for size in (4, 10, 20, 40))
-    packed = read([source(gzip.compress(b"\n".join(lines)), "a.jsonl.gz")], recipe())
-    assert [type(row) for row in packed] == [type(row) for row in rows]
-    assert [row.reason for row in packed if isinstance(row, Reject)] == ["not_json", "empty_text", "invalid_utf8"]
+    assert all(read_rows([file], new_recipe(), size) == rows for size in (4, 10, 20, 40))
+    gzip_rows = read_rows([source(gzip.compress(b"\n".join(lines)), "a.jsonl.gz")], new_recipe())
+    assert [type(row) for row in gzip_rows] == [type(row) for row in rows]
+    assert [row.reason for row in gzip_rows if isinstance(row, Reject)] == ["not_json", "empty_text", "invalid_utf8"]
 
 
-def test_a_large_file_is_many_pieces_and_small_files_share_a_shard(tmp_path: Path) -> None:
+def test_a_large_file_has_many_pieces_and_small_files_share_a_shard(tmp_path: Path) -> None:
     line = json.dumps({"text": "x" * 87}) + "\n"
     for name, rows in {"a": 1000, "b": 3, "c": 2, "d": 4}.items():
         (tmp_path / f"{name}.jsonl").write_text(line * rows)
     files = list_files(tmp_path, ["*.jsonl"])
 
-    pieces = plan_local(files, recipe(), 10_000)
+    pieces = plan_local(files, new_recipe(), 10_000)
     shards = list(group_by_size(pieces, lambda piece: piece.bytes, 10_000))
 
     assert [len({piece.file.name for piece in shard}) for shard in shards] == [1] * 10 + [3]
-    assert [sum(1 for piece in shard for _ in read_piece(piece, recipe())) for shard in shards] == [100] * 10 + [9]
-    assert plan_local(files, recipe(), 10_000) == pieces
+    assert [sum(1 for piece in shard for _ in read_piece(piece, new_recipe())) for shard in shards] == [100] * 10 + [9]
+    assert plan_local(files, new_recipe(), 10_000) == pieces
 
 
-NO_COLUMNS = recipe().model_copy(update={"columns": None})
+NO_COLUMNS = new_recipe().model_copy(update={"columns": None})
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "how", "error", "message"),
+    ("name", "content", "recipe", "error", "message"),
     [
         (
             "a.odt",
             b"text\n",
-            recipe(),
+            new_recipe(),
             UsageError,
             "the file name must end with .jsonl, .ndjson, .ndjsonl, .json, .parquet, .csv, .tsv, .txt",
         ),
-        ("a.txt", b"text\n", recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
-        ("a.jsonl", b"PAR1....PAR1", recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
-        ("a.parquet", b'{"text": "a"}\n', recipe(), InputError, "the Parquet footer cannot be read ("),
+        ("a.txt", b"text\n", new_recipe(), UsageError, "the document unit of text files is not set; set `text_unit`"),
+        ("a.jsonl", b"PAR1....PAR1", new_recipe(), InputError, "the file is Parquet; rename it to end with .parquet"),
+        ("a.parquet", b'{"text": "a"}\n', new_recipe(), InputError, "the Parquet footer cannot be read ("),
         (
             "a.csv",
             b"body\na\n",
-            recipe(),
+            new_recipe(),
             UsageError,
             "column `text` not found; the columns are body; set `columns.tex",
         ),
         ("a.jsonl", b"{}\n", NO_COLUMNS, UsageError, "the text column is not set; set `columns` in the"),
     ],
 )
-def test_a_file_that_cannot_be_read_as_its_name_says_stops_the_plan(
-    source: Source, name: str, content: bytes, how: LocalRecipe, error: type[InputError], message: str
+def test_a_file_that_does_not_match_its_name_stops_the_plan(
+    source: Source, name: str, content: bytes, recipe: LocalRecipe, error: type[InputError], message: str
 ) -> None:
     file = source(content, name)
 
-    assert refusal(lambda: plan_local([file], how, 1000), error).startswith(f"{file.path}: {message}")
+    assert refusal(lambda: plan_local([file], recipe, 1000), error).startswith(f"{file.path}: {message}")

@@ -1,4 +1,4 @@
-"""Local Parquet: runs of row groups planned from the footer, and rows with their numbers and faults."""
+"""Local Parquet: runs of row groups from the footer, row numbers and faults."""
 
 import io
 from collections.abc import Callable
@@ -16,38 +16,38 @@ from pipeline_assets.spine.errors import InputError
 Source = Callable[..., SourceFile]
 
 
-def columns(**names: str) -> LicensedColumns:
+def build_columns(**names: str) -> LicensedColumns:
     return LicensedColumns(**{"text": "text", "id": None, "created_at": None, "license": None} | names)  # type: ignore[arg-type]
 
 
-TEXT = columns()
+TEXT = build_columns()
 
 
-def stored(table: pa.Table, rows_per_group: int = 2) -> bytes:
+def write_parquet(table: pa.Table, rows_per_group: int = 2) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table, sink, row_group_size=rows_per_group, use_dictionary=False)
     return sink.getvalue()
 
 
-def pages(rows: int) -> pa.Table:
+def build_pages(rows: int) -> pa.Table:
     meta = [{"url": f"https://{row}", "n": row} for row in range(rows)]
     return pa.table({"text": [f"Text of page {row}." for row in range(rows)], "meta": meta})
 
 
-def test_row_groups_come_in_runs_with_the_rows_that_they_hold(source: Source) -> None:
-    file = source(stored(pages(7)), "a.parquet")
-    a_group = pq.read_metadata(file.path).row_group(0).total_byte_size
+def test_row_groups_are_planned_in_runs_with_their_rows(source: Source) -> None:
+    file = source(write_parquet(build_pages(7)), "a.parquet")
+    group_bytes = pq.read_metadata(file.path).row_group(0).total_byte_size
 
-    runs = row_group_runs(file, TEXT, 2 * a_group)
+    runs = row_group_runs(file, TEXT, 2 * group_bytes)
 
     assert [(run.first_group, run.stop_group, run.first_row, run.rows) for run in runs] == [(0, 2, 0, 4), (2, 4, 4, 3)]
-    assert runs[0].bytes == 2 * a_group
+    assert runs[0].bytes == 2 * group_bytes
     assert len(row_group_runs(file, TEXT, 1)) == 4
     assert len(row_group_runs(file, TEXT, 1 << 30)) == 1
 
 
 def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) -> None:
-    file = source(stored(pages(3000), rows_per_group=3000), "a.parquet")
+    file = source(write_parquet(build_pages(3000), rows_per_group=3000), "a.parquet")
 
     numbers = [number for run in row_group_runs(file, TEXT, 1) for number, _ in parquet_rows(run)]
 
@@ -55,27 +55,27 @@ def test_rows_of_a_group_longer_than_a_batch_keep_their_numbers(source: Source) 
 
 
 @pytest.mark.parametrize("name", ["meta.url", "meta", "text"])
-def test_nested_columns_may_be_named(source: Source, name: str) -> None:
-    assert row_group_runs(source(stored(pages(1)), "a.parquet"), columns(id=name), 1)
+def test_nested_columns_may_be_selected(source: Source, name: str) -> None:
+    assert row_group_runs(source(write_parquet(build_pages(1)), "a.parquet"), build_columns(id=name), 1)
 
 
 @pytest.mark.parametrize(
-    ("field", "name", "where"),
+    ("field", "name", "fix"),
     [("text", "body", "the column that holds the text"), ("id", "meta.uid", "an existing column, or leave it out")],
 )
-def test_a_column_that_is_not_there_stops_the_plan(source: Source, field: str, name: str, where: str) -> None:
-    file = source(stored(pages(1)), "a.parquet")
+def test_an_unknown_column_stops_the_plan(source: Source, field: str, name: str, fix: str) -> None:
+    file = source(write_parquet(build_pages(1)), "a.parquet")
 
-    assert refusal(lambda: row_group_runs(file, columns(**{field: name}), 1)) == (
+    assert refusal(lambda: row_group_runs(file, build_columns(**{field: name}), 1)) == (
         f"{file.path}: column `{name}` not found; the columns are text, meta.url, meta.n; "
-        f"set `columns.{field}` in the recipe to {where}"
+        f"set `columns.{field}` in the recipe to {fix}"
     )
 
 
 @pytest.mark.parametrize("names", [TEXT, None])
-def test_two_columns_of_one_name_are_refused(source: Source, names: LicensedColumns | None) -> None:
+def test_two_columns_with_the_same_name_are_refused(source: Source, names: LicensedColumns | None) -> None:
     table = pa.Table.from_arrays([pa.array(["one"]), pa.array(["two"])], ["text", "text"])
-    file = source(stored(table), "a.parquet")
+    file = source(write_parquet(table), "a.parquet")
 
     assert refusal(lambda: row_group_runs(file, names, 1)) == (
         f"{file.path}: two columns have the name `text`; rename one of them"
@@ -85,16 +85,16 @@ def test_two_columns_of_one_name_are_refused(source: Source, names: LicensedColu
 @pytest.mark.parametrize(
     "damage", [lambda content: content[:-3], lambda content: b'{"text": "a"}\n', lambda content: b""]
 )
-def test_what_is_no_parquet_file_is_refused(source: Source, damage: Callable[[bytes], bytes]) -> None:
-    file = source(damage(stored(pages(9))), "a.parquet")
+def test_a_file_that_is_not_parquet_is_refused(source: Source, damage: Callable[[bytes], bytes]) -> None:
+    file = source(damage(write_parquet(build_pages(9))), "a.parquet")
 
     assert refusal(lambda: row_group_runs(file, TEXT, 1)).startswith(
         f"{file.path}: the Parquet footer cannot be read ("
     )
 
 
-def test_damage_in_the_rows_is_an_error_and_not_fewer_rows(source: Source) -> None:
-    content = bytearray(stored(pages(1000), rows_per_group=1000))
+def test_damaged_rows_are_an_error(source: Source) -> None:
+    content = bytearray(write_parquet(build_pages(1000), rows_per_group=1000))
     content[40:400] = bytes(360)
     (run,) = row_group_runs(source(bytes(content), "a.parquet"), TEXT, 1 << 30)
 

@@ -1,4 +1,4 @@
-"""Text files: whole, or by paragraphs, which are the same in whatever ranges a file is read."""
+"""Text files: whole, by paragraph or by line, equal for any byte ranges."""
 
 import re
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from pipeline_assets.corpus.readers.source_folder import ByteRange, SourceFile, 
 Source = Callable[..., SourceFile]
 
 
-def test_a_whole_file_is_one_text_as_it_is(source: Source) -> None:
+def test_a_whole_file_is_one_unchanged_text(source: Source) -> None:
     assert list(whole_text(ByteRange(source("  Ünder\r\n\n\nlines \n")))) == [(0, "  Ünder\r\n\n\nlines \n")]
     assert list(whole_text(ByteRange(source(b"")))) == [(0, "")]
     assert list(whole_text(ByteRange(source(b"\xef\xbb\xbfmarked")))) == [(0, "marked")]
 
 
-def test_a_paragraph_is_a_run_of_lines_that_are_not_blank(source: Source) -> None:
+def test_a_paragraph_is_a_run_of_nonblank_lines(source: Source) -> None:
     file = source("\n\nOne,\n  still one.\n \t\r\nTwo.\r\nStill two.\r\n\n\nThree")
 
     assert list(paragraphs(ByteRange(file))) == [(2, "One,\n  still one."), (24, "Two.\r\nStill two."), (44, "Three")]
@@ -37,20 +37,20 @@ def test_a_file_of_blank_lines_has_no_paragraphs(source: Source, content: str) -
     content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\n\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
     range_bytes=st.integers(4, 30),
 )
-def test_no_ranges_change_paragraphs(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
+def test_ranges_change_no_paragraphs(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
     path = tmp_path_factory.getbasetemp() / "paragraphs"
     path.write_bytes(content.encode())
     file = SourceFile(path, "paragraphs", path.stat().st_size)
     blocks = re.split(r"(?m)^[ \r]*(?:\n|\Z)", content.removeprefix("\ufeff"))
     expected = [block.rstrip("\r\n") for block in blocks if block.strip(" \r\n")]
 
-    found = [item for piece in split_byte_ranges(file, range_bytes) for item in paragraphs(piece)]
+    items = [item for piece in split_byte_ranges(file, range_bytes) for item in paragraphs(piece)]
 
-    assert [text for _, text in found] == expected
-    assert found == list(paragraphs(ByteRange(file)))
+    assert [text for _, text in items] == expected
+    assert items == list(paragraphs(ByteRange(file)))
 
 
-def test_each_line_that_is_not_blank_is_a_text(source: Source) -> None:
+def test_each_nonblank_line_is_a_text(source: Source) -> None:
     file = source("\ufeffOne.\n\n \t\r\n  Two, ünder.\r\nThree\u2028still three")
 
     assert list(text_lines(ByteRange(file))) == [(3, "One."), (13, "  Two, ünder."), (29, "Three\u2028still three")]
@@ -64,7 +64,7 @@ def test_each_line_that_is_not_blank_is_a_text(source: Source) -> None:
     content=st.lists(st.sampled_from(["word", "é", " ", "\n", "\r\n", "\ufeff"]), max_size=30).map("".join),
     range_bytes=st.integers(4, 30),
 )
-def test_no_ranges_change_the_lines(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
+def test_ranges_change_no_lines(tmp_path_factory: pytest.TempPathFactory, content: str, range_bytes: int) -> None:
     path = tmp_path_factory.getbasetemp() / "lines"
     path.write_bytes(content.encode())
     file = SourceFile(path, "lines", path.stat().st_size)
@@ -76,7 +76,7 @@ def test_no_ranges_change_the_lines(tmp_path_factory: pytest.TempPathFactory, co
     assert texts == list(text_lines(ByteRange(file)))
 
 
-def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source: Source) -> None:
+def test_a_paragraph_that_is_not_utf8_is_a_fault(source: Source) -> None:
     file = source(b"one\n\ncaf\xe9\n\nthree\n")
 
     assert list(paragraphs(ByteRange(file))) == [
@@ -88,7 +88,7 @@ def test_a_paragraph_that_is_no_utf8_is_a_fault_and_the_others_are_texts(source:
 
 
 @pytest.mark.parametrize("read", [whole_text, paragraphs])
-def test_a_text_too_large_to_be_one_is_refused(
+def test_a_text_above_the_size_limit_is_refused(
     source: Source, monkeypatch: pytest.MonkeyPatch, read: Callable[[ByteRange], object]
 ) -> None:
     monkeypatch.setattr(local, "MAX_LINE_BYTES", 1 << 20)

@@ -1,4 +1,4 @@
-"""A row is told to people by its line and its byte; what has no lines, or can't be counted, by what is known."""
+"""Positions of rows for people: line and byte, row number or byte."""
 
 import gzip
 import itertools
@@ -21,23 +21,23 @@ Source = Callable[..., SourceFile]
 TEXT = b"\xef\xbb\xbf{}\r\n\n" + b"x" * 3_000_000 + b"\nlast"
 
 
-@pytest.mark.parametrize(("place", "line"), [(3, 1), (7, 2), (8, 3), (len(TEXT) - 4, 4)])
+@pytest.mark.parametrize(("position", "line"), [(3, 1), (7, 2), (8, 3), (len(TEXT) - 4, 4)])
 @pytest.mark.parametrize("is_compressed", [False, True])
-def test_lines_are_counted_from_1_and_of_compressed_files_in_their_text(
-    source: Source, place: int, line: int, is_compressed: bool
+def test_lines_count_from_1_also_within_compressed_files(
+    source: Source, position: int, line: int, is_compressed: bool
 ) -> None:
     file = source(zstandard.compress(TEXT) if is_compressed else TEXT, "notes.jsonl")
 
-    assert format_row_position("notes.jsonl", place, file) == f"line {line:,} (byte {place:,})"
+    assert format_row_position("notes.jsonl", position, file) == f"line {line:,} (byte {position:,})"
 
 
-def test_what_has_no_lines_is_told_by_its_number_and_what_is_not_here_by_its_byte(source: Source) -> None:
+def test_a_row_without_lines_has_its_number_and_a_missing_file_its_byte(source: Source) -> None:
     assert format_row_position("a/part.parquet", 1234, None) == "row 1,234"
     assert format_row_position("Posts.xml", 12, None) == format_row_position("site.7z", 12, None) == "row 12"
     assert format_row_position("AA/wiki_00.bz2", 3456, None) == "byte 3,456"
 
 
-def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp_path: Path) -> None:
+def test_changed_and_sparse_files_have_no_line_numbers(source: Source, tmp_path: Path) -> None:
     changed = source(b"one\ntwo\n", "a.jsonl")
     changed.path.write_bytes(b"one\n")
     with open(tmp_path / "sample.jsonl", "wb") as sparse:
@@ -48,24 +48,24 @@ def test_no_line_is_told_of_a_file_that_changed_or_has_holes(source: Source, tmp
     assert source_file_at(tmp_path / "gone.jsonl") is None
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("is_compressed", [False, True])
 @given(lines=st.lists(st.text("ab ", max_size=9), min_size=1), ends=st.booleans())
-def test_the_number_of_a_line_leads_to_its_place_and_back(
-    packed: bool, lines: list[str], ends: bool, tmp_path_factory: pytest.TempPathFactory
+def test_line_numbers_and_positions_are_inverse(
+    is_compressed: bool, lines: list[str], ends: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    path = tmp_path_factory.mktemp("lines") / ("notes.txt.gz" if packed else "notes.txt")
+    path = tmp_path_factory.mktemp("lines") / ("notes.txt.gz" if is_compressed else "notes.txt")
     text = ("\n".join(lines) + ("\n" if ends else "end")).encode()
-    path.write_bytes(gzip.compress(text) if packed else text)
+    path.write_bytes(gzip.compress(text) if is_compressed else text)
     file = SourceFile(path, path.name, path.stat().st_size)
     starts = list(itertools.accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
 
     assert [locate_line(file, number + 1) for number in range(len(lines))] == starts
-    assert [line_number(file, place) for place in starts] == list(range(1, len(lines) + 1))
+    assert [line_number(file, position) for position in starts] == list(range(1, len(lines) + 1))
     with pytest.raises(UsageError, match=f"line {len(lines) + 1} not found; the file has {len(lines)} lines"):
         locate_line(file, len(lines) + 1)
 
 
-def test_the_first_line_after_a_byte_order_mark_begins_at_byte_3_and_its_record_is_found(source: Source) -> None:
+def test_the_first_line_after_a_byte_order_mark_starts_at_byte_3(source: Source) -> None:
     file = source(b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n', "a.jsonl")
 
     assert [locate_line(file, number) for number in (1, 2)] == [3, 17]
@@ -73,7 +73,7 @@ def test_the_first_line_after_a_byte_order_mark_begins_at_byte_3_and_its_record_
     assert read_record(LocalRow(file.path, 17), HubFiles(file.path.parent)) == b'{"text": "b"}'
 
 
-def test_the_record_of_a_row_is_found_in_a_compressed_file_without_a_suffix_of_compression(source: Source) -> None:
+def test_a_record_is_found_in_a_compressed_file_without_its_suffix(source: Source) -> None:
     file = source(gzip.compress(b'{"text": "a"}\n{"text": "b"}\n'), "a.jsonl")
 
     assert read_record(LocalRow(file.path, 14), HubFiles(file.path.parent)) == b'{"text": "b"}'
@@ -84,5 +84,5 @@ def test_a_file_of_numbered_rows_has_no_lines(tmp_path: Path) -> None:
         locate_line(SourceFile(tmp_path / "a.parquet", "a.parquet", 1), 1)
 
 
-def test_the_first_line_of_an_empty_file_is_told(source: Source) -> None:
+def test_an_empty_file_has_a_first_line(source: Source) -> None:
     assert format_row_position("a.txt", 0, source(b"", "a.txt")) == "line 1 (byte 0)"

@@ -1,4 +1,4 @@
-"""Which files a source has, in which order, and how they are cut into ranges."""
+"""Files of a source: patterns, order and byte ranges."""
 
 import contextlib
 import glob
@@ -32,32 +32,30 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "corpus"
 
 
-def names(root: Path, *patterns: str) -> list[str]:
+def list_names(root: Path, *patterns: str) -> list[str]:
     return [file.name for file in list_files(root, patterns)]
 
 
-def test_files_come_sorted_by_name_with_their_sizes(root: Path) -> None:
+def test_files_are_sorted_by_name_and_have_sizes(root: Path) -> None:
     files = list_files(root, ["*.jsonl"])
 
     assert files == [SourceFile(root / "a.jsonl", "a.jsonl", 7), SourceFile(root / "b.jsonl", "b.jsonl", 7)]
 
 
-def test_two_stars_go_into_folders_and_one_star_does_not_and_each_file_is_listed_once(root: Path) -> None:
-    assert names(root, "**/*.jsonl*") == ["a.jsonl", "b.jsonl", "deep/a.jsonl.gz", "deep/er/c.jsonl"]
-    assert names(root, "deep/*") == ["deep/a.jsonl.gz"]
-    assert names(root, "b.jsonl", "*.jsonl", "./a.jsonl") == ["a.jsonl", "b.jsonl"]
-    assert names(root, "notes [1].txt") == ["notes [1].txt"]
+def test_two_stars_match_across_folders_and_each_file_is_listed_once(root: Path) -> None:
+    assert list_names(root, "**/*.jsonl*") == ["a.jsonl", "b.jsonl", "deep/a.jsonl.gz", "deep/er/c.jsonl"]
+    assert list_names(root, "deep/*") == ["deep/a.jsonl.gz"]
+    assert list_names(root, "b.jsonl", "*.jsonl", "./a.jsonl") == ["a.jsonl", "b.jsonl"]
+    assert list_names(root, "notes [1].txt") == ["notes [1].txt"]
 
 
 @pytest.mark.parametrize("pattern", ["*", "**/*", "deep/er/*", "deep/**/*.jsonl"])
-def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
-    root: Path, pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed = root if pattern == "*" else root / "deep" / "er"
+def test_an_unreadable_folder_is_an_error(root: Path, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unreadable = root if pattern == "*" else root / "deep" / "er"
     scandir = os.scandir
 
     def refuse(path: str | Path = ".") -> object:
-        if isinstance(path, str | Path) and Path(path).resolve() == closed.resolve():
+        if isinstance(path, str | Path) and Path(path).resolve() == unreadable.resolve():
             raise PermissionError(13, "Permission denied", str(path))
         return scandir(path)
 
@@ -65,7 +63,7 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
     monkeypatch.setattr(os, "listdir", lambda path: [entry.name for entry in os.scandir(path)])
 
     assert refusal(lambda: list_files(root, [pattern]), RetryableError) == (
-        f"{closed}: the folder cannot be read (Permission denied); grant read permission, or narrow the pattern"
+        f"{unreadable}: the folder cannot be read (Permission denied); grant read permission, or narrow the pattern"
     )
 
 
@@ -83,18 +81,18 @@ def test_a_folder_that_may_not_be_read_is_named_and_not_passed_over(
         ("../*", ": the pattern '../*' leads out of the folder; write patterns relative to this folder"),
     ],
 )
-def test_a_pattern_that_matches_no_file_says_what_there_is(root: Path, pattern: str, message: str) -> None:
+def test_a_pattern_without_files_is_refused_with_a_listing(root: Path, pattern: str, message: str) -> None:
     assert refusal(lambda: list_files(root, ["a.jsonl", pattern]), UsageError).startswith(f"{root}{message}")
 
 
-def test_a_folder_that_is_not_there_is_named(root: Path) -> None:
+def test_a_missing_folder_is_an_error(root: Path) -> None:
     with pytest.raises(UsageError, match="nowhere: folder not found; correct the source's folder"):
         list_files(root / "nowhere", ["*"])
     with pytest.raises(UsageError, match=r"a\.jsonl: expected a folder, got a file; correct the source's folder"):
         list_files(root / "a.jsonl", ["*"])
 
 
-def test_a_broken_link_is_an_error_and_not_left_out(root: Path) -> None:
+def test_a_broken_link_is_an_error(root: Path) -> None:
     (root / "c.jsonl").symlink_to("gone")
 
     with pytest.raises(UsageError, match="not a regular file, or a broken link"):
@@ -108,13 +106,13 @@ def test_an_excluded_link_may_be_broken(root: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["/etc", "../*", "deep/../a.jsonl"])
-def test_an_excluded_pattern_that_leads_out_of_the_folder_is_refused(root: Path, pattern: str) -> None:
+def test_an_excluded_pattern_outside_the_folder_is_refused(root: Path, pattern: str) -> None:
     message = f"{root}: the pattern {pattern!r} leads out of the folder; write patterns relative to this folder"
 
     assert refusal(lambda: list_files(root, ["*.jsonl"], [pattern]), UsageError) == message
 
 
-def test_links_are_followed_but_not_to_a_folder_that_contains_them(tmp_path: Path) -> None:
+def test_links_are_followed_except_to_a_folder_that_contains_them(tmp_path: Path) -> None:
     for name in ("in/a/x.txt", "in/b/y.txt", "beside.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("text")
@@ -139,7 +137,7 @@ def test_patterns_match_the_files_that_glob_matches(
 ) -> None:
     root = tmp_path_factory.mktemp("tree")
     for parts in files:
-        with contextlib.suppress(OSError):  # a part is a file already
+        with contextlib.suppress(OSError):  # a parent is already a file
             root.joinpath(*parts).parent.mkdir(parents=True, exist_ok=True)
             root.joinpath(*parts).write_text("text")
     text = "/".join(pattern)
@@ -148,14 +146,14 @@ def test_patterns_match_the_files_that_glob_matches(
     )
 
     try:
-        listed = [file.name for file in list_files(root, [text])]
+        files_listed = [file.name for file in list_files(root, [text])]
     except UsageError:
-        listed = []
+        files_listed = []
 
-    assert listed == expected
+    assert files_listed == expected
 
 
-def test_a_name_that_no_manifest_can_hold_is_an_error(root: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_an_error(root: Path) -> None:
     try:
         Path(os.fsdecode(os.fsencode(root) + b"/\xff.jsonl")).write_bytes(b"")
     except OSError:
@@ -181,14 +179,14 @@ def test_ranges_cover_a_file_without_gap_or_overlap(
     assert all(stop - start == range_bytes for start, stop in bounds[:-1])
 
 
-def test_a_compressed_file_is_one_range_whatever_it_is_called(source: Callable[..., SourceFile]) -> None:
+def test_a_compressed_file_is_one_range_under_any_name(source: Callable[..., SourceFile]) -> None:
     file = source(gzip.compress(bytes(range(256)) * 9), "a.jsonl")
 
     assert split_byte_ranges(file, 10) == [ByteRange(file, 0, None)]
     assert split_byte_ranges(file, 10)[0].bytes == file.bytes
 
 
-def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..., SourceFile]) -> None:
+def test_a_file_changed_since_its_listing_is_an_error(source: Callable[..., SourceFile]) -> None:
     file = source(b"one\n")
     file.path.write_bytes(b"one\ntwo\n")
 
@@ -197,7 +195,7 @@ def test_a_file_that_changed_since_it_was_listed_is_an_error(source: Callable[..
     )
 
 
-def test_a_file_that_is_gone_is_an_error_of_one_line(source: Callable[..., SourceFile]) -> None:
+def test_a_missing_file_is_an_error_in_one_line(source: Callable[..., SourceFile]) -> None:
     file = source(b"one\n")
     file.path.unlink()
 

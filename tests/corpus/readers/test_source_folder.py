@@ -1,4 +1,4 @@
-"""The folder of a source: which files are read, and whether they are still those that a manifest lists."""
+"""The folder of a source: its files, and changes since its manifest."""
 
 import os
 import shutil
@@ -20,23 +20,23 @@ from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion
 
 @pytest.fixture
 def folder(tmp_path: Path) -> SourceFolder:
-    """Three files, of which the patterns match two."""
+    """Create three files; the patterns match two of them."""
     (tmp_path / "notes" / "deep").mkdir(parents=True)
     for name in ("a.jsonl", "deep/b.jsonl", "readme.md"):
         (tmp_path / "notes" / name).write_text(name)
     return SourceFolder(tmp_path / "notes", ("**/*.jsonl",))
 
 
-def sealed(folder: SourceFolder) -> Manifest:
-    """What a raw source's manifest says of the files as they are now."""
+def build_manifest(folder: SourceFolder) -> Manifest:
+    """Return the manifest of a raw source for the current files."""
     files = folder.files()
     inputs = [{"name": file.name, "digest": "sha256:…", "bytes": file.bytes} for file in files]
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, inputs, None, {}, {}, [])
     return Manifest("stage_a/raw", "notes", identity, [], folder_provenance(folder, files, Path("/data")))
 
 
-def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder) -> None:
-    manifest = sealed(folder)
+def test_an_unchanged_folder_has_no_changes(folder: SourceFolder) -> None:
+    manifest = build_manifest(folder)
 
     (folder.path / "readme.md").write_text("no pattern matches it")
 
@@ -44,7 +44,7 @@ def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were rewritten"),
         (lambda path: (path / "a.jsonl").write_text("other"), "1 of the files in {} changed; the first is a.jsonl"),
@@ -58,29 +58,29 @@ def test_nothing_is_changed_in_a_folder_that_nobody_touched(folder: SourceFolder
     ],
     ids=["touched", "other size", "gone", "one more", "renamed", "all gone"],
 )
-def test_a_change_is_told_by_names_sizes_and_times_and_refuses_the_files(
-    change: Callable[[Path], object], words: str, folder: SourceFolder
+def test_a_changed_file_is_reported_and_the_files_are_refused(
+    change: Callable[[Path], object], message: str, folder: SourceFolder
 ) -> None:
-    manifest = sealed(folder)
+    manifest = build_manifest(folder)
 
     change(folder.path)
 
-    assert folder.describe_changes(Path(), manifest) == words.format(folder.path)
+    assert folder.describe_changes(Path(), manifest) == message.format(folder.path)
     assert refusal(lambda: listed_files(folder, manifest)) == (
-        f"{folder.path}: changed since the files were hashed: {words.format(folder.path)}; "
+        f"{folder.path}: changed since the files were hashed: {message.format(folder.path)}; "
         "stop writing to the folder, and run the recipe again"
     )
 
 
 @pytest.mark.parametrize(("root", "is_stale"), [("", True), ("v1", False), ("v2", False)])
-def test_an_equal_listing_of_another_folder_is_a_change_unless_only_one_is_in_the_data_root(
+def test_an_equal_listing_of_another_folder_is_a_change_unless_one_is_in_the_data_root(
     root: str, is_stale: bool, tmp_path: Path
 ) -> None:
     for name in ("v1", "v2"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_text(name)
         os.utime(tmp_path / name / "a.jsonl", ns=(1, 1))
-    manifest = sealed(SourceFolder(tmp_path / "v1", ("*.jsonl",)))
+    manifest = build_manifest(SourceFolder(tmp_path / "v1", ("*.jsonl",)))
 
     reason = SourceFolder(tmp_path / "v2", ("*.jsonl",)).describe_changes(tmp_path / root, manifest)
 
@@ -91,8 +91,8 @@ def test_an_equal_listing_of_another_folder_is_a_change_unless_only_one_is_in_th
     assert reason == (expected if is_stale else f"files in {tmp_path}/v2 were rewritten")
 
 
-def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: SourceFolder) -> None:
-    manifest = sealed(folder)
+def test_a_missing_folder_has_no_changes_and_cannot_be_read(folder: SourceFolder) -> None:
+    manifest = build_manifest(folder)
 
     folder.path.rename(folder.path.with_name("elsewhere"))
 
@@ -103,9 +103,9 @@ def test_a_folder_that_is_gone_has_not_changed_and_can_not_be_read(folder: Sourc
     )
 
 
-def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: SourceFolder, tmp_path: Path) -> None:
+def test_a_relative_path_is_in_the_root_and_an_absolute_one_is_not(folder: SourceFolder, tmp_path: Path) -> None:
     relative = SourceFolder(Path("notes"), folder.patterns)
-    manifest = sealed(folder)
+    manifest = build_manifest(folder)
 
     assert relative.resolve_path(tmp_path) == folder
     assert folder.resolve_path(tmp_path / "elsewhere") == folder
@@ -113,7 +113,7 @@ def test_a_relative_path_is_below_the_root_and_an_absolute_one_is_not(folder: So
 
 
 def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder, tmp_path: Path) -> None:
-    manifest = sealed(folder)
+    manifest = build_manifest(folder)
 
     moved = SourceFolder(folder.path.rename(tmp_path / "moved"), folder.patterns)
 
@@ -124,18 +124,18 @@ def test_a_folder_that_moved_with_its_files_has_not_changed(folder: SourceFolder
     ]
 
 
-def test_a_manifest_names_its_folder_which_moves_with_the_data_root_above(folder: SourceFolder, tmp_path: Path) -> None:
-    assert input_folder(sealed(folder), Path("/elsewhere")) == folder
+def test_the_folder_of_a_manifest_moves_with_its_data_root(folder: SourceFolder, tmp_path: Path) -> None:
+    assert input_folder(build_manifest(folder), Path("/elsewhere")) == folder
     provenance = folder_provenance(folder, folder.files(), tmp_path)
     identity = Identity(StageVersion("raw", 1), {"files": list(folder.patterns)}, [], None, {}, {}, [])
 
-    found = input_folder(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
+    input_path = input_folder(Manifest("stage_a/raw", "notes", identity, [], provenance), Path("/moved"))
 
-    assert found == SourceFolder(Path("/moved/notes"), folder.patterns)
+    assert input_path == SourceFolder(Path("/moved/notes"), folder.patterns)
 
 
 @pytest.mark.parametrize(("recipe", "provenance"), [({}, {"folder": "/x"}), ({"files": ["*"]}, {})])
-def test_a_manifest_of_something_else_names_none(recipe: dict[str, object], provenance: dict[str, object]) -> None:
+def test_an_incomplete_manifest_has_no_input_folder(recipe: dict[str, object], provenance: dict[str, object]) -> None:
     identity = Identity(StageVersion("raw", 1), recipe, [], None, {}, {}, [])
 
     assert input_folder(Manifest("stage_a/raw", "pages", identity, [], provenance), Path()) is None

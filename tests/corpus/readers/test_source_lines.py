@@ -1,4 +1,4 @@
-"""Lines of a file and where they begin: the same whether it is read whole, in ranges, or compressed."""
+"""Lines and their positions are equal in whole, ranged and compressed files."""
 
 import bz2
 import gzip
@@ -23,50 +23,50 @@ texts = st.tuples(
 ).map(lambda parts: parts[0] + "\n".join(parts[1]).encode())
 
 
-def written(folder: Path, content: bytes) -> SourceFile:
+def write_file(folder: Path, content: bytes) -> SourceFile:
     path = folder / "lines"
     path.write_bytes(content)
     return SourceFile(path, "lines", len(content))
 
 
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_each_line_comes_with_the_bytes_before_it_and_no_byte_order_mark_in_any(source: Source, mark: bytes) -> None:
+def test_each_line_has_its_byte_offset_and_no_byte_order_mark(source: Source, mark: bytes) -> None:
     file = source(mark + b"one\n\ntwo\r\nlast")
 
     expected = [(0, b"one\n"), (4, b"\n"), (5, b"two\r\n"), (10, b"last")]
-    assert list(piece_lines(ByteRange(file))) == [(len(mark) + place, line) for place, line in expected]
+    assert list(piece_lines(ByteRange(file))) == [(len(mark) + position, line) for position, line in expected]
 
 
 @given(content=texts, range_bytes=st.integers(1, 20))
 def test_every_line_is_in_one_range(tmp_path_factory: pytest.TempPathFactory, content: bytes, range_bytes: int) -> None:
-    file = written(tmp_path_factory.getbasetemp(), content)
+    file = write_file(tmp_path_factory.getbasetemp(), content)
 
     in_ranges = [line for piece in split_byte_ranges(file, range_bytes) for line in piece_lines(piece)]
 
     assert in_ranges == list(piece_lines(ByteRange(file)))
     assert b"".join(line for _, line in in_ranges) == content.removeprefix(b"\xef\xbb\xbf")
-    assert all(content[place:].startswith(line) for place, line in in_ranges)
+    assert all(content[position:].startswith(line) for position, line in in_ranges)
 
 
 @given(content=texts)
-def test_the_line_before_a_line_is_found_backwards(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    file = written(tmp_path_factory.getbasetemp(), content)
-    found = [line_before(file, place) for place, _ in piece_lines(ByteRange(file))]
+def test_the_line_before_a_line_is_found(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = write_file(tmp_path_factory.getbasetemp(), content)
+    lines_before = [line_before(file, position) for position, _ in piece_lines(ByteRange(file))]
 
-    assert found == [b"", *(line for _, line in piece_lines(ByteRange(file)))][: len(found)]
+    assert lines_before == [b"", *(line for _, line in piece_lines(ByteRange(file)))][: len(lines_before)]
 
 
 def test_lines_longer_than_a_read_are_found_from_both_sides(source: Source) -> None:
     long = b"x" * 3_000_000 + b"\n"
     file = source(b"first\n" + long + b"last\n")
 
-    assert [(place, len(line)) for place, line in piece_lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
+    assert [(position, len(line)) for position, line in piece_lines(ByteRange(file, 7, 3_000_008))] == [(3_000_007, 5)]
     assert line_before(file, 3_000_007) == long
     assert list(piece_lines(ByteRange(file, 7, 3_000_007))) == []
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, zstandard.compress])
-def test_compressed_lines_have_the_places_of_uncompressed(source: Source, compress: Callable[[bytes], bytes]) -> None:
+def test_compressed_lines_have_the_positions_of_plain_lines(source: Source, compress: Callable[[bytes], bytes]) -> None:
     content = b"".join(b"line %d\n" % number for number in range(1000))
 
     plain, compressed = source(content, "plain"), source(compress(content), "compressed")
@@ -75,11 +75,11 @@ def test_compressed_lines_have_the_places_of_uncompressed(source: Source, compre
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_refused_and_the_cure_named(source: Source, encoding: str) -> None:
+def test_utf_16_is_refused_with_a_fix(source: Source, encoding: str) -> None:
     file = source("\ufeff{}\n".encode(encoding))
 
-    told = refusal(lambda: list(piece_lines(ByteRange(file))))
-    assert told == f"{file.path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
+    message = refusal(lambda: list(piece_lines(ByteRange(file))))
+    assert message == f"{file.path}: the file is UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
 
 
 def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
@@ -91,8 +91,8 @@ def test_a_file_without_line_ends_is_refused_before_it_fills_the_memory(
         list(piece_lines(ByteRange(source(b"x" * (5 << 20)))))
 
 
-def test_a_cut_stream_names_the_file(source: Source) -> None:
+def test_a_truncated_stream_is_an_error(source: Source) -> None:
     file = source(gzip.compress(b"one\n" * 1000)[:-9])
 
-    told = refusal(lambda: list(piece_lines(ByteRange(file))))
-    assert told == f"{file.path}: the gzip stream is truncated; fetch or write the file again"
+    message = refusal(lambda: list(piece_lines(ByteRange(file))))
+    assert message == f"{file.path}: the gzip stream is truncated; fetch or write the file again"

@@ -1,4 +1,4 @@
-"""HTML pages, notebooks, DOCX and PDF files → one Document each, with title, language and faults by name."""
+"""HTML, notebook, DOCX and PDF files become one Document or a named reject."""
 
 import gzip
 import io
@@ -33,25 +33,25 @@ PAGE = """<!doctype html><html><head><title>My &amp;
 
 
 def read(source: Source, content: bytes, name: str, **keys: object) -> Document | Reject:
-    """The only row of a file, with `columns` that no whole file has."""
+    """Read the only row of a file; its recipe has a column that no file has."""
     recipe = LocalRecipe.model_validate(LABELS | {"columns": {"text": "body"}} | keys)
     [row] = (row for piece in plan_local([source(content, name)], recipe, 10) for row in read_piece(piece, recipe))
     return row
 
 
-def text_of(source: Source, content: bytes, name: str) -> str:
+def read_text(source: Source, content: bytes, name: str) -> str:
     row = read(source, content, name)
     assert isinstance(row, Document), row
     return row.text
 
 
-def fault(source: Source, content: bytes, name: str) -> tuple[int, str, str]:
+def read_fault(source: Source, content: bytes, name: str) -> tuple[int, str, str]:
     row = read(source, content, name)
     assert isinstance(row, Reject)
     return row.row, row.reason, row.detail
 
 
-def test_a_page_becomes_its_text_in_markdown_without_menus_and_keeps_its_title(source: Source) -> None:
+def test_a_page_becomes_markdown_without_menus_and_keeps_its_title(source: Source) -> None:
     row = read(source, gzip.compress(PAGE.encode()), "page.html.gz")
 
     assert isinstance(row, Document)
@@ -62,10 +62,10 @@ def test_a_page_becomes_its_text_in_markdown_without_menus_and_keeps_its_title(s
     assert (row.meta.title, row.meta.source_file, row.meta.source_row) == ("My & page", "page.html.gz", 0)
 
 
-def test_the_main_part_of_a_page_is_its_text(source: Source) -> None:
+def test_the_main_element_of_a_page_is_its_text(source: Source) -> None:
     page = b"<body><div>Banner</div><main><p>Text.</p><aside>More</aside></main><div>Comments</div>"
 
-    assert text_of(source, page, "a.htm") == "Text."
+    assert read_text(source, page, "a.htm") == "Text."
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_the_main_part_of_a_page_is_its_text(source: Source) -> None:
         ("<meta charset=gb2312>", "gb18030"),
     ],
 )
-def test_a_page_is_decoded_as_it_says(source: Source, head: str, encoding: str) -> None:
+def test_a_page_is_decoded_by_its_declared_charset(source: Source, head: str, encoding: str) -> None:
     word = {"cp932": "①日本", "gb18030": "镕基", "cp1252": "“é”"}.get(encoding, "é日本")
 
-    assert text_of(source, f"{head}<p>{word}</p>".encode(encoding), "a.html") == word
+    assert read_text(source, f"{head}<p>{word}</p>".encode(encoding), "a.html") == word
 
 
 @pytest.mark.parametrize(
-    ("label", "written", "word"),
+    ("label", "encoding", "word"),
     [
         ("latin1", "cp1252", "“é”"),
         ("ISO8859-1", "cp1252", "“é”"),
@@ -100,8 +100,8 @@ def test_a_page_is_decoded_as_it_says(source: Source, head: str, encoding: str) 
         ("cp037", "utf-8", "é日本"),
     ],
 )
-def test_the_charset_of_a_page_is_read_as_browsers_do(source: Source, label: str, written: str, word: str) -> None:
-    assert text_of(source, f"<meta charset={label}><p>{word}</p>".encode(written), "a.html") == word
+def test_charset_labels_are_read_like_in_browsers(source: Source, label: str, encoding: str, word: str) -> None:
+    assert read_text(source, f"<meta charset={label}><p>{word}</p>".encode(encoding), "a.html") == word
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_the_charset_of_a_page_is_read_as_browsers_do(source: Source, label: str
         "".join(f"<p><font size={size}>x" for size in range(1001)),  # open again in each of the next paragraphs
     ],
 )
-def test_a_page_in_which_too_many_elements_are_open_is_a_reject(source: Source, page: str) -> None:
-    assert fault(source, page.encode(), "a.html") == (
+def test_a_page_with_too_many_open_elements_is_a_reject(source: Source, page: str) -> None:
+    assert read_fault(source, page.encode(), "a.html") == (
         0,
         "nested_too_deep",
         "more than 10,000 elements are open, formatting ones counted tenfold",
@@ -132,11 +132,11 @@ def test_a_page_in_which_too_many_elements_are_open_is_a_reject(source: Source, 
         ("<script>" + "'<div>'" * 10_001 + "</script>x", "x"),
     ],
 )
-def test_tags_that_open_few_elements_at_once_may_be_many(source: Source, page: str, text: str) -> None:
-    assert text_of(source, page.encode(), "a.html") == text
+def test_many_elements_are_allowed_if_few_are_open(source: Source, page: str, text: str) -> None:
+    assert read_text(source, page.encode(), "a.html") == text
 
 
-def test_an_ending_that_is_named_as_text_keeps_the_tags(source: Source) -> None:
+def test_an_ending_listed_as_text_keeps_the_tags(source: Source) -> None:
     row = read(source, b"<p>One.</p>", "a.html", text_endings=[".html"])
 
     assert isinstance(row, Document) and row.text == "<p>One.</p>"
@@ -181,10 +181,10 @@ def test_an_unknown_language_has_plain_fences(source: Source, metadata: dict[str
     assert (row.text, row.meta.language) == (f"```{language}\ny\n```", language)
 
 
-def test_a_notebook_may_begin_with_a_byte_order_mark(source: Source) -> None:
+def test_a_notebook_may_start_with_a_byte_order_mark(source: Source) -> None:
     content = b"\xef\xbb\xbf" + json.dumps({"cells": [cell("markdown", "Words.")]}).encode()
 
-    assert text_of(source, content, "a.ipynb") == "Words."
+    assert read_text(source, content, "a.ipynb") == "Words."
 
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -210,11 +210,11 @@ def docx(body: str = BODY, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
 
 
 def test_a_docx_file_becomes_its_headings_paragraphs_and_tables(source: Source) -> None:
-    assert text_of(source, docx(), "a.docx") == "## Head\n\nOne\n<word>\n\na | b\n1 |"
+    assert read_text(source, docx(), "a.docx") == "## Head\n\nOne\n<word>\n\na | b\n1 |"
 
 
-def test_a_docx_file_of_too_many_bytes_is_a_reject(source: Source) -> None:
-    assert fault(source, docx(BODY + " " * (64 << 20)), "a.docx") == (
+def test_a_docx_file_above_the_size_limit_is_a_reject(source: Source) -> None:
+    assert read_fault(source, docx(BODY + " " * (64 << 20)), "a.docx") == (
         0,
         "too_large",
         "more than 64 MiB without compression; divide the file",
@@ -222,7 +222,7 @@ def test_a_docx_file_of_too_many_bytes_is_a_reject(source: Source) -> None:
 
 
 def pdf(*pages: str, more: str = "") -> bytes:
-    """A PDF file whose pages show one line of text each."""
+    """Build a PDF file with one line of text per page."""
     objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Count {len(pages)} /Kids [KIDS] >>"]
     objects += ["<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>", "<< /Title (My paper) >>"]
     kids = []
@@ -253,28 +253,28 @@ def test_a_pdf_file_becomes_the_text_of_its_pages(source: Source) -> None:
     assert msgspec.json.decode(msgspec.json.encode(row), type=Document) == row
 
 
-def test_half_of_a_surrogate_pair_in_a_pdf_file_is_a_replacement_character(source: Source) -> None:
+def test_a_lone_surrogate_in_a_pdf_file_is_a_replacement_character(source: Source) -> None:
     names = "begincmap\n1 beginbfchar\n<78> <d800>\nendbfchar\nendcmap"
     content = pdf("axb").replace(b"/Helvetica >>", b"/Helvetica /ToUnicode 7 0 R >>")
     stream = f"7 0 obj\n<< /Length {len(names)} >>\nstream\n{names}\nendstream\nendobj\nxref".encode()
 
-    assert text_of(source, content.replace(b"xref", stream, 1), "a.pdf") == "a\ufffdb"
+    assert read_text(source, content.replace(b"xref", stream, 1), "a.pdf") == "a\ufffdb"
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), name=st.sampled_from(["a.pdf", "a.docx"]))
 def test_a_file_with_changed_bytes_is_a_document_or_a_reject(source: Source, data: st.DataObject, name: str) -> None:
     content = bytearray(pdf("First page.", "Second page.") if name == "a.pdf" else docx(compression=zipfile.ZIP_STORED))
-    places = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
-    for place, byte in data.draw(st.lists(places, min_size=1, max_size=20)):
-        content[place] = byte
+    changes = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
+    for position, byte in data.draw(st.lists(changes, min_size=1, max_size=20)):
+        content[position] = byte
 
     row = read(source, bytes(content), name)
 
     assert msgspec.json.decode(msgspec.json.encode(row), type=type(row)) == row
 
 
-def test_a_pdf_file_whose_objects_refer_to_one_another_is_a_document_or_a_reject(source: Source) -> None:
+def test_a_pdf_file_with_cyclic_objects_is_a_document_or_a_reject(source: Source) -> None:
     content = pdf("Page.").replace(b"/Parent 2 0 R", b"/Parent 5 0 R").replace(b"/Kids [6 0 R]", b"/Kids [2 0 R]")
 
     assert isinstance(read(source, content, "a.pdf"), Document | Reject)
@@ -306,14 +306,14 @@ def test_a_pdf_file_whose_objects_refer_to_one_another_is_a_document_or_a_reject
         ),
     ],
 )  # fmt: skip
-def test_files_of_no_format_are_rejects(source: Source, name: str, content: bytes, reason: str, detail: str) -> None:
-    row, found, why = fault(source, content, name)
+def test_invalid_files_are_rejects(source: Source, name: str, content: bytes, reason: str, detail: str) -> None:
+    row, code, explanation = read_fault(source, content, name)
 
-    assert (row, found) == (0, reason)
-    assert why.startswith(detail)
+    assert (row, code) == (0, reason)
+    assert explanation.startswith(detail)
 
 
-def test_versions_of_extractors_are_known_by_format() -> None:
+def test_versions_of_extractors_are_listed_by_format() -> None:
     assert extractor_versions(["html", "pdf", "csv", "docx", None]) == {
         "mammoth": metadata.version("mammoth"),
         "pypdf": metadata.version("pypdf"),

@@ -1,4 +1,4 @@
-"""What the real wikiextractor makes of a dump, read back: the articles of the dump, in every format it writes."""
+"""Output of the real wikiextractor is read back in every format it writes."""
 
 import subprocess
 import sys
@@ -54,7 +54,7 @@ Extract = Callable[..., Path]
 
 @pytest.fixture
 def extract(tmp_path: Path) -> Extract:
-    """Runs wikiextractor on a dump of the articles above; returns the folder it wrote."""
+    """Return a function that extracts a dump of the articles to a folder."""
 
     def run(*options: str, has_line_breaks: bool = True) -> Path:
         pages = [
@@ -75,7 +75,7 @@ def extract(tmp_path: Path) -> Extract:
     return run
 
 
-def read(folder: Path) -> tuple[list[Document], list[Reject], int]:
+def read_folder(folder: Path) -> tuple[list[Document], list[Reject], int]:
     values = {"source": "wikipedia", "domain": "encyclopedia", "language": None, "license_tag": None}
     recipe = WikipediaRecipe.model_validate(values | {"files": ["**/wiki_*"], "dump_date": "2024-03-01"})
     pieces = [piece for file in list_files(folder, recipe.files) for piece in split_byte_ranges(file, 5000)]
@@ -98,8 +98,8 @@ def read(folder: Path) -> tuple[list[Document], list[Reject], int]:
     ],
     ids=" ".join,
 )
-def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[str, ...]) -> None:
-    documents, rejects, pages = read(extract(*options))
+def test_every_article_of_the_dump_is_read_back(extract: Extract, options: tuple[str, ...]) -> None:
+    documents, rejects, pages = read_folder(extract(*options))
 
     expected = {title: f"{title}\n\n{text}" for title, text in EXPECTED.items()}
     assert {document.meta.title: document.text for document in documents} == expected
@@ -108,12 +108,12 @@ def test_every_article_of_the_dump_comes_back(extract: Extract, options: tuple[s
     assert pages == 4
 
 
-def test_a_dump_without_line_breaks_gives_no_page(extract: Extract) -> None:
+def test_a_dump_without_line_breaks_has_no_page(extract: Extract) -> None:
     folder = extract(has_line_breaks=False)
 
     assert [path.stat().st_size for path in folder.rglob("wiki_*")] == [0]
-    assert read(folder) == ([], [], 0)
+    assert read_folder(folder) == ([], [], 0)
 
 
-def test_the_revid_of_json_is_that_of_the_editor_as_the_docstring_warns(extract: Extract) -> None:
-    assert {document.meta.columns()["revid"] for document in read(extract("--json"))[0]} == {"4"}
+def test_revid_in_json_is_the_id_of_the_editor(extract: Extract) -> None:
+    assert {document.meta.columns()["revid"] for document in read_folder(extract("--json"))[0]} == {"4"}

@@ -1,4 +1,4 @@
-"""Wikipedia pages → Documents: real extractions read by eye, titles, entities, languages and licences."""
+"""Wikipedia pages become Documents: titles, entities, languages and licences."""
 
 import json
 from collections import Counter
@@ -25,26 +25,26 @@ def recipe(**changes: str | None) -> WikipediaRecipe:
     return WikipediaRecipe.model_validate(values | changes)
 
 
-def read(file: SourceFile, range_bytes: int = 1 << 30, **changes: str | None) -> list[Document | Reject]:
+def read_rows(file: SourceFile, range_bytes: int = 1 << 30, **changes: str | None) -> list[Document | Reject]:
     return [row for piece in split_byte_ranges(file, range_bytes) for row in read_wikipedia(piece, recipe(**changes))]
 
 
-def page(source: Source, text: str, title: str = "Title", url: str = EN, **changes: str | None) -> Document | Reject:
-    """A page of one line of JSON."""
+def parse(source: Source, text: str, title: str = "Title", url: str = EN, **changes: str | None) -> Document | Reject:
+    """Read a page of one line of JSON."""
     content = json.dumps({"id": "12", "url": url, "title": title, "text": text}) + "\n"
-    (row,) = read(source(content), **changes)
+    (row,) = read_rows(source(content), **changes)
     return row
 
 
-def article(*arguments: object, **changes: object) -> Document:
-    row = page(*arguments, **changes)  # type: ignore[arg-type]
+def parse_article(*arguments: object, **changes: object) -> Document:
+    row = parse(*arguments, **changes)  # type: ignore[arg-type]
     assert isinstance(row, Document), row
     return row
 
 
 @pytest.fixture
 def extraction(real_data: Path) -> Callable[[str], SourceFile]:
-    """A real file by its name."""
+    """Return a function that finds a real extraction by its name."""
     return lambda name: list_files(real_data / "wikipedia", [name])[0]
 
 
@@ -62,20 +62,20 @@ def extraction(real_data: Path) -> Callable[[str], SourceFile]:
 def test_extractions_are_read_to_the_last_page_in_any_ranges(
     shared_data: Path, real: bool, name: str, language: str | None, articles: int, title_only: int
 ) -> None:
-    """As many articles and titles as are told are in the real file; a made one has a title alone for four articles."""
+    """The counts are of real files; a synthetic one has one title alone in five pages."""
     [file] = list_files(shared_data / "wikipedia", [name])
     articles, title_only = (articles, title_only) if real else (PAGES * 4 // 5, PAGES // 5)
 
-    rows = read(file, language=language)
+    rows = read_rows(file, language=language)
 
     reasons = Counter(row.reason if isinstance(row, Reject) else "article" for row in rows)
     assert reasons == Counter({"article": articles, "title_only": title_only})
     assert sum(map(count_pages, split_byte_ranges(file, 100_000))) == articles + title_only
-    assert read(file, 3_000, language=language) == read(file, 3_000_000, language=language) == rows
+    assert read_rows(file, 3_000, language=language) == read_rows(file, 3_000_000, language=language) == rows
 
 
-def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) -> None:
-    stub, document, *_ = read(extraction("en_stub/AA/wiki_00"), language="en")
+def test_a_real_page_of_a_doc_file_has_this_text_and_metadata(extraction: Callable[[str], SourceFile]) -> None:
+    stub, document, *_ = read_rows(extraction("en_stub/AA/wiki_00"), language="en")
 
     assert stub == Reject("en_stub/AA/wiki_00", 0, "title_only", "Marcus Claudius Tacitus")
     assert document == Document(
@@ -101,12 +101,12 @@ def test_a_page_of_a_doc_file_by_eye(extraction: Callable[[str], SourceFile]) ->
     )
 
 
-def test_a_page_of_both_formats_is_the_same_document(source: Source) -> None:
+def test_a_page_in_both_formats_is_the_same_document(source: Source) -> None:
     text = "Tea & milk.\nHistory.\nTea is older than milk in tea."
     doc = f'<doc id="12" url="{EN}" title="Tea">\nTea\n\n{text}\n\n</doc>\n'
     line = json.dumps({"id": "12", "revid": "77", "url": EN, "title": "Tea", "text": text}) + "\n"
 
-    [from_doc], [from_line] = read(source(doc)), read(source(line))
+    [from_doc], [from_line] = read_rows(source(doc)), read_rows(source(line))
 
     assert from_doc == Document(
         text=text,
@@ -122,8 +122,8 @@ def test_a_page_of_both_formats_is_the_same_document(source: Source) -> None:
     assert from_line.meta.extra == '{"revid":"77"}'
 
 
-def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> None:
-    alexandre, home, internet, vietnam = read(extraction("vi_json_revid/AA/wiki_00"), dump_date="2023-06-07")
+def test_real_pages_of_json_lines_have_these_texts_and_metadata(extraction: Callable[[str], SourceFile]) -> None:
+    alexandre, home, internet, vietnam = read_rows(extraction("vi_json_revid/AA/wiki_00"), dump_date="2023-06-07")
 
     assert isinstance(alexandre, Reject) and isinstance(vietnam, Reject)
     assert (alexandre.reason, vietnam.detail) == ("title_only", "ISOC Vietnam")
@@ -147,27 +147,27 @@ def test_pages_of_json_lines_by_eye(extraction: Callable[[str], SourceFile]) -> 
         ("\n  Indented.\n\n\n\nAnd far.\n \n", "  Indented.\n\n\n\nAnd far.\n "),
     ],
 )
-def test_the_title_above_the_text_and_newlines_at_both_ends_go(source: Source, text: str, expected: str) -> None:
-    assert article(source, text).text == expected
+def test_the_title_above_the_text_and_outer_newlines_are_removed(source: Source, text: str, expected: str) -> None:
+    assert parse_article(source, text).text == expected
 
 
-def test_a_document_begins_with_its_title_unless_the_recipe_says_otherwise(source: Source) -> None:
+def test_a_document_starts_with_its_title_by_default(source: Source) -> None:
     file = source(
         f'<doc id="1" url="{EN}" title="A&amp;B">\nA&amp;B\n\nBody.\n\n</doc>\n'
         f'<doc id="2" url="{EN}" title="Untold">\nBody alone.\n</doc>\n'
     )
 
-    by_default = [row.text for row in read(file, title="first_line") if isinstance(row, Document)]
-    as_it_came = [row.text for row in read(file, title="none") if isinstance(row, Document)]
+    first_lines = [row.text for row in read_rows(file, title="first_line") if isinstance(row, Document)]
+    unchanged = [row.text for row in read_rows(file, title="none") if isinstance(row, Document)]
 
-    assert by_default == ["A&B\n\nBody.", "Untold\n\nBody alone."]
-    assert as_it_came == ["Body.", "Body alone."]
+    assert first_lines == ["A&B\n\nBody.", "Untold\n\nBody alone."]
+    assert unchanged == ["Body.", "Body alone."]
     assert WikipediaRecipe.model_fields["title"].default == "first_line"
 
 
 @pytest.mark.parametrize("text", ["", "\n \n", "Title", "Title\n\n\n\n", "Title\n\n \n"])
-def test_a_page_of_nothing_but_its_title_is_rejected(source: Source, text: str) -> None:
-    assert page(source, text) == Reject("file", 0, "title_only", "Title")
+def test_a_page_with_only_a_title_is_rejected(source: Source, text: str) -> None:
+    assert parse(source, text) == Reject("file", 0, "title_only", "Title")
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_a_page_of_nothing_but_its_title_is_rejected(source: Source, text: str) 
         ("x&#772; &nbsp;", "x&#772; &nbsp;"),
     ],
 )
-def test_only_what_html_escape_writes_is_unescaped_titles_as_dumped(source: Source, text: str, expected: str) -> None:
+def test_only_entities_of_html_escape_are_unescaped(source: Source, text: str, expected: str) -> None:
     title = "&quot;Q&amp;A&quot; &lt;&#039;&amp;lt;&#039;&gt;"
 
-    document = article(source, f"{title}\n\n{text}", title)
+    document = parse_article(source, f"{title}\n\n{text}", title)
 
     assert (document.text, document.meta.title) == (expected, "\"Q&A\" <'&lt;'>")
 
@@ -199,7 +199,7 @@ def test_only_what_html_escape_writes_is_unescaped_titles_as_dumped(source: Sour
     ],
 )
 def test_the_id_names_the_wiki_of_url_or_recipe(source: Source, url: str, language: str | None, doc_id: str) -> None:
-    document = article(source, "Body.", url=url, language=language)
+    document = parse_article(source, "Body.", url=url, language=language)
 
     assert (document.doc_id, document.meta.url) == (doc_id, url)
 
@@ -221,7 +221,7 @@ def test_the_id_names_the_wiki_of_url_or_recipe(source: Source, url: str, langua
     ],
 )
 def test_a_page_of_no_or_another_wiki_is_an_error(source: Source, url: str, language: str | None, message: str) -> None:
-    line = refusal(lambda: page(source, "Body.", url=url, language=language))
+    line = refusal(lambda: parse(source, "Body.", url=url, language=language))
 
     assert line.split(" line 1 (byte 0): ")[1].startswith(message)
 
@@ -235,7 +235,7 @@ def test_a_page_of_no_or_another_wiki_is_an_error(source: Source, url: str, lang
         ("2023-06-07", "cc-by-sa-4.0"),
     ],
 )
-def test_the_licence_is_that_of_the_dumps_date(dump_date: str, tag: str) -> None:
+def test_the_licence_follows_from_the_date_of_the_dump(dump_date: str, tag: str) -> None:
     assert recipe(dump_date=dump_date).licence() == (tag, f"date: {dump_date}")
     assert recipe(dump_date=None, license_tag=tag).licence() == (tag, "recipe")
 
@@ -249,15 +249,15 @@ def test_the_licence_is_that_of_the_dumps_date(dump_date: str, tag: str) -> None
         ({"dump_date": "latest"}, "write the date as YYYY-MM-DD"),
     ],
 )
-def test_a_recipe_without_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:
+def test_a_recipe_without_exactly_one_licence_is_refused(changes: dict[str, str | None], message: str) -> None:
     with pytest.raises(pydantic.ValidationError, match=message):
         recipe(**changes)
 
 
-def test_further_keys_of_json_stay_in_meta(source: Source) -> None:
+def test_other_keys_of_json_are_kept_in_meta(source: Source) -> None:
     content = json.dumps({"id": 7, "url": EN, "title": "T", "text": "Body.", "views": 5, "source_row": 1}) + "\n"
 
-    (row,) = read(source(content))
+    (row,) = read_rows(source(content))
 
     assert isinstance(row, Document)
     assert (row.doc_id, row.meta.source_row) == ("wikipedia:en:7", 0)

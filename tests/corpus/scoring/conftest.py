@@ -1,4 +1,4 @@
-"""What tests of scoring share: tiny models with seeded weights, saved once."""
+"""Fixtures for tests of scoring: tiny models, saved once."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> StagingView:
-    """An empty building folder."""
+    """Return an empty staging directory."""
     (tmp_path / "building").mkdir()
     return StagingView(tmp_path / "building")
 
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a tiny model, by its name."""
+    """Return a function that saves a tiny model once and returns its folder."""
     folders: dict[str, Path] = {}
 
     def folder(name: str) -> Path:
@@ -37,11 +37,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def loopback() -> Iterator["ModalOnLoopback"]:
-    """Modal on loopback, whose functions do as they are told; without faults when a test begins."""
-    from scripted_modal import modal_told
+    """Start Modal on loopback with scripted functions, without faults."""
+    from scripted_modal import start_scripted_modal
 
-    loopback = modal_told()
-    with loopback.called():
+    loopback = start_scripted_modal()
+    with loopback.connected():
         yield loopback
     for fault in (loopback.folder / "faults").iterdir():
         fault.unlink()
@@ -49,9 +49,9 @@ def loopback() -> Iterator["ModalOnLoopback"]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> ScoreWork:
-    from scripted_modal import work_told
+    from scripted_modal import build_scripted_work
 
-    return work_told(tmp_path)
+    return build_scripted_work(tmp_path)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Models that would be another than their files say are refused; gpt-oss-120b is looked at by its config."""
+"""Models that differ from what their files state are refused."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}
 Saved = Callable[[str], Path]
 
 
-def test_what_is_recorded_of_a_model(saved: Saved) -> None:
+def test_the_metadata_of_a_model_names_its_implementation(saved: Saved) -> None:
     model = load_model(saved("GptOss"), CPU)
 
     assert model.metadata == {
@@ -44,7 +44,7 @@ def test_what_is_recorded_of_a_model(saved: Saved) -> None:
     assert model.max_tokens == 4096
 
 
-def test_an_attention_that_is_asked_for_is_taken(saved: Saved) -> None:
+def test_a_requested_attention_is_used(saved: Saved) -> None:
     model = load_model(saved("GptOss"), ScoringRecipe(attention="eager"))
 
     assert (model.metadata["attention"], model.is_packed) == ("eager", False)
@@ -56,73 +56,73 @@ DYNAMIC = {"rope_parameters": ROPE, "max_position_embeddings": 32}
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "changes", "said"),
+    ("name", "settings", "changes", "parts"),
     [
-        ("Llama", {}, {"intermediate_size": 32}, ["model cannot be loaded"]),  # its weights are of another shape
+        ("Llama", {}, {"intermediate_size": 32}, ["model cannot be loaded"]),  # its weights have another shape
         ("GptOss", {}, QUANTISED, ["mxfp4 weights would become bfloat16", "kernels"]),
         ("Llama", DYNAMIC, {}, ["would depend on the order of rows"]),
     ],
 )
-def test_a_model_that_would_not_be_what_its_files_say_is_refused(
-    name: str, settings: dict[str, Any], changes: dict[str, Any], said: list[str], tmp_path: Path
+def test_a_model_that_would_differ_from_its_files_is_refused(
+    name: str, settings: dict[str, Any], changes: dict[str, Any], parts: list[str], tmp_path: Path
 ) -> None:
     folder = save_model(name, tmp_path, **settings)
     change_config(folder, **changes)
 
-    line = refusal(lambda: load_model(folder, CPU))
+    message = refusal(lambda: load_model(folder, CPU))
 
-    assert [words for words in said if words not in line] == []
+    assert [part for part in parts if part not in message] == []
 
 
-def without_a_weight(weights: Path) -> None:
+def remove_weight(weights: Path) -> None:
     kept = load_file(weights)
     del kept["model.layers.1.mlp.up_proj.weight"]
     save_file(kept, weights, {"format": "pt"})
 
 
-def cut_short(weights: Path) -> None:
+def truncate(weights: Path) -> None:
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (
-            without_a_weight,
+            remove_weight,
             r"weights are missing .* model\.layers\.1\.mlp\.up_proj\.weight \(1 in all\); use a folder with .*",
         ),
-        (cut_short, r"weights are truncated or damaged \(.*; fetch or copy the model again"),
+        (truncate, r"weights are truncated or damaged \(.*; fetch or copy the model again"),
     ],
 )
-def test_weights_that_are_missing_or_cut_short_are_one_line(
-    saved: Saved, tmp_path: Path, damage: Callable[[Path], None], said: str
+def test_missing_or_truncated_weights_are_refused_in_one_line(
+    saved: Saved, tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
     folder = Path(shutil.copytree(saved("Llama"), tmp_path / "torn"))
     damage(folder / "model.safetensors")
 
-    assert re.fullmatch(f"{folder}: {said}", refusal(lambda: load_model(folder, CPU)))
+    assert re.fullmatch(f"{folder}: {message}", refusal(lambda: load_model(folder, CPU)))
 
 
-def test_a_head_that_is_more_than_a_product_is_found_out(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Granite divides its logits: a program that didn't know would be found wrong by the model's own."""
+def test_a_head_with_more_than_a_product_is_refused(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Granite divides its logits, so ignoring that contradicts the model itself."""
     monkeypatch.setattr(loading, "_logit_scale", lambda config: 1.0)
 
     with pytest.raises(InputError, match="not the product of its last hidden states and its LM head"):
         load_model(saved("Granite"), CPU)
 
 
-def test_on_a_gpu_no_attention_falls_back_to_the_slow_one(saved: Saved) -> None:
-    """Gemma 2 caps its attention's logits, which no packed attention here does: what is left is eager."""
+def test_a_gpu_never_falls_back_to_eager_attention(saved: Saved) -> None:
+    """Gemma 2 caps the logits of its attention, which no packed attention supports."""
     model = load_model(saved("Gemma2"), CPU)
 
     with pytest.raises(InputError, match="would fall back to eager"):
         loading._check_model(model, saved("Gemma2"), ScoringRecipe(device="cuda"))
 
 
-def test_rows_that_a_state_carries_over_are_not_packed_however_near_the_scores(
+def test_a_stateful_model_is_not_packed_however_close_its_scores_are(
     saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In bfloat16 packed rows of the tiny Mamba differ from single ones by less than the tolerance."""
+    """The error of packed rows of the tiny Mamba in bfloat16 is within tolerance."""
     monkeypatch.setitem(loading._TOLERANCE, torch.float32, 0.1)
 
     assert not load_model(saved("Mamba"), CPU).is_packed
@@ -131,27 +131,27 @@ def test_rows_that_a_state_carries_over_are_not_packed_however_near_the_scores(
 
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
-def test_norms_in_one_kernel_keep_the_logits(name: str, saved: Saved) -> None:
+def test_fused_norms_keep_the_logits(name: str, saved: Saved) -> None:
     network = transformers.AutoModelForCausalLM.from_pretrained(saved(name)).eval()
     ids = torch.arange(60)[None]
-    asked = network(input_ids=ids, use_cache=False).logits
+    expected = network(input_ids=ids, use_cache=False).logits
     former = [module.forward for module in network.modules()]
 
     loading._fuse_norms(network)
 
     fused = sum(before != module.forward for before, module in zip(former, network.modules(), strict=True))
     assert fused == {"Qwen3Moe": 9, "GPT2": 0, "Gemma2": 0, "Mamba": 3}.get(name, 5)
-    assert torch.allclose(network(input_ids=ids, use_cache=False).logits, asked, atol=1e-4)
+    assert torch.allclose(network(input_ids=ids, use_cache=False).logits, expected, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_a_gpu_that_is_not_there_is_missed(saved: Saved) -> None:
+def test_a_missing_gpu_is_an_error(saved: Saved) -> None:
     with pytest.raises(UsageError, match="no GPU"):
         load_model(saved("Llama"), ScoringRecipe(device="cuda"))
 
 
-def test_positions_that_go_by_the_longest_row_are_each_rows_own(tmp_path: Path) -> None:
-    """With longrope a long row would change what short ones beside it are given."""
+def test_positions_scaled_by_the_longest_row_prevent_batches(tmp_path: Path) -> None:
+    """With longrope a long row would change the scores of shorter rows in its batch."""
     factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4}
     rope = {"rope_type": "longrope", "original_max_position_embeddings": 32, "rope_theta": 10_000.0, **factors}
     folder = save_model("Llama", tmp_path, rope_parameters=rope, max_position_embeddings=256)
@@ -160,16 +160,16 @@ def test_positions_that_go_by_the_longest_row_are_each_rows_own(tmp_path: Path) 
 
     model = load_model(folder, CPU)
 
-    asked = [nll for row in rows for nll in reference_nll(reference_model(folder), [row])]
-    found = score_rows(model, rows, 4096).rows
-    assert [one.nll_sum for one in found] == pytest.approx(asked, rel=1e-4)
-    assert {one.batch_rows for one in found} == {1}
+    expected = [nll for row in rows for nll in reference_nll(reference_model(folder), [row])]
+    rows_scored = score_rows(model, rows, 4096).rows
+    assert [row.nll_sum for row in rows_scored] == pytest.approx(expected, rel=1e-4)
+    assert {row.batch_rows for row in rows_scored} == {1}
     together = replace(model, needs_single_row_batches=False)
-    assert score_rows(together, rows, 4096).rows[0].nll_sum != pytest.approx(asked[0], rel=1e-4)
+    assert score_rows(together, rows, 4096).rows[0].nll_sum != pytest.approx(expected[0], rel=1e-4)
 
 
-def test_gpt_oss_120b_by_its_config(tmp_path: Path) -> None:
-    """The shape of the default model, without a weight: a plain head, rows that can be packed, quantised experts."""
+def test_the_config_of_gpt_oss_120b_is_supported(tmp_path: Path) -> None:
+    """The default model has a plain head, packable rows and quantised experts."""
     config = transformers.GptOssConfig(quantization_config=MXFP4)
     with torch.device("meta"):
         network = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")

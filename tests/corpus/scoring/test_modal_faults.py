@@ -1,4 +1,4 @@
-"""What can go wrong between a launcher and Modal, each told apart, and what becomes of the calls that run meanwhile."""
+"""Faults between a launcher and Modal, and the calls that run meanwhile."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher_jobs import calls_written, jobs_of, pids_of, tell
+from launcher_jobs import build_jobs, calls_written, instruct, read_pids
 from modal_loopback import ModalOnLoopback, wait_for
 from refusals import refusal
 
@@ -23,15 +23,15 @@ from resources import modal_calls
 from resources.modal_launcher import ModalLauncherFactory
 
 
-def calls_of(loopback: ModalOnLoopback, told: Path) -> list[str]:
-    """Names of the jobs of a test that were called, in order; the loopback is that of all tests."""
-    return [Path(one["asked"]).name for one in loopback.calls() if str(told) in one["asked"]]
+def list_called_jobs(loopback: ModalOnLoopback, folder: Path) -> list[str]:
+    """List the called jobs of a test in order; the loopback has those of all tests."""
+    return [Path(call["asked"]).name for call in loopback.calls() if str(folder) in call["asked"]]
 
 
 def open_launcher(
-    work: ScoreWork, folder: StagingView, place: ModalLauncherFactory | None = None, **settings: object
+    work: ScoreWork, folder: StagingView, factory: ModalLauncherFactory | None = None, **settings: object
 ) -> None:
-    with (place or ModalLauncherFactory(ModalSettings.model_validate({"gpu": "none", **settings}))).open_launcher(
+    with (factory or ModalLauncherFactory(ModalSettings.model_validate({"gpu": "none", **settings}))).open_launcher(
         work, folder
     ):
         pass
@@ -41,25 +41,25 @@ def open_launcher(
 
 
 @pytest.mark.parametrize(
-    ("fault", "error", "says"),
+    ("fault", "error", "text"),
     [
         ("no_token", UsageError, "run `modal token new`, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"),
         ("not_deployed", UsageError, "deploy the app from this version: modal deploy modal_jobs/nll_scoring.py"),
         ("quota", TransientError, "Modal's quota is used up (workspace limit of GPUs)"),
     ],
 )
-def test_what_keeps_a_call_from_starting_is_told(
-    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, fault: str, error: type[InputError], says: str
+def test_a_fault_that_prevents_a_call_is_reported_with_advice(
+    loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, fault: str, error: type[InputError], text: str
 ) -> None:
     loopback.fault(fault, 9)
 
     line = refusal(lambda: open_launcher(work, folder), error)
 
-    assert says in line
+    assert text in line
 
 
 @pytest.mark.parametrize(
-    ("missing", "settings", "says"),
+    ("missing", "settings", "text"),
     [
         (
             {"pool_files": None},
@@ -75,22 +75,22 @@ def test_what_keeps_a_call_from_starting_is_told(
         ({}, {"gpus": 2}, "CORPUSMILL_MODAL_GPUS: must be 1 unless the model is spread over GPUs, got 2; set it to 1"),
     ],
 )
-def test_work_that_containers_can_not_do_is_refused(
-    work: ScoreWork, folder: StagingView, missing: dict[str, None], settings: dict[str, object], says: str
+def test_work_that_containers_cannot_do_is_refused(
+    work: ScoreWork, folder: StagingView, missing: dict[str, None], settings: dict[str, object], text: str
 ) -> None:
-    asked = replace(work, **missing)
+    changed = replace(work, **missing)
 
-    assert refusal(lambda: open_launcher(asked, folder, **settings), UsageError).startswith(says)
+    assert refusal(lambda: open_launcher(changed, folder, **settings), UsageError).startswith(text)
 
 
-def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
+def test_work_above_the_cost_limit_is_refused_before_the_first_call(
     loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dear, before = replace(work, text_bytes=4 * 17_000 * 7200), len(loopback.calls("fetch"))
+    expensive, before = replace(work, text_bytes=4 * 17_000 * 7200), len(loopback.calls("fetch"))
 
     with caplog.at_level(logging.INFO, "corpusmill"):
         line = refusal(
-            lambda: open_launcher(dear, folder, cpu=1, cpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError
+            lambda: open_launcher(expensive, folder, cpu=1, cpu_price=4, cost_limit=7.99, timeout_s=80_000), UsageError
         )
 
     assert line.startswith("mine/train: this split would cost about 8.00, and --cost-limit is 7.99; score fewer rows")
@@ -106,13 +106,13 @@ def test_what_costs_more_than_the_limit_is_refused_before_the_first_call(
 PRICED = {"gpu": "none", "cpu": 1, "cpu_price": 4, "timeout_s": 80_000}
 
 
-def of_cost(work: ScoreWork, cost: int, split: str) -> ScoreWork:
-    """The work of a split that costs this much at the prices of PRICED."""
+def work_at_cost(work: ScoreWork, cost: int, split: str) -> ScoreWork:
+    """Return the work of a split of this cost at the prices of PRICED."""
     return replace(work, split=split, rows=20 * work.recipe.shard_rows, text_bytes=cost * 17_000 * 3600)
 
 
-def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> None:
-    splits = [of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b"), of_cost(work, 3, "mine/c")]
+def test_a_cost_limit_covers_all_splits_of_a_command(work: ScoreWork) -> None:
+    splits = [work_at_cost(work, 3, "mine/a"), work_at_cost(work, 3, "mine/b"), work_at_cost(work, 3, "mine/c")]
 
     def plan(**limits: float) -> list[str]:
         return list(ModalLauncherFactory(ModalSettings.model_validate({**PRICED, **limits})).describe_costs(splits))
@@ -126,11 +126,11 @@ def test_a_limit_on_costs_covers_all_splits_of_a_command(work: ScoreWork) -> Non
     assert line.endswith("or raise --split-cost-limit (CORPUSMILL_MODAL_SPLIT_COST_LIMIT)")
 
 
-def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
+def test_a_running_split_counts_by_its_estimate_and_then_by_its_cost(
     loopback: ModalOnLoopback, work: ScoreWork, tmp_path: Path
 ) -> None:
     modal_place = ModalLauncherFactory(ModalSettings.model_validate({**PRICED, "cost_limit": 5}))
-    first, second = of_cost(work, 3, "mine/a"), of_cost(work, 3, "mine/b")
+    first, second = work_at_cost(work, 3, "mine/a"), work_at_cost(work, 3, "mine/b")
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
@@ -145,7 +145,7 @@ def test_a_split_that_runs_counts_by_its_estimate_and_then_by_its_measured_cost(
         open_launcher(split, StagingView(folder), modal_place)
 
 
-def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: ScoreWork) -> None:
+def test_a_limit_without_a_price_is_refused(work: ScoreWork) -> None:
     on_gpu = replace(work, recipe=work.recipe.model_copy(update={"device": "cuda", "dtype": "bfloat16"}))
 
     line = refusal(lambda: list(ModalLauncherFactory(ModalSettings(cost_limit=5)).describe_costs([on_gpu])), UsageError)
@@ -154,21 +154,21 @@ def test_a_limit_without_a_price_is_refused_with_the_name_of_the_price(work: Sco
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "words"),
+    ("timeout_s", "limit"),
     [
         (3600, "300 s because an interrupted call loses its work; set `scoring.shard_rows` to 6 or less"),
         (750, "250 s because CORPUSMILL_MODAL_TIMEOUT_S ends it; set `scoring.shard_rows` to 5 or less"),
     ],
 )
-def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s: int, words: str) -> None:
-    place = ModalLauncherFactory(ModalSettings(gpu="none", timeout_s=timeout_s))
+def test_a_shard_of_more_than_five_minutes_is_refused(work: ScoreWork, timeout_s: int, limit: str) -> None:
+    factory = ModalLauncherFactory(ModalSettings(gpu="none", timeout_s=timeout_s))
     long = replace(work, text_bytes=4 * 17_000 * 480)
 
-    line = refusal(lambda: list(place.describe_costs([long])), UsageError)
+    line = refusal(lambda: list(factory.describe_costs([long])), UsageError)
 
-    assert line == f"mine/train: a shard would take about 480 s, and may take {words}"
+    assert line == f"mine/train: a shard would take about 480 s, and may take {limit}"
     fewer = replace(long, recipe=long.recipe.model_copy(update={"shard_rows": int(line.split()[-3])}))
-    assert len(list(place.describe_costs([fewer]))) == 2
+    assert len(list(factory.describe_costs([fewer]))) == 2
 
 
 # While calls run
@@ -193,7 +193,7 @@ DAMAGED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("fault", "says"),
+    ("fault", "reason"),
     [
         ("timed_out", "the call exceeded its time limit"),
         ("lost", "Modal preempted the machine (preempted)"),
@@ -203,14 +203,14 @@ DAMAGED: list[dict[str, Any]] = [
     ],
     ids=str,
 )
-def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_made_again(
+def test_a_failed_call_or_damaged_receipt_is_retried(
     loopback: ModalOnLoopback,
     launcher: Launcher,
     folder: StagingView,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     fault: str | dict[str, Any],
-    says: str,
+    reason: str,
 ) -> None:
     if isinstance(fault, str):
         loopback.fault(fault)
@@ -218,87 +218,87 @@ def test_a_call_that_fails_or_answers_without_a_receipt_of_the_shards_scores_is_
         (tmp_path / "a.answer").write_text(json.dumps(fault))
 
     with caplog.at_level(logging.WARNING, "corpusmill"):
-        [receipt] = launcher.run("score", jobs_of(tmp_path, a="write"), folder)
+        [receipt] = launcher.run("score", build_jobs(tmp_path, a="write"), folder)
 
-    assert caplog.messages == [f"shard a of pool.parquet: {says}; retrying"]
+    assert caplog.messages == [f"shard a of pool.parquet: {reason}; retrying"]
     assert folder.path(receipt.files[0].path).read_text() == "(0,)"
-    assert len(calls_of(loopback, tmp_path)) == 2
+    assert len(list_called_jobs(loopback, tmp_path)) == 2
     assert launcher.provenance()["modal"]["container_seconds"] == 1.5
 
 
-def test_a_container_that_is_preempted_starts_again_by_itself(
+def test_a_preempted_container_restarts(
     loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     loopback.fault("restarts")
-    [job] = jobs_of(tmp_path, a=None)
+    [job] = build_jobs(tmp_path, a=None)
 
     def preempt() -> None:
-        wait_for(lambda: pids_of(job))
-        os.kill(pids_of(job)[0], signal.SIGKILL)
-        wait_for(lambda: len(pids_of(job)) == 2)
-        tell(job, "write")
+        wait_for(lambda: read_pids(job))
+        os.kill(read_pids(job)[0], signal.SIGKILL)
+        wait_for(lambda: len(read_pids(job)) == 2)
+        instruct(job, "write")
 
     threading.Thread(target=preempt).start()
     [receipt] = launcher.run("score", [job], folder)
 
     assert receipt.counts == {"documents": 1}
-    assert len(calls_of(loopback, tmp_path)) == 1
+    assert len(list_called_jobs(loopback, tmp_path)) == 1
 
 
-def test_a_result_that_has_expired_is_asked_for_again_and_found(
+def test_an_expired_result_is_requested_again(
     loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
-    [job] = jobs_of(tmp_path, a=None)
+    [job] = build_jobs(tmp_path, a=None)
 
     def lose() -> None:
-        wait_for(lambda: pids_of(job))
-        [call] = [one["id"] for one in loopback.calls() if str(tmp_path) in one["asked"]]
+        wait_for(lambda: read_pids(job))
+        [call] = [call["id"] for call in loopback.calls() if str(tmp_path) in call["asked"]]
         loopback.fault("expired", call)
-        tell(job, "write")
+        instruct(job, "write")
 
     threading.Thread(target=lose).start()
     [receipt] = launcher.run("score", [job], folder)
 
     assert receipt.counts == {"documents": 1}
-    assert len(calls_of(loopback, tmp_path)) == 2
+    assert len(list_called_jobs(loopback, tmp_path)) == 2
 
 
-def test_polls_that_are_not_answered_lose_nothing(
+def test_unanswered_polls_lose_nothing(
     loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path
 ) -> None:
     loopback.fault("silent", 12)
 
-    assert len(list(launcher.run("score", jobs_of(tmp_path, a="write", b="write", c="write"), folder))) == 3
-    assert len(calls_of(loopback, tmp_path)) == 3
+    assert len(list(launcher.run("score", build_jobs(tmp_path, a="write", b="write", c="write"), folder))) == 3
+    assert len(list_called_jobs(loopback, tmp_path)) == 3
 
 
-def test_after_a_long_silence_the_build_ends_and_its_calls_go_on(
+def test_after_a_long_silence_the_build_stops_and_its_calls_continue(
     loopback: ModalOnLoopback,
     work: ScoreWork,
     folder: StagingView,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    both = jobs_of(tmp_path, a=None, b=None)
+    both = build_jobs(tmp_path, a=None, b=None)
     monkeypatch.setattr(modal_calls, "_MAX_SILENCE_S", -1.0)
     with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         loopback.fault("silent", 10_000)
         line = refusal(lambda: list(launcher.run("score", both, folder)), TransientError)
     (loopback.folder / "faults" / "silent").unlink()
     for job in both:
-        tell(job, "write")
+        instruct(job, "write")
 
     assert "Modal has not answered" in line
     assert calls_written(folder) == ["a", "b"]
     with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         assert len(list(launcher.run("score", both, folder))) == 2
-    assert len(calls_of(loopback, tmp_path)) == 2
+    assert len(list_called_jobs(loopback, tmp_path)) == 2
 
 
-def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_changes(
+def test_a_crash_before_a_call_is_recorded_repeats_the_call(
     loopback: ModalOnLoopback, launcher: Launcher, folder: StagingView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [job] = jobs_of(tmp_path, a="write")
+    [job] = build_jobs(tmp_path, a="write")
 
     def crash(*_: object) -> None:
         raise MemoryError
@@ -309,11 +309,11 @@ def test_a_crash_between_a_call_and_its_file_makes_the_call_again_and_no_byte_ch
     first: Receipt
     [first] = launcher.run("score", [job], folder)
 
-    assert len(calls_of(loopback, tmp_path)) == 2
+    assert len(list_called_jobs(loopback, tmp_path)) == 2
     assert folder.path(first.files[0].path).read_text() == "(0,)"
 
 
-def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
+def test_files_are_fetched_by_one_call_for_all_builds(
     loopback: ModalOnLoopback, work: ScoreWork, folder: StagingView
 ) -> None:
     before = len(loopback.calls("fetch"))
@@ -327,11 +327,11 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "says"),
+    ("name", "value", "text"),
     [
         ("PLACES", "many", "invalid value 'many'"),
         ("GPU_PRICE", "-1", "invalid value '-1'"),
-        ("TOKENS_PER_S", "inf", "invalid value 'inf'"),  # every estimate, and so every limit, would be met
+        ("TOKENS_PER_S", "inf", "invalid value 'inf'"),  # every estimate would be within every limit
         ("PRICES_READ", "yesterday", "invalid value 'yesterday'"),
         ("APP", "My App", "invalid value 'My App'"),
         ("PLACE", "4", "unknown setting; did you mean CORPUSMILL_MODAL_PLACES?"),
@@ -342,15 +342,15 @@ def test_the_files_are_fetched_by_one_call_whoever_waits_for_it(
         ),
     ],
 )
-def test_a_setting_that_is_none_is_named(name: str, value: str, says: str) -> None:
+def test_an_invalid_setting_is_named(name: str, value: str, text: str) -> None:
     variable = f"CORPUSMILL_MODAL_{name}"
 
     line = refusal(lambda: ModalSettings.from_mapping({variable: value}), UsageError)
 
-    assert line.startswith(f"{variable}: {says}")
+    assert line.startswith(f"{variable}: {text}")
 
 
-def test_settings_come_from_variables_and_options_go_before_them() -> None:
+def test_options_override_variables() -> None:
     variables = {"CORPUSMILL_MODAL_GPU": "H200", "CORPUSMILL_MODAL_COST_LIMIT": "5", "CORPUSMILL_MODAL_GPUS": ""}
 
     settings = ModalSettings.from_mapping(variables, cost_limit=7.5, gpu_price=None)
@@ -358,7 +358,7 @@ def test_settings_come_from_variables_and_options_go_before_them() -> None:
     assert (settings.gpu, settings.gpus, settings.cost_limit) == ("H200", 1, 7.5)
 
 
-def test_cost_is_of_all_that_a_container_has() -> None:
+def test_the_cost_covers_all_resources_of_a_container() -> None:
     settings = ModalSettings(
         gpus=2, gpu_price=4, cpu=8, cpu_price=0.05, memory_gib=100, memory_price=0.01, region_factor=1.5
     )

@@ -1,4 +1,4 @@
-"""Settings of scoring on Modal, as an estimate of costs names them."""
+"""Settings of scoring on Modal in the description of estimated costs."""
 
 import datetime
 
@@ -18,5 +18,5 @@ from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
         ),
     ],
 )
-def test_an_estimate_names_its_speed_and_the_settings_that_are_not_defaults(settings: ModalSettings, line: str) -> None:
+def test_an_estimate_names_its_speed_and_its_changed_settings(settings: ModalSettings, line: str) -> None:
     assert settings.describe_rates() == line

@@ -1,7 +1,7 @@
-"""A language model of a hub at a commit, or of a folder here, pinned by hash, and given to builds as a folder.
+"""Language models of a hub or a folder, pinned by hash, given to builds.
 
-A build of a system that is known to these tests alone looks at the model. The hub is the project's own, on loopback;
-the client is the real one.
+A system that exists only in these tests reads the model. The hub is the project's own, on loopback; the client is
+the real one.
 """
 
 import hashlib
@@ -68,7 +68,7 @@ PINNED = {
     "tokenizer.json": b'{"version": "1.0"}',
     "tokenizer_config.json": b"{}",
 }
-OTHERS = {
+OTHER_FILES = {
     ".gitattributes": b"*.safetensors filter=lfs\n",
     "README.md": b"# Tiny\n",
     "consolidated.safetensors": TENSOR,
@@ -78,28 +78,28 @@ OTHERS = {
     "pytorch_model.bin": b"pickle",
     "tiny-Q4.gguf": b"GGUF",
 }
-LEFT_OUT = sorted(OTHERS.keys() - {".gitattributes"})
+LEFT_OUT_FILES = sorted(OTHER_FILES.keys() - {".gitattributes"})
 
 
-def look_at(job: Job) -> BuildResult:
-    """What transformers would see of the model, in a file."""
+def record_files(job: Job) -> BuildResult:
+    """Record the hash of each file that transformers would see."""
     [pin] = job.target.upstream
     with model_folder(pin, job.run, job.staging) as folder:
         seen = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
         with DurableFile(job.staging.path("seen.json")) as file:
             file.write(json.dumps(seen).encode())
-        meddle(folder)
+        disturb(folder)
     return BuildResult([OutputFile.uncompressed("seen.json", 1, file)], {}, {})
 
 
-def meddle(folder: Path) -> None:
-    """What a test does while the model is used."""
+def disturb(folder: Path) -> None:
+    """Do nothing; tests replace this to act while the model is used."""
 
 
 LOOK = Kind(
     "lm/look",
     StageVersion("look", 1),
-    file_builder(look_at),
+    file_builder(record_files),
     "What is seen of it.",
     (FILES_CHECK,),
     planner=Planner(list_uncached),
@@ -113,7 +113,7 @@ class RECIPE(Recipe):
 
 @pytest.fixture(scope="module", autouse=True)
 def system() -> Iterator[None]:
-    """The system is known while these tests run."""
+    """Register the system during these tests."""
     SYSTEMS.add("lm", __name__)
     yield
     AREAS.remove("lm")
@@ -126,39 +126,37 @@ def run(hub: FaultyHub, tmp_path: Path) -> Run:
     return Run(root, RunSettings(), HubFiles(root / CACHE_FOLDER, hub.endpoint, tries=2, wait_s=0.01))
 
 
-def written(folder: Path, **changes: bytes | None) -> Path:
-    """The model in a folder, files changed or left out."""
-    for name, content in (PINNED | OTHERS | changes).items():
+def write_model(folder: Path, **changes: bytes | None) -> Path:
+    """Write the model to a folder with some files changed or left out."""
+    for name, content in (PINNED | OTHER_FILES | changes).items():
         if content is not None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
     return folder
 
 
-def published(hub: FaultyHub, **changes: bytes | None) -> str:
-    """The model on the hub; its commit."""
-    written(hub.folder / "models" / NAME, **changes)
+def publish(hub: FaultyHub, **changes: bytes | None) -> str:
+    """Write the model to the hub and return its commit."""
+    write_model(hub.folder / "models" / NAME, **changes)
     return hub.commits()[f"models/{NAME}"]
 
 
-def pin_of(**section: str) -> Target:
-    asked = ModelSection.from_mapping(section, "the recipe")
-    return MODEL.target("mine", asked.pinned_content(), external_inputs=asked.folder())
+def pin_for(**section: str) -> Target:
+    section_read = ModelSection.from_mapping(section, "the recipe")
+    return MODEL.target("mine", section_read.pinned_content(), external_inputs=section_read.folder())
 
 
-def built(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
-    """The pin, sealed, and what a build saw of the model."""
+def build_and_read(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
+    """Build the pin and return it with the files that a build saw."""
     look = LOOK.target("mine", {}, [pin])
     drive.build(pin, run)
     artifact = drive.build(look, run).artifact
     return open_artifact(run.root / pin.folder), json.loads(artifact.path("seen.json").read_bytes())
 
 
-def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_fetches_two_files_and_says_what_the_config_says(
-    hub: FaultyHub, run: Run
-) -> None:
-    commit = published(hub)
-    pin = pin_of(name=NAME, revision=commit)
+def test_a_hub_pin_lists_the_files_of_a_model_and_reads_its_config(hub: FaultyHub, run: Run) -> None:
+    commit = publish(hub)
+    pin = pin_for(name=NAME, revision=commit)
 
     identity = drive.build(pin, run).artifact.manifest.identity
     fetched = {
@@ -166,7 +164,7 @@ def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_fetches_two_files_and
         for request in hub.requests
         if "/resolve/" in request.path and request.method == "GET"  # the hub confirms the other files by a HEAD
     }
-    _, seen = built(pin, run)
+    _, seen = build_and_read(pin, run)
 
     assert fetched == {"config.json", "model.safetensors.index.json"}
     assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
@@ -183,53 +181,53 @@ def test_a_pin_of_a_hub_lists_what_loading_the_model_takes_fetches_two_files_and
         "quantization": "mxfp4",
         "vocabulary_size": 201_088,
         "max_positions": 131_072,
-        "left_out": LEFT_OUT,
+        "left_out": LEFT_OUT_FILES,
     }
 
 
-def test_a_folder_is_seen_as_the_hub_is_and_its_pin_names_files_by_their_names_in_it(run: Run, tmp_path: Path) -> None:
-    folder = written(tmp_path / "tiny")
+def test_a_folder_is_pinned_like_a_hub_model_with_relative_names(run: Run, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "tiny")
 
-    artifact, seen = built(pin_of(path=str(folder)), run)
+    artifact, seen = build_and_read(pin_for(path=str(folder)), run)
 
     identity = artifact.manifest.identity
     assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
         (name, len(content)) for name, content in PINNED.items()
     ]
-    assert (identity.recipe, identity.decisions["left_out"]) == ({}, LEFT_OUT)
+    assert (identity.recipe, identity.decisions["left_out"]) == ({}, LEFT_OUT_FILES)
     assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
     assert not [path for path in run.root.rglob("*") if path.is_symlink()]
     assert (folder / SHARDS[0]).read_bytes() == TENSOR
 
 
-def test_where_a_folder_lies_changes_no_digest(run: Run, tmp_path: Path) -> None:
-    written(tmp_path / "tiny")
-    written(run.root / "models" / "tiny")
+def test_the_path_of_a_folder_does_not_change_the_digest(run: Run, tmp_path: Path) -> None:
+    write_model(tmp_path / "tiny")
+    write_model(run.root / "models" / "tiny")
 
-    there = drive.build(pin_of(path=str(tmp_path / "tiny")), run).artifact.manifest
-    below = drive.build(pin_of(path="models/tiny"), replace(run, replace=True)).artifact.manifest
+    external = drive.build(pin_for(path=str(tmp_path / "tiny")), run).artifact.manifest
+    internal = drive.build(pin_for(path="models/tiny"), replace(run, replace=True)).artifact.manifest
 
-    assert there.digest == below.digest
-    assert restore_model_folder(below, run.root) == pin_of(path=str(run.root / "models/tiny")).external_inputs
+    assert external.digest == internal.digest
+    assert restore_model_folder(internal, run.root) == pin_for(path=str(run.root / "models/tiny")).external_inputs
 
 
-def test_one_file_of_weights_needs_no_index_and_an_index_beside_it_is_left_out(run: Run, tmp_path: Path) -> None:
-    folder = written(tmp_path / "tiny", **{"model.safetensors": TENSOR})
+def test_a_single_weight_file_needs_no_index(run: Run, tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "tiny", **{"model.safetensors": TENSOR})
 
-    _, seen = built(pin_of(path=str(folder)), run)
+    _, seen = build_and_read(pin_for(path=str(folder)), run)
 
     assert [name for name in seen if "model." in name or "model-" in name] == ["model.safetensors"]
     assert load_file(folder / "model.safetensors")["a"].tolist() == [0.0, 0.0]
 
 
-def test_what_a_config_does_not_say_is_null_and_what_its_language_model_says_counts(run: Run, tmp_path: Path) -> None:
+def test_missing_values_of_a_config_are_null_and_nested_ones_count(run: Run, tmp_path: Path) -> None:
     config = {"architectures": None, "vocab_size": 0.5, "text_config": {"torch_dtype": "float16", "n_positions": 1024}}
-    folder = written(tmp_path / "tiny", **{"config.json": json.dumps(config).encode()})
+    folder = write_model(tmp_path / "tiny", **{"config.json": json.dumps(config).encode()})
 
-    decisions = drive.build(pin_of(path=str(folder)), run).artifact.manifest.identity.decisions
+    decisions = drive.build(pin_for(path=str(folder)), run).artifact.manifest.identity.decisions
 
-    said = {name: value for name, value in decisions.items() if value is not None}
-    assert said == {"dtype": "float16", "max_positions": 1024, "left_out": LEFT_OUT}
+    stated = {name: value for name, value in decisions.items() if value is not None}
+    assert stated == {"dtype": "float16", "max_positions": 1024, "left_out": LEFT_OUT_FILES}
 
 
 INDEX = "model.safetensors.index.json"
@@ -240,7 +238,7 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
 
 
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("changes", "message"),
     [
         ({"config.json": None}, f"config.json not found; {ANOTHER}"),
         *(({"config.json": odd}, NO_MAPPING) for odd in (b"{", b"[" * 100_000, b"[]")),
@@ -266,15 +264,15 @@ ITSELF = "which is never run; use a model whose architecture is part of transfor
         ),
     ],
 )
-@pytest.mark.parametrize("is_of_hub", [True, False])
-def test_a_model_that_cannot_be_loaded_from_its_files_alone_is_refused_in_one_line(
-    changes: dict[str, bytes | None], line: str, is_of_hub: bool, hub: FaultyHub, run: Run, tmp_path: Path
+@pytest.mark.parametrize("is_on_hub", [True, False])
+def test_a_model_that_needs_more_than_its_files_is_refused_in_one_line(
+    changes: dict[str, bytes | None], message: str, is_on_hub: bool, hub: FaultyHub, run: Run, tmp_path: Path
 ) -> None:
-    commit = published(hub, **changes)
-    folder = written(tmp_path / "tiny", **changes)
-    pin = pin_of(name=NAME, revision=commit) if is_of_hub else pin_of(path=str(folder))
+    commit = publish(hub, **changes)
+    folder = write_model(tmp_path / "tiny", **changes)
+    pin = pin_for(name=NAME, revision=commit) if is_on_hub else pin_for(path=str(folder))
 
-    assert refusal(lambda: drive.build(pin, run)) == f"{f'maker/tiny@{commit}' if is_of_hub else folder}: {line}"
+    assert refusal(lambda: drive.build(pin, run)) == f"{f'maker/tiny@{commit}' if is_on_hub else folder}: {message}"
 
 
 COMMIT = "a" * 40
@@ -282,7 +280,7 @@ ONE_OF = "set `name` and `revision` for a model on a hub, or only `path` for a l
 
 
 @pytest.mark.parametrize(
-    ("section", "line"),
+    ("section", "message"),
     [
         ({}, ONE_OF),
         ({"name": "maker/tiny"}, ONE_OF),
@@ -303,59 +301,57 @@ ONE_OF = "set `name` and `revision` for a model on a hub, or only `path` for a l
         ),
     ],
 )
-def test_a_section_that_names_no_one_model_is_refused_in_one_line(section: dict[str, Any], line: str) -> None:
+def test_a_section_without_exactly_one_model_is_refused_in_one_line(section: dict[str, Any], message: str) -> None:
     refused = refusal(lambda: ModelSection.from_mapping(section, "the recipe"), UsageError)
 
-    assert line in refused and "\n" not in refused
+    assert message in refused and "\n" not in refused
 
 
-def test_a_section_is_of_the_default_model_unless_it_says_another_or_a_folder() -> None:
+def test_a_section_has_the_default_model_unless_it_names_another() -> None:
     default, folder = (
-        ModelSection.from_mapping(one, "the recipe") for one in ({"revision": "0" * 40}, {"path": "models/tiny"})
+        ModelSection.from_mapping(keys, "the recipe") for keys in ({"revision": "0" * 40}, {"path": "models/tiny"})
     )
 
     assert default.content() == {"name": "unsloth/gpt-oss-120b", "revision": "0" * 40, "path": None}
     assert folder.content() == {"name": None, "revision": None, "path": "models/tiny"}
-    assert [ModelSection.from_content(one.content()) for one in (default, folder)] == [default, folder]
+    assert [ModelSection.from_content(section.content()) for section in (default, folder)] == [default, folder]
 
 
-def test_a_model_that_nobody_pinned_or_that_is_not_there_is_refused(run: Run) -> None:
-    unpinned = refusal(lambda: drive.build(pin_of(name=NAME, revision="0" * 40), run), UsageError)
-    gone = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
+def test_an_unpinned_or_missing_model_is_refused(run: Run) -> None:
+    unpinned = refusal(lambda: drive.build(pin_for(name=NAME, revision="0" * 40), run), UsageError)
+    missing = refusal(lambda: drive.build(pin_for(path="models/none"), run), UsageError)
 
     assert unpinned == (
         "maker/tiny: no revision is pinned yet; "
         "set `revision` to the commit that `corpusmill pin maker/tiny --model` prints"
     )
-    assert gone == f"{run.root / 'models/none'}: folder not found; correct the model's `path`"
+    assert missing == f"{run.root / 'models/none'}: folder not found; correct the model's `path`"
     (run.root / "models").mkdir(parents=True, exist_ok=True)
     (run.root / "models/none").touch()
-    file = refusal(lambda: drive.build(pin_of(path="models/none"), run), UsageError)
+    file = refusal(lambda: drive.build(pin_for(path="models/none"), run), UsageError)
     assert file == f"{run.root / 'models/none'}: expected a folder, got a file; correct the model's `path`"
 
 
-def test_the_files_of_a_model_are_known_before_it_is_pinned_and_what_is_missing_before_it_is_loaded(
-    hub: FaultyHub, run: Run, tmp_path: Path
-) -> None:
-    of_hub, of_folder = pin_of(name=NAME, revision=published(hub)), pin_of(path=str(written(tmp_path / "tiny")))
-    look = LOOK.target("mine", {}, [of_hub])
+def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: FaultyHub, run: Run, tmp_path: Path) -> None:
+    hub_pin, folder_pin = pin_for(name=NAME, revision=publish(hub)), pin_for(path=str(write_model(tmp_path / "tiny")))
+    look = LOOK.target("mine", {}, [hub_pin])
 
-    listed, before = list_model(of_hub, run), list_uncached(look, run)
-    artifact, _ = built(of_hub, run)
+    listed, before = list_model(hub_pin, run), list_uncached(look, run)
+    artifact, _ = build_and_read(hub_pin, run)
 
-    here = ("config.json", "model.safetensors.index.json")
+    fetched = ("config.json", "model.safetensors.index.json")
     assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
     assert before.missing_bytes == {
-        f"{NAME}:{name}": 0 if name in here else len(content) for name, content in PINNED.items()
+        f"{NAME}:{name}": 0 if name in fetched else len(content) for name, content in PINNED.items()
     }
     assert set((list_uncached(look, run).missing_bytes or {}).values()) == {0}
-    assert [file["name"] for file in list_model(of_folder, run).inputs] == list(PINNED)
-    assert list_uncached(LOOK.target("mine", {}, [of_folder]), run).missing_bytes is None
+    assert [file["name"] for file in list_model(folder_pin, run).inputs] == list(PINNED)
+    assert list_uncached(LOOK.target("mine", {}, [folder_pin]), run).missing_bytes is None
 
 
 @pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
-def test_a_changed_folder_makes_its_pin_stale_and_nothing_is_built_of_it(name: str, run: Run, tmp_path: Path) -> None:
-    pin = pin_of(path=str(written(tmp_path / "tiny")))
+def test_a_changed_folder_makes_its_pin_stale(name: str, run: Run, tmp_path: Path) -> None:
+    pin = pin_for(path=str(write_model(tmp_path / "tiny")))
     drive.build(pin, run)
 
     (tmp_path / "tiny" / "README.md").write_text("nobody loads it")
@@ -370,55 +366,53 @@ def test_a_changed_folder_makes_its_pin_stale_and_nothing_is_built_of_it(name: s
 
 
 @pytest.mark.parametrize("keeps_size", [True, False])
-def test_files_that_change_while_they_are_used_stop_the_build(
+def test_files_changed_during_their_use_stop_the_build(
     keeps_size: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pin = pin_of(path=str(written(tmp_path / "tiny")))
+    pin = pin_for(path=str(write_model(tmp_path / "tiny")))
     other = TENSOR[:-1] + b"1" if keeps_size else TENSOR + b"1"
-    monkeypatch.setitem(globals(), "meddle", lambda folder: (folder / SHARDS[0]).write_bytes(other))
+    monkeypatch.setitem(globals(), "disturb", lambda folder: (folder / SHARDS[0]).write_bytes(other))
 
     with pytest.raises(
         InputError,
         match=r"since the files were hashed: .*; stop writing to the folder, and run the recipe again",
     ):
-        built(pin, run)
+        build_and_read(pin, run)
 
 
-def test_what_a_build_that_was_cut_off_left_is_not_seen_by_the_next(
+def test_files_left_by_an_interrupted_build_are_not_seen(
     hub: FaultyHub, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pin = pin_of(name=NAME, revision=published(hub))
+    pin = pin_for(name=NAME, revision=publish(hub))
 
-    def cut_off(folder: Path) -> None:
+    def interrupt(folder: Path) -> None:
         (folder / "adapter_config.json").symlink_to("nowhere")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setitem(globals(), "meddle", cut_off)
-        built(pin, run)
-    _, seen = built(pin, run)
+        patch.setitem(globals(), "disturb", interrupt)
+        build_and_read(pin, run)
+    _, seen = build_and_read(pin, run)
 
     assert list(seen) == list(PINNED)
 
 
-def test_verification_and_rebuild_find_the_files_of_a_model_in_the_cache_of_models(hub: FaultyHub, run: Run) -> None:
-    pin = pin_of(name=NAME, revision=published(hub))
-    artifact, _ = built(pin, run)
+def test_verification_and_rebuild_find_model_files_in_the_cache(hub: FaultyHub, run: Run) -> None:
+    pin = pin_for(name=NAME, revision=publish(hub))
+    artifact, _ = build_and_read(pin, run)
     names = [entry["name"] for entry in artifact.manifest.identity.inputs]
 
-    held = check_hub_cache(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
-    elsewhere = check_hub_cache(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
+    cached = check_hub_cache(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
+    uncached = check_hub_cache(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
 
-    assert (held.whole_files, held.unavailable, held.unsearched_names, held.findings) == (names, [], [], [])
-    assert (elsewhere.whole_files, elsewhere.unavailable, elsewhere.unsearched_names) == ([], names, [])
-    again = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
-    assert [one.verdict for one in again.outcomes] == ["identical", "identical"]
+    assert (cached.whole_files, cached.unavailable, cached.unsearched_names, cached.findings) == (names, [], [], [])
+    assert (uncached.whole_files, uncached.unavailable, uncached.unsearched_names) == ([], names, [])
+    rebuilt = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
+    assert [outcome.verdict for outcome in rebuilt.outcomes] == ["identical", "identical"]
 
 
-def test_a_chat_template_is_pinned_without_weights_even_of_a_model_with_its_own_code(run: Run, hub: FaultyHub) -> None:
-    commit = published(
-        hub, **{"modeling_tiny.py": b"print()", "additional_chat_templates/rag.jinja": b"{{ messages }}"}
-    )
+def test_a_chat_template_is_pinned_without_weights_or_code(run: Run, hub: FaultyHub) -> None:
+    commit = publish(hub, **{"modeling_tiny.py": b"print()", "additional_chat_templates/rag.jinja": b"{{ messages }}"})
     section = ChatTemplateSection.from_mapping({"model": NAME, "revision": commit}, "the recipe")
     [target] = template_targets("mine", section)
 

@@ -1,4 +1,4 @@
-"""Odd configs of models are one line each: no traceback, no endless loop."""
+"""Odd configs of models are refused in one line, quickly."""
 
 import shutil
 import time
@@ -66,47 +66,47 @@ def folder(llama: Path, tmp_path: Path) -> Path:
     return shutil.copytree(llama, tmp_path / "model")
 
 
-def check_refused(folder: Path, **how: Any) -> str:
+def check_refused(folder: Path, **settings: Any) -> str:
     started = time.monotonic()
     with pytest.raises(InputError) as refused:
-        load_model(folder, ScoringRecipe(**how))
+        load_model(folder, ScoringRecipe(**settings))
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 1_000
     assert time.monotonic() - started < 30
     return refused.value.what
 
 
 @pytest.mark.parametrize("dequantise", [False, True])
-@pytest.mark.parametrize("stated", QUANTISATIONS, ids=str)
-def test_a_quantisation_that_can_not_be_used_is_one_line(stated: Any, dequantise: bool, folder: Path) -> None:
-    change_config(folder, quantization_config=stated)
+@pytest.mark.parametrize("quantisation", QUANTISATIONS, ids=str)
+def test_an_unusable_quantisation_is_refused_in_one_line(quantisation: Any, dequantise: bool, folder: Path) -> None:
+    change_config(folder, quantization_config=quantisation)
 
-    what = check_refused(folder, dequantise=dequantise)
+    message = check_refused(folder, dequantise=dequantise)
 
-    assert any(part in what for part in ("quantised", "weights", "config.json cannot be read", "cannot be loaded"))
+    assert any(part in message for part in ("quantised", "weights", "config.json cannot be read", "cannot be loaded"))
 
 
 @pytest.mark.parametrize(("name", "odd"), REFUSED, ids=str)
-def test_an_odd_value_is_one_line(name: str, odd: Any, folder: Path) -> None:
+def test_an_odd_value_is_refused_in_one_line(name: str, odd: Any, folder: Path) -> None:
     change_config(folder, **{name: odd})
 
     check_refused(folder)
 
 
 @pytest.mark.parametrize("content", CONTENTS, ids=lambda content: content[:12])
-def test_a_config_that_nobody_knows_is_one_line(content: str, folder: Path) -> None:
+def test_an_unknown_config_is_refused_in_one_line(content: str, folder: Path) -> None:
     (folder / "config.json").write_text(content)
 
     assert "config.json cannot be read" in check_refused(folder)
 
 
-def test_layers_are_compared_with_weights(folder: Path) -> None:
+def test_the_number_of_layers_is_limited_by_the_weights(folder: Path) -> None:
     change_config(folder, num_hidden_layers=2_000_000)
 
     assert "num_hidden_layers must be at most 21, the number of tensors in its weights" in check_refused(folder)
 
 
 @pytest.mark.parametrize("positions", [0, -1])
-def test_no_quantisation_and_no_limit_are_no_errors(positions: int, folder: Path) -> None:
+def test_null_quantisation_and_no_position_limit_are_accepted(positions: int, folder: Path) -> None:
     change_config(folder, quantization_config=None, max_position_embeddings=positions)
 
     model = load_model(folder, ScoringRecipe())
@@ -115,5 +115,5 @@ def test_no_quantisation_and_no_limit_are_no_errors(positions: int, folder: Path
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_sizes_of_known_models_pass(name: str, tmp_path: Path) -> None:
+def test_sizes_of_known_models_are_accepted(name: str, tmp_path: Path) -> None:
     check_config_sizes(save_model(name, tmp_path))

@@ -1,4 +1,4 @@
-"""On a GPU: scores as on a CPU, rows that do not change each other, batches that exceed the memory, a whole build."""
+"""Scores on a GPU: as on a CPU, independent of batches, within its memory."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed")
 
 import torch
 from tiny_models import MODELS, PACKED, WORDS
-from tiny_scoring import rows_of, save_whole_model, score_here, scored_rows, scoring_recipe, write_pool
+from tiny_scoring import build_rows, save_whole_model, score_here, scored_rows, scoring_recipe, write_pool
 
 from pipeline_assets.corpus.scoring import nll
 from pipeline_assets.corpus.scoring.load_model import load_model
@@ -24,29 +24,29 @@ GPU = ScoringRecipe(device="cuda")
 Saved = Callable[[str], Path]
 
 
-def made_rows(*lengths: int) -> list[TokenRow]:
+def random_rows(*lengths: int) -> list[TokenRow]:
     generator = np.random.default_rng(0)
     return [TokenRow(generator.integers(0, WORDS, length, dtype=np.int32), np.arange(length) > 0) for length in lengths]
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "Gemma2"])
 def test_a_gpu_gives_the_scores_of_a_cpu(name: str, saved: Saved) -> None:
-    rows = made_rows(*range(40, 400, 19))
+    rows = random_rows(*range(40, 400, 19))
     on_cpu, on_gpu = (load_model(saved(name), recipe) for recipe in (ScoringRecipe(), GPU))
 
-    asked, found = (
+    cpu_nll, gpu_nll = (
         [
-            row.nll_sum / int(given.in_loss.sum())
-            for given, row in zip(rows, score_rows(model, rows, 2000).rows, strict=True)
+            row.nll_sum / int(source.in_loss.sum())
+            for source, row in zip(rows, score_rows(model, rows, 2000).rows, strict=True)
         ]
         for model in (on_cpu, on_gpu)
     )
 
     assert on_gpu.is_packed == (name in PACKED)
-    assert found == pytest.approx(asked, abs=0.1)
+    assert gpu_nll == pytest.approx(cpu_nll, abs=0.1)
 
 
-def test_bits_of_a_rows_attention_do_not_depend_on_the_rows_beside_it() -> None:
+def test_attention_of_a_row_does_not_depend_on_its_neighbours() -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     lengths = [700, 3, 4000, 129]
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device="cuda")
@@ -67,7 +67,7 @@ def test_bits_of_a_rows_attention_do_not_depend_on_the_rows_beside_it() -> None:
 
 
 @pytest.mark.parametrize("has_kernel", [True, False])
-def test_logits_in_blocks_give_the_nll_of_all_logits(has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_logits_give_the_nll_of_all_logits(has_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     hidden, weight = (
         torch.randn(size, 64, generator=generator, device="cuda", dtype=torch.bfloat16) for size in (5000, 201_088)
@@ -77,33 +77,33 @@ def test_logits_in_blocks_give_the_nll_of_all_logits(has_kernel: bool, monkeypat
     if not has_kernel:
         monkeypatch.setattr(nll, "_load_fold_kernel", lambda: nll._fold_logits)
 
-    found = token_nll(hidden, targets, LmHead(weight))
+    scores = token_nll(hidden, targets, LmHead(weight))
 
     assert (nll._load_fold_kernel() is nll._fold_logits) != has_kernel
-    asked = torch.nn.functional.cross_entropy(hidden.float() @ weight.float().T, targets, reduction="none")
-    assert not found[7:9].isfinite().any()
-    assert torch.allclose(found[9:], asked[9:], rtol=1e-5, atol=1e-4)
+    expected = torch.nn.functional.cross_entropy(hidden.float() @ weight.float().T, targets, reduction="none")
+    assert not scores[7:9].isfinite().any()
+    assert torch.allclose(scores[9:], expected[9:], rtol=1e-5, atol=1e-4)
 
 
 def test_a_batch_that_exceeds_the_memory_is_halved(saved: Saved) -> None:
-    rows, model = made_rows(*[2000] * 160), load_model(saved("Llama"), GPU)
-    asked = score_rows(model, rows, 8000)
+    rows, model = random_rows(*[2000] * 160), load_model(saved("Llama"), GPU)
+    whole = score_rows(model, rows, 8000)
     torch.cuda.empty_cache()
     limit = torch.cuda.memory_reserved() + (64 << 20)
 
     torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.get_device_properties(0).total_memory)
     try:
-        found = score_rows(model, rows, 320_000)
+        halved = score_rows(model, rows, 320_000)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
 
-    assert (asked.halved_batches, found.halved_batches > 0) == (0, True)
-    assert [row.nll_sum for row in found.rows] == pytest.approx([row.nll_sum for row in asked.rows], rel=1e-3)
+    assert (whole.halved_batches, halved.halved_batches > 0) == (0, True)
+    assert [row.nll_sum for row in halved.rows] == pytest.approx([row.nll_sum for row in whole.rows], rel=1e-3)
 
 
 def test_a_build_scores_a_pool_on_a_gpu(tmp_path: Path) -> None:
     model = save_whole_model(tmp_path / "model")
-    pool = write_pool(tmp_path / "pool", rows_of(30))
+    pool = write_pool(tmp_path / "pool", build_rows(30))
 
     manifest = score_here(tmp_path / "root", scoring_recipe(pool, model, device="cuda"))
 

@@ -22,7 +22,7 @@ BALANCED = SubsetRule(balance=True)
         ([], {}),
     ],
 )
-def test_without_a_limit_each_stratum_gives_the_smallests_rows(strata: list[int], selected: dict[int, int]) -> None:
+def test_without_a_limit_all_strata_give_equally_many_rows(strata: list[int], selected: dict[int, int]) -> None:
     numbers = np.array(strata, np.int32)
 
     mask = select_candidates(BALANCED, np.arange(len(numbers), dtype=np.uint64), numbers)
@@ -31,7 +31,7 @@ def test_without_a_limit_each_stratum_gives_the_smallests_rows(strata: list[int]
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 40))
-def test_a_larger_limit_adds_one_row_and_strata_differ_by_one_while_they_last(strata: list[int], max_rows: int) -> None:
+def test_a_larger_limit_adds_one_row_and_keeps_strata_balanced(strata: list[int], max_rows: int) -> None:
     numbers = np.array(strata, np.int32)
     ranks = np.random.default_rng(len(strata)).permutation(len(strata)).astype(np.uint64)
 
@@ -40,8 +40,8 @@ def test_a_larger_limit_adds_one_row_and_strata_differ_by_one_while_they_last(st
     )
 
     assert fewer.sum() == min(max_rows, len(strata)) and not (fewer & ~more).any()
-    left = {stratum: ranks[(numbers == stratum) & ~fewer] for stratum in set(strata)}
-    taken = {stratum: ranks[(numbers == stratum) & fewer] for stratum in set(strata)}
-    assert all(len(left[s]) == 0 or len(taken[s]) == 0 or left[s].min() > taken[s].max() for s in left)
-    most = max(map(len, taken.values()))
-    assert all(len(left[stratum]) == 0 or len(taken[stratum]) >= most - 1 for stratum in taken)
+    rest = {stratum: ranks[(numbers == stratum) & ~fewer] for stratum in set(strata)}
+    used = {stratum: ranks[(numbers == stratum) & fewer] for stratum in set(strata)}
+    assert all(len(rest[s]) == 0 or len(used[s]) == 0 or rest[s].min() > used[s].max() for s in rest)
+    largest = max(map(len, used.values()))
+    assert all(len(rest[stratum]) == 0 or len(used[stratum]) >= largest - 1 for stratum in used)

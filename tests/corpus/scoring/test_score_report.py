@@ -1,4 +1,4 @@
-"""The report on scores: its numbers are those of a naive computation, its page shows them and runs nothing of them."""
+"""The report on scores: figures equal a naive computation, the page is inert."""
 
 import json
 import math
@@ -22,14 +22,14 @@ from pipeline_assets.spine.engine import RunSettings
 MODEL = {"name": "maker/model", "dtype": "float32", "device": "cpu", "attention": "eager"}
 
 
-def report_of(root: Path, splits: list[ScoredSplit]) -> Artifact:
+def report_on(root: Path, splits: list[ScoredSplit]) -> Artifact:
     target = Target(unknown_kind("nemotron/score_report", SCORE_REPORT_STAGE), "report", Path("report"), {})
-    return build_target(target, root, lambda building: report_on_scores(building, splits, RunSettings()), True, {})
+    return build_target(target, root, lambda staging: report_on_scores(staging, splits, RunSettings()), True, {})
 
 
 def numbers(report: Artifact) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
-    return found
+    values: dict[str, Any] = json.loads(report.path("report.json").read_bytes())
+    return values
 
 
 def page(report: Artifact) -> str:
@@ -44,7 +44,7 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def naive(rows: list[Row]) -> dict[str, Any]:
-    """What is to be said of rows with a score."""
+    """Compute the figures of rows that have a score."""
     values = sorted(row["nll_mean"] for row in rows)
     nats = math.fsum(row["nll_sum"] for row in rows)
     tokens, size = (sum(row[name] for row in rows) for name in ("completion_token_count", "completion_bytes"))
@@ -96,23 +96,23 @@ def splits(tmp_path_factory: pytest.TempPathFactory) -> list[ScoredSplit]:
 
 @pytest.fixture(scope="module")
 def report(splits: list[ScoredSplit], tmp_path_factory: pytest.TempPathFactory) -> Artifact:
-    return report_of(tmp_path_factory.mktemp("report"), splits)
+    return report_on(tmp_path_factory.mktemp("report"), splits)
 
 
-def test_figures_are_those_of_a_naive_computation(report: Artifact) -> None:
-    found = numbers(report)
+def test_figures_equal_a_naive_computation(report: Artifact) -> None:
+    figures = numbers(report)
 
-    parts = {name: (rows, found["splits"][name]) for name, rows in SPLITS.items()}
-    for rows, said in [*parts.values(), ([row for of in SPLITS.values() for row in of], found["total"])]:
+    parts = {name: (rows, figures["splits"][name]) for name, rows in SPLITS.items()}
+    for rows, stats in [*parts.values(), ([row for split in SPLITS.values() for row in split], figures["total"])]:
         scored = [row for row in rows if row["nll_mean"] is not None]
-        assert said["scored"] == naive(scored)
-        for part, name_of in GROUPS.items():
-            by_name = {name_of(row) for row in scored}
-            assert said[part] == {name: naive([row for row in scored if name_of(row) == name]) for name in by_name}
-        assert (said["rows"], said["without_score"]) == (len(rows), {"no_completion": len(rows) - len(scored)})
+        assert stats["scored"] == naive(scored)
+        for group, group_name in GROUPS.items():
+            by_name = {group_name(row) for row in scored}
+            assert stats[group] == {name: naive([row for row in scored if group_name(row) == name]) for name in by_name}
+        assert (stats["rows"], stats["without_score"]) == (len(rows), {"no_completion": len(rows) - len(scored)})
         lost = sum(row["truncated"] for row in rows), sum(row["tokens_lost"] for row in rows)
-        assert (said["truncated"], said["tokens_lost"]) == lost
-    total = found["total"]
+        assert (stats["truncated"], stats["tokens_lost"]) == lost
+    total = figures["total"]
     assert list(total["domains"]) == ["chat_if", "math", "proof", "unknown"]  # as people read them
     assert list(total["correctness"]) == ["0", "(0, 0.25]", "(0.5, 0.75]", "(0.75, 1)", "1", "null"]
     assert list(total["lengths"]) == ["1", "2", "512", "1024", "4096"]
@@ -120,69 +120,69 @@ def test_figures_are_those_of_a_naive_computation(report: Artifact) -> None:
     assert report.manifest.identity.counts == counts  # which the UI plots
 
 
-def test_the_first_of_equal_rows_stands_out(tmp_path: Path) -> None:
+def test_the_first_of_equal_rows_is_listed(tmp_path: Path) -> None:
     values = [3.0, 1.0, None, 3.0, 0.0, *[2.0] * 20, 0.0]
     rows = [scored_row(number, value) for number, value in enumerate(values)]
 
-    said = numbers(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["splits"]["maths/low"]
+    low = numbers(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", rows)]))["splits"]["maths/low"]
 
-    assert [row["id"] for row in said["highest"]] == ["row-0", "row-3", "row-5", "row-6", "row-7"]
-    assert [row["id"] for row in said["lowest"]] == ["row-4", "row-25", "row-1", "row-5", "row-6"]
-    assert said["highest"][0] == {"split": "maths/low", "id": "row-0", "nll_mean": 3.0, "tokens": 10}
+    assert [row["id"] for row in low["highest"]] == ["row-0", "row-3", "row-5", "row-6", "row-7"]
+    assert [row["id"] for row in low["lowest"]] == ["row-4", "row-25", "row-1", "row-5", "row-6"]
+    assert low["highest"][0] == {"split": "maths/low", "id": "row-0", "nll_mean": 3.0, "tokens": 10}
 
 
-def test_the_page_says_what_manifests_say_of_the_model_by_split(report: Artifact, tmp_path: Path) -> None:
-    shown = page(report)
+def test_page_shows_the_model_from_each_splits_manifest(report: Artifact, tmp_path: Path) -> None:
+    html = page(report)
 
-    for part, key, said in (
+    for part, key, value in (
         ("model", "attention", "eager"),
         ("uncertainty of scores", "error_bar", ""),
         ("uncertainty of scores", "largest", "0.00012"),
     ):
-        assert re.search(rf"<th>{part}</th>(?:(?!</table>).)*<td>{key}</td><td[^>]*>{said}</td></tr>", shown, re.DOTALL)
+        assert re.search(rf"<th>{part}</th>(?:(?!</table>).)*<td>{key}</td><td[^>]*>{value}</td></tr>", html, re.DOTALL)
     splits = [
         write_scores(tmp_path / name, f"maths/{name}", [scored_row(0, 1.0)], decisions)
         for name, decisions in (("a", {"model": {"name": "one"}}), ("b", {"model": {"name": "two"}}), ("c", {}))
     ]
-    shown = page(report_of(tmp_path, splits))
-    of_split = dict(re.findall(r"<h2>maths/(\w)</h2>(.*?)</details>", shown, re.DOTALL))
-    models = {name: re.findall(r"<td>name</td><td>(\w+)</td>", of) for name, of in of_split.items()}
+    html = page(report_on(tmp_path, splits))
+    pages = dict(re.findall(r"<h2>maths/(\w)</h2>(.*?)</details>", html, re.DOTALL))
+    models = {name: re.findall(r"<td>name</td><td>(\w+)</td>", text) for name, text in pages.items()}
     assert models == {"a": ["one"], "b": ["two"], "c": []}
 
 
-def test_one_row_far_off_leaves_the_plot_to_the_others(tmp_path: Path) -> None:
+def test_an_outlier_does_not_squeeze_the_plot(tmp_path: Path) -> None:
     rows = [scored_row(number, 0.25 + 0.1 * (number % 3)) for number in range(120)]
 
-    shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
+    html = page(report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", [*rows, scored_row(120, 12.0)])]))
 
-    assert "<title>41 rows from 0.4+</title>" in shown
-    alone = page(report_of(tmp_path / "one", [write_scores(tmp_path / "alone", "maths/low", [scored_row(0, 0.25)])]))
+    assert "<title>41 rows from 0.4+</title>" in html
+    alone = page(report_on(tmp_path / "one", [write_scores(tmp_path / "alone", "maths/low", [scored_row(0, 0.25)])]))
     assert re.findall("<title>(.* from .*)</title>", alone) == ["1 row from 0.2+"]
     assert "Rows by NLL; the label of a bar is its smallest NLL: 1 row<" in alone
-    assert "rows from 0.5" not in shown
+    assert "rows from 0.5" not in html
 
 
 def test_a_split_without_scores_and_a_group_of_one_row(tmp_path: Path) -> None:
-    one = [scored_row(0, 0.5), scored_row(1, 0.7, domain="proof")]
+    rows = [scored_row(0, 0.5), scored_row(1, 0.7, domain="proof")]
     splits = [
         write_scores(tmp_path / "none", "maths/none", [scored_row(0, None, count=None, size=None)]),
         write_scores(tmp_path / "empty", "maths/empty", []),
-        write_scores(tmp_path / "one", "maths/one", one),
+        write_scores(tmp_path / "one", "maths/one", rows),
     ]
 
-    report = report_of(tmp_path, splits)
+    report = report_on(tmp_path, splits)
 
-    said, nothing = numbers(report)["splits"], [None, None, None, [], []]
-    assert said["maths/none"]["without_score"] == {"no_completion": 1}
+    figures_by_split, nothing = numbers(report)["splits"], [None, None, None, [], []]
+    assert figures_by_split["maths/none"]["without_score"] == {"no_completion": 1}
     for name in ("maths/none", "maths/empty"):
         figures = ("nll", "bits_per_byte", "perplexity", "quantiles", "bins")
-        assert [said[name]["scored"][figure] for figure in figures] == nothing
-    assert said["maths/one"]["domains"]["proof"]["quantiles"] == [0.7] * 7
+        assert [figures_by_split[name]["scored"][figure] for figure in figures] == nothing
+    assert figures_by_split["maths/one"]["domains"]["proof"]["quantiles"] == [0.7] * 7
     assert page(report).count("No row has a score.") == 2
 
 
-def test_no_split_at_all_is_a_report_too(tmp_path: Path) -> None:
-    report = report_of(tmp_path, [])
+def test_report_without_splits_is_empty(tmp_path: Path) -> None:
+    report = report_on(tmp_path, [])
 
     assert numbers(report)["total"]["rows"] == 0
     assert preview_scores(report) == []
@@ -191,22 +191,22 @@ def test_no_split_at_all_is_a_report_too(tmp_path: Path) -> None:
 def test_pools_without_columns_count_as_unknown(tmp_path: Path) -> None:
     split = write_scores(tmp_path / "s", "maths/low", drawn_rows(3, 20), pool=POOL.remove(2).remove(1))
 
-    said = numbers(report_of(tmp_path, [split]))["total"]
+    total = numbers(report_on(tmp_path, [split]))["total"]
 
-    assert list(said["domains"]) == ["unknown"]
-    assert list(said["correctness"]) == ["null"]
+    assert list(total["domains"]) == ["unknown"]
+    assert list(total["correctness"]) == ["null"]
 
 
 def test_the_ui_shows_a_line_for_all_rows_each_group_and_each_split(tmp_path: Path) -> None:
     rows = [scored_row(number, value) for number, value in enumerate([0.5, 0.5, 0.6, 0.8, None])]
-    others = [scored_row(0, 1.0, domain="proof")]
-    splits = [write_scores(tmp_path / "l", "maths/low", rows), write_scores(tmp_path / "h", "maths/high", others)]
+    high_rows = [scored_row(0, 1.0, domain="proof")]
+    splits = [write_scores(tmp_path / "l", "maths/low", rows), write_scores(tmp_path / "h", "maths/high", high_rows)]
 
-    shown = preview_scores(report_of(tmp_path, splits))
+    lines = preview_scores(report_on(tmp_path, splits))
 
     groups = ["domain math", "domain proof", "correctness null", "tokens from 8"]
-    assert [line["rows of"] for line in shown] == ["all", *groups, "maths/low", "maths/high"]
-    assert shown[-2] == {
+    assert [line["rows of"] for line in lines] == ["all", *groups, "maths/low", "maths/high"]
+    assert lines[-2] == {
         "rows of": "maths/low",
         "scored": "4 of 5",
         "NLL": "0.600",
@@ -216,19 +216,19 @@ def test_the_ui_shows_a_line_for_all_rows_each_group_and_each_split(tmp_path: Pa
     }
 
 
-def test_what_rows_say_is_shown_and_not_run(tmp_path: Path) -> None:
+def test_hostile_content_of_rows_is_escaped(tmp_path: Path) -> None:
     hostile = "</td><script src='http://evil.example'>"
     rows = [scored_row(0, 1.0, id=hostile, domain=hostile), scored_row(1, None, reason=hostile)]
 
-    shown = page(report_of(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
+    html = page(report_on(tmp_path, [write_scores(tmp_path / "s", hostile, rows, {"model": {hostile: hostile}})]))
 
-    assert "<script" not in shown and "src='" not in shown
-    said = {"split and its part": 2, "contents": 1, "rows that stand out": 4, "domain": 1, "reason": 2, "model": 2}
-    assert shown.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == sum(said.values())
+    assert "<script" not in html and "src='" not in html
+    places = {"split and its part": 2, "contents": 1, "rows that stand out": 4, "domain": 1, "reason": 2, "model": 2}
+    assert html.count("&lt;/td&gt;&lt;script src=&#39;http://evil.example&#39;&gt;") == sum(places.values())
 
 
-def test_a_perplexity_beyond_floats_is_not_known(tmp_path: Path) -> None:
-    report = report_of(tmp_path, [write_scores(tmp_path / "s", "maths/low", [scored_row(0, 5000.0)])])
+def test_a_perplexity_beyond_floats_is_null(tmp_path: Path) -> None:
+    report = report_on(tmp_path, [write_scores(tmp_path / "s", "maths/low", [scored_row(0, 5000.0)])])
 
     assert numbers(report)["total"]["scored"]["perplexity"] is None
     assert numbers(report)["total"]["scored"]["bins"][-1] == 1

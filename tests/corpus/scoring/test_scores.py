@@ -1,4 +1,4 @@
-"""Scores: percentiles as a naive computation has them, rows next to their pools, previews and summaries."""
+"""Percentiles of scores, rows joined with their pools, previews and summaries."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Identity, Manifest, StageVersion, StoredFile
 
 
-def artifact_in(folder: Path, **decisions: object) -> Artifact:
+def scores_artifact(folder: Path, **decisions: object) -> Artifact:
     identity = Identity(StageVersion("nll_scores", 1), {}, [], None, decisions, {}, [])
     return Artifact(folder, Manifest("nemotron/nll_scores", "made", identity, [StoredFile(SCORES_FILE, 1, "")], {}))
 
@@ -34,29 +34,29 @@ scores_with_ties_and_nulls = st.lists(st.one_of(st.none(), st.integers(0, 5).map
 
 
 @given(scores_with_ties_and_nulls)
-def test_percentiles_are_those_of_a_naive_computation(values: list[float | None]) -> None:
-    found = percentiles(np.array([np.nan if value is None else value for value in values], np.float64))
+def test_percentiles_equal_a_naive_computation(values: list[float | None]) -> None:
+    ranks = percentiles(np.array([np.nan if value is None else value for value in values], np.float64))
 
-    there = [value for value in values if value is not None]
-    expected = [np.nan if value is None else float(naive_percentile(value, there)) for value in values]
-    assert found.tolist() == pytest.approx(expected, nan_ok=True, rel=1e-12)
+    finite = [value for value in values if value is not None]
+    expected = [np.nan if value is None else float(naive_percentile(value, finite)) for value in values]
+    assert ranks.tolist() == pytest.approx(expected, nan_ok=True, rel=1e-12)
 
 
 def test_every_column_is_explained() -> None:
     assert list(COLUMN_DESCRIPTIONS) == SCORES_SCHEMA.names
 
 
-def test_scores_stand_beside_the_rows_that_they_are_of(tmp_path: Path) -> None:
+def test_scores_are_joined_with_their_pool_rows(tmp_path: Path) -> None:
     split = write_scores(tmp_path, "math/high", [scored_row(number, 1.0) for number in range(21)])
 
     tables = list(split.rows(["nll_mean"], ["id", "meta_domain", "nowhere"]))
 
-    assert [one for table in tables for one in table["id"].to_pylist()] == [f"row-{number}" for number in range(21)]
+    assert [row for table in tables for row in table["id"].to_pylist()] == [f"row-{number}" for number in range(21)]
     assert all(table["nowhere"].null_count == len(table) for table in tables)
     assert [len(table) for table in split.rows(["nll_mean"], ["nowhere"])] == [len(table) for table in tables]
 
 
-def test_columns_of_a_pool_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+def test_only_requested_pool_columns_are_read(tmp_path: Path) -> None:
     split = write_scores(tmp_path, "math/high", [scored_row(number, 1.0) for number in range(21)])
     for path in some(split.pool_files.values()):
         ids = pq.read_metadata(path).row_group(0).column(0)
@@ -82,14 +82,14 @@ def test_a_pool_that_lost_rows_is_named(tmp_path: Path) -> None:
 def test_a_preview_has_at_most_ten_rows(rows: int, previewed: int, tmp_path: Path) -> None:
     write_scores(tmp_path, "math/high", [scored_row(number, 1.23456) for number in range(rows)])
 
-    assert len(preview_rows(artifact_in(tmp_path))) == previewed
+    assert len(preview_rows(scores_artifact(tmp_path))) == previewed
 
 
 def test_a_preview_rounds_numbers_and_leaves_missing_values_empty(tmp_path: Path) -> None:
     write_scores(tmp_path, "math/high", [scored_row(0, 1.23456), scored_row(1, None)])
 
     columns = {"percentile within split": "", "bits per byte": "", "completion token count": "4"}
-    assert preview_rows(artifact_in(tmp_path)) == [
+    assert preview_rows(scores_artifact(tmp_path)) == [
         {"id": "row-0", "nll mean": "1.235", **columns, "reason": ""},
         {"id": "row-1", "nll mean": "", **columns, "reason": "no_completion"},
     ]
@@ -110,7 +110,7 @@ def test_a_summary_counts_rows_by_reason_in_alphabetical_order() -> None:
 def test_scores_are_stable_up_to_a_twentieth_of_a_nat(error_bar: str, passed: bool) -> None:
     how_sure = {"rescored": 1200, "error_bar": error_bar, "largest": "0.125"}
 
-    verdict = scores_are_stable(artifact_in(Path("nowhere"), how_sure=how_sure))
+    verdict = scores_are_stable(scores_artifact(Path("nowhere"), how_sure=how_sure))
 
     assert verdict.passed is passed
     assert verdict.because == (
@@ -118,8 +118,8 @@ def test_scores_are_stable_up_to_a_twentieth_of_a_nat(error_bar: str, passed: bo
     )
 
 
-def test_without_a_row_that_was_scored_again_no_claim_is_made() -> None:
-    verdict = scores_are_stable(artifact_in(Path("nowhere"), how_sure={"rescored": 0, "error_bar": None}))
+def test_stability_check_does_not_apply_without_rescored_rows() -> None:
+    verdict = scores_are_stable(scores_artifact(Path("nowhere"), how_sure={"rescored": 0, "error_bar": None}))
 
     assert (verdict.passed, verdict.applies, verdict.because) == (True, False, "no row was scored again")
 

@@ -1,4 +1,4 @@
-"""Recipes of subsets: what they refuse, and that the order of their rules outlives a manifest, which sorts keys."""
+"""Recipes of subsets: what they refuse, and how the order of rules is stored."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetRule, SubsetsReci
 from pipeline_assets.spine.errors import UsageError
 
 
-def test_the_default_rules_take_in_this_order() -> None:
+def test_default_rules_have_a_fixed_order() -> None:
     recipe = SubsetsRecipe.from_mapping({}, "mine.yaml")
 
     unverified = ("anchor_unverified", "challenge_unverified", "learning_unverified")
@@ -22,15 +22,15 @@ def test_the_default_rules_take_in_this_order() -> None:
 def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
     recipe = SubsetsRecipe.from_mapping({"rules": {"b": {}, "a": {"percentile": [5, "7.5"]}}}, "mine.yaml")
 
-    again = SubsetsRecipe.from_content(json.loads(json.dumps(recipe.content(), sort_keys=True)))
+    restored = SubsetsRecipe.from_content(json.loads(json.dumps(recipe.content(), sort_keys=True)))
 
-    assert [*again.rules] == ["a", "b"] and again.order == recipe.order == ("b", "a")
-    assert again.ordered_rules == recipe.ordered_rules == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
-    assert again.content() == recipe.content()
+    assert [*restored.rules] == ["a", "b"] and restored.order == recipe.order == ("b", "a")
+    assert restored.ordered_rules == recipe.ordered_rules == [SubsetRule(), SubsetRule(percentile=("5", "7.5"))]
+    assert restored.content() == recipe.content()
 
 
 @pytest.mark.parametrize(
-    ("rule", "why"),
+    ("rule", "message"),
     [
         (
             {"percentile": [0, 101]},
@@ -46,17 +46,17 @@ def test_the_order_of_rules_is_read_back_from_sorted_keys() -> None:
         ({"percentiles": [0, 1]}, "did you mean `percentile`?"),
     ],
 )
-def test_a_rule_that_cannot_be_asked_is_refused_before_anything_is_read(rule: dict[str, Any], why: str) -> None:
-    assert why in refusal(lambda: SubsetsRecipe.from_mapping({"rules": {"mine": rule}}, "mine.yaml"), UsageError)
+def test_an_invalid_rule_is_refused_before_any_input_is_read(rule: dict[str, Any], message: str) -> None:
+    assert message in refusal(lambda: SubsetsRecipe.from_mapping({"rules": {"mine": rule}}, "mine.yaml"), UsageError)
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "message"),
     [
         *(({"rules": {name: {}}}, "must be lower-case words") for name in ("Anchor", "a-b", "a/b", "", "a_")),
         ({"rules": {"a": {}, "b": {}}, "order": ["a", "a"]}, "`order` must list each of a, b once, got a, a"),
         ({"rules": {}}, "`rules` must have at least 1 item, got {}"),
     ],
 )
-def test_rules_have_names_of_folders_and_are_ordered_once(content: dict[str, Any], why: str) -> None:
-    assert why in refusal(lambda: SubsetsRecipe.from_mapping(content, "mine.yaml"), UsageError)
+def test_rule_names_are_folder_names_and_each_is_ordered_once(content: dict[str, Any], message: str) -> None:
+    assert message in refusal(lambda: SubsetsRecipe.from_mapping(content, "mine.yaml"), UsageError)

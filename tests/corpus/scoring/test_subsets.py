@@ -1,4 +1,4 @@
-"""Subsets: which rows are in which, that a choice depends on nothing else, and what is told of it."""
+"""Subsets: their rows, their independence of order and workers, and their figures."""
 
 import hashlib
 import random
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from score_files import naive_percentile
-from subset_pools import Row, bare, ids_in, rows_in, scored, subsets_of
+from subset_pools import Row, bare, build_subsets, ids_in, rows_in, scored
 
 from pipeline_assets.corpus.nemotron.schema import SCHEMA
 from pipeline_assets.corpus.scoring import subsets
@@ -31,10 +31,10 @@ RULES: dict[str, Any] = {
     "top": {"percentile": [70, 100], "where": ["meta_correctness >= 0.5"], "max_rows": 4, "balance": True},
     "rest": {"percentile": [50, 100]},
 }
-HOLDS = {"anchor": lambda right: right == 1, "top": lambda right: right is not None and right >= 0.5}
+CONDITIONS = {"anchor": lambda right: right == 1, "top": lambda right: right is not None and right >= 0.5}
 
 
-def made_rows(count: int, seed: int = 0) -> tuple[list[Row], list[float | None]]:
+def draw_rows(count: int, seed: int = 0) -> tuple[list[Row], list[float | None]]:
     draw = random.Random(seed)
     right, domains = (None, 0.0, 0.5, 0.75, 1.0), (None, "math", "math", "proof", "science")
     rows = [
@@ -44,43 +44,43 @@ def made_rows(count: int, seed: int = 0) -> tuple[list[Row], list[float | None]]
     return rows, [draw.choice([None, *[round(draw.uniform(0, 5), 1)] * 9]) for _ in rows]
 
 
-def naive(splits: dict[str, tuple[list[Row], list[float | None]]], disjoint: bool = True) -> dict[str, list[str]]:
-    """Ids by rule, in the order of splits and rows: one row at a time, as the recipe says it."""
+def choose_ids(splits: dict[str, tuple[list[Row], list[float | None]]], disjoint: bool = True) -> dict[str, list[str]]:
+    """Choose ids by rule, in the order of splits and rows, one row at a time."""
     everything = [
-        (split, row, naive_percentile(one, [other for other in nll if other is not None]))
+        (split, row, naive_percentile(value, [other for other in nll if other is not None]))
         for split, (rows, nll) in sorted(splits.items())
-        for row, one in zip(rows, nll, strict=True)
-        if one is not None
+        for row, value in zip(rows, nll, strict=True)
+        if value is not None
     ]
-    taken: set[tuple[str, str]] = set()
-    found: dict[str, list[str]] = {}
-    for rule, said in RULES.items():
-        low, high = map(Fraction, said["percentile"])
-        holds = HOLDS.get(rule, lambda right: True)
-        could = [
+    used: set[tuple[str, str]] = set()
+    ids_by_rule: dict[str, list[str]] = {}
+    for rule, spec in RULES.items():
+        low, high = map(Fraction, spec["percentile"])
+        condition = CONDITIONS.get(rule, lambda right: True)
+        candidates = [
             (split, row) for split, row, percentile in everything
-            if low <= percentile <= high and holds(row["meta_correctness"])
-            and not (disjoint and (split, row["id"]) in taken)
+            if low <= percentile <= high and condition(row["meta_correctness"])
+            and not (disjoint and (split, row["id"]) in used)
         ]  # fmt: skip
         queues: dict[str, list[tuple[bytes, str, str]]] = {}
-        for split, row in could:
+        for split, row in candidates:
             turn = hashlib.sha256(f"0\0{rule}\0{split}\0{row['id']}".encode()).digest()
-            domain = (row["meta_domain"] or "") if said.get("balance") else ""
+            domain = (row["meta_domain"] or "") if spec.get("balance") else ""
             queues.setdefault(domain, []).append((turn, split, row["id"]))
         chosen: set[tuple[str, str]] = set()
-        lines = [sorted(queue) for _, queue in sorted(queues.items())]
-        while any(lines) and len(chosen) < said.get("max_rows", len(could)):  # a row of each domain in turn
-            for line in lines:
-                if line and len(chosen) < said.get("max_rows", len(could)):
-                    chosen.add(line.pop(0)[1:])
-        taken |= chosen
-        found[rule] = [row["id"] for split, row in could if (split, row["id"]) in chosen]
-    return found
+        ranked = [sorted(queue) for _, queue in sorted(queues.items())]
+        while any(ranked) and len(chosen) < spec.get("max_rows", len(candidates)):  # a row of each domain in turn
+            for queue in ranked:
+                if queue and len(chosen) < spec.get("max_rows", len(candidates)):
+                    chosen.add(queue.pop(0)[1:])
+        used |= chosen
+        ids_by_rule[rule] = [row["id"] for split, row in candidates if (split, row["id"]) in chosen]
+    return ids_by_rule
 
 
-def some_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None]]]:
+def draw_splits(count: int = 40) -> dict[str, tuple[list[Row], list[float | None]]]:
     names = ("math-v2/high", "math-v2/low", "web/train")
-    return {"math-v2/none": ([], [])} | {name: made_rows(count, seed) for seed, name in enumerate(names)}
+    return {"math-v2/none": ([], [])} | {name: draw_rows(count, seed) for seed, name in enumerate(names)}
 
 
 FLAGS = [
@@ -99,81 +99,83 @@ BEST |= {"quality_known_channels": True, "quality_is_duplicate": False, "quality
 BEST |= {"quality_stalled_calls": 0, "quality_repetition": 0.49}
 
 
-def test_rows_without_correctness_are_in_unverified_subsets_by_percentile_and_quality_flags(tmp_path: Path) -> None:
+def test_rows_without_correctness_enter_unverified_subsets_by_percentile_and_quality(tmp_path: Path) -> None:
     columns: list[Row] = [{}, BEST, *({**BEST, **flag} for flag in FLAGS)]
-    rows = [bare(f"{band}-{number}", **one) for band in range(100) for number, one in enumerate(columns)]
+    rows = [bare(f"{band}-{number}", **flags) for band in range(100) for number, flags in enumerate(columns)]
     nll = [float(row["id"].partition("-")[0]) for row in rows]
 
-    made = subsets_of(tmp_path, [scored(tmp_path, "web/train", rows, nll)], SubsetsRecipe().content()["rules"])
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "web/train", rows, nll)], SubsetsRecipe().content()["rules"])
 
     bands = {"anchor": range(25), "challenge": range(90, 100), "learning": range(75, 90)}
-    assert {name: ids_in(made, f"{name}_unverified") for name in bands} == {
+    assert {name: ids_in(artifact, f"{name}_unverified") for name in bands} == {
         name: [f"{band}-{number}" for band in bands[name] for number in (0, 1)] for name in bands
     }
-    assert [row["training_subset"] for row in rows_in(made, "anchor_unverified")] == ["anchor_unverified"] * 50
-    assert {name: ids_in(made, name) for name in bands} == {name: [] for name in bands}
+    assert [row["training_subset"] for row in rows_in(artifact, "anchor_unverified")] == ["anchor_unverified"] * 50
+    assert {name: ids_in(artifact, name) for name in bands} == {name: [] for name in bands}
 
 
 @pytest.mark.parametrize("disjoint", [True, False])
-def test_subsets_are_those_of_a_naive_computation(tmp_path: Path, disjoint: bool) -> None:
-    given_splits = some_splits()
+def test_subsets_equal_a_naive_computation(tmp_path: Path, disjoint: bool) -> None:
+    drawn = draw_splits()
 
-    splits = [scored(tmp_path, name, *of) for name, of in given_splits.items()]
-    made = subsets_of(tmp_path, splits, RULES, disjoint=disjoint)
+    splits = [scored(tmp_path, name, *rows_and_nll) for name, rows_and_nll in drawn.items()]
+    artifact = build_subsets(tmp_path, splits, RULES, disjoint=disjoint)
 
-    expected = naive(given_splits, disjoint)
-    assert {rule: ids_in(made, rule) for rule in RULES} == expected
-    counts = made.manifest.identity.counts
+    expected = choose_ids(drawn, disjoint)
+    assert {rule: ids_in(artifact, rule) for rule in RULES} == expected
+    counts = artifact.manifest.identity.counts
     assert counts["subsets"] == {rule: len(ids) for rule, ids in expected.items()}
     assert all(counts["subsets"].values())
-    ledger = made.manifest.identity.ledger
-    scores = [one for _, nll in given_splits.values() for one in nll]
+    ledger = artifact.manifest.identity.ledger
+    scores = [value for _, nll in drawn.values() for value in nll]
     assert ledger.adds_up and ledger.rows_in == len(scores)
     assert ledger.dropped["no_score"] == scores.count(None)
-    places = {(row["training_subset"], row["id"], row["nll_mean"]) for rule in RULES for row in rows_in(made, rule)}
+    rows = {(row["training_subset"], row["id"], row["nll_mean"]) for rule in RULES for row in rows_in(artifact, rule)}
     assert ledger.out == counts["documents"] == counts["tokens"] // 10 == counts["completion_tokens"] // 4
-    assert ledger.out == len(places) if disjoint else ledger.out < len(places)
+    assert ledger.out == len(rows) if disjoint else ledger.out < len(rows)
 
 
-def test_each_row_not_taken_has_its_reason(tmp_path: Path) -> None:
+def test_each_dropped_row_has_its_reason(tmp_path: Path) -> None:
     rows = [bare(f"{number}", meta_correctness=1.0) for number in range(6)]
     split = scored(tmp_path, "math/low", rows, [1.0, 2.0, 3.0, 4.0, 5.0, None])
 
-    made = subsets_of(tmp_path, [split], {"low": {"percentile": [0, 50], "max_rows": 2}, "off": {"percentile": [5, 5]}})
+    artifact = build_subsets(
+        tmp_path, [split], {"low": {"percentile": [0, 50], "max_rows": 2}, "off": {"percentile": [5, 5]}}
+    )
 
     dropped = {"in_no_subset": 2, "no_score": 1, "over_max_rows": 1}
-    assert made.manifest.identity.counts["ledger"] == {"in": 6, "out": 2, "dropped": dropped, "rejected": {}}
-    assert made.manifest.identity.counts["subsets"] == {"low": 2, "off": 0}
-    assert not (made.folder / "subset_off").exists()
+    assert artifact.manifest.identity.counts["ledger"] == {"in": 6, "out": 2, "dropped": dropped, "rejected": {}}
+    assert artifact.manifest.identity.counts["subsets"] == {"low": 2, "off": 0}
+    assert not (artifact.folder / "subset_off").exists()
 
 
-def test_files_are_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path) -> None:
+def test_files_have_the_pools_rows_with_their_scores_in_one_schema(tmp_path: Path) -> None:
     rows = [bare(f"row-{number}", meta_tags=["tools"], meta_correctness=number / 10) for number in range(10)]
     split = scored(tmp_path, "math/low", rows, [float(number) for number in range(10)])
 
-    made = subsets_of(tmp_path, [split], {"all": {}})
+    artifact = build_subsets(tmp_path, [split], {"all": {}})
 
-    [file] = made.folder.glob("subset_*/**/*.parquet")
-    assert file.relative_to(made.folder).as_posix() == "subset_all/math/low-00000-of-00001.parquet"
+    [file] = artifact.folder.glob("subset_*/**/*.parquet")
+    assert file.relative_to(artifact.folder).as_posix() == "subset_all/math/low-00000-of-00001.parquet"
     assert pq.read_schema(file).remove_metadata().equals(SUBSET_SCHEMA)
-    for number, row in enumerate(rows_in(made, "all")):
+    for number, row in enumerate(rows_in(artifact, "all")):
         assert {name: row[name] for name in SCHEMA.names} == rows[number]
         assert (row["training_subset"], row["nll_mean"], row["nll_sum"]) == ("all", number, 4 * number)
         assert row["percentile_within_split"] == pytest.approx(10 * number + 5)
     assert list(COLUMN_DESCRIPTIONS) == SUBSET_SCHEMA.names[len(SCHEMA) :]
-    # Of scores without an error bar nobody knows what could flip.
-    assert made.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
+    # Without an error bar, the rows that could flip are unknown.
+    assert artifact.manifest.identity.decisions["rules"]["all"]["could_flip"] is None
 
 
-def test_what_a_pool_does_not_say_is_null(tmp_path: Path) -> None:
+def test_missing_columns_of_a_pool_are_null(tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.string()), ("text", pa.large_string())])
     raw = [{"id": f"{number}", "text": "t"} for number in range(4)]
     split = scored(tmp_path, "math/low", raw, [1.0, 2.0, 3.0, 4.0], schema)
 
-    made = subsets_of(tmp_path, [split], {"right": {"where": ["meta_correctness = 1"]}, "all": {}})
+    artifact = build_subsets(tmp_path, [split], {"right": {"where": ["meta_correctness = 1"]}, "all": {}})
 
-    assert ids_in(made, "right") == [] and ids_in(made, "all") == ["0", "1", "2", "3"]
-    assert all(row["meta_tags"] is None and row["text"] == "t" for row in rows_in(made, "all"))
+    assert ids_in(artifact, "right") == [] and ids_in(artifact, "all") == ["0", "1", "2", "3"]
+    assert all(row["meta_tags"] is None and row["text"] == "t" for row in rows_in(artifact, "all"))
 
 
 def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
@@ -181,31 +183,31 @@ def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [{"id": "0", "meta_domain": ["a"]}] * 3, [1.0, 2.0, 3.0], schema)
 
     with pytest.raises(InputError, match=r"math/low: column meta_domain must be string, got list<.*>"):
-        subsets_of(tmp_path, [split], {"all": {}})
+        build_subsets(tmp_path, [split], {"all": {}})
 
 
 def test_many_rows_are_cut_into_files_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subsets, "_FILE_BYTES", 4000)
     rows = [bare(f"{number:03d}", text="word " * 100) for number in range(50)]
 
-    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", rows, [float(one) for one in range(50)])], {"all": {}})
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "math/low", rows, [float(n) for n in range(50)])], {"all": {}})
 
-    files = sorted(path.name for path in (made.folder / "subset_all/math").iterdir())
+    files = sorted(path.name for path in (artifact.folder / "subset_all/math").iterdir())
     assert len(files) > 3 and files[0] == f"low-00000-of-{len(files):05d}.parquet"
-    assert ids_in(made, "all") == [row["id"] for row in rows]
+    assert ids_in(artifact, "all") == [row["id"] for row in rows]
 
 
 def test_neither_the_order_of_splits_nor_workers_change_a_byte(tmp_path: Path) -> None:
-    given_splits = some_splits(12)
-    splits = [scored(tmp_path, name, *of) for name, of in given_splits.items()]
+    drawn = draw_splits(12)
+    splits = [scored(tmp_path, name, *rows_and_nll) for name, rows_and_nll in drawn.items()]
 
-    here = subsets_of(tmp_path / "here", splits, RULES)
-    there = subsets_of(tmp_path / "there", splits[::-1], RULES, workers=2)
+    serial = build_subsets(tmp_path / "here", splits, RULES)
+    parallel = build_subsets(tmp_path / "there", splits[::-1], RULES, workers=2)
 
-    assert here.manifest.digest == there.manifest.digest
-    assert here.manifest.storage == there.manifest.storage
-    for file in here.manifest.identity.files:
-        assert content_sha256(here.path(file.path)) == file.content_sha256
+    assert serial.manifest.digest == parallel.manifest.digest
+    assert serial.manifest.storage == parallel.manifest.storage
+    for file in serial.manifest.identity.files:
+        assert content_sha256(serial.path(file.path)) == file.content_sha256
 
 
 @settings(max_examples=30)
@@ -224,13 +226,13 @@ def test_a_larger_max_rows_only_adds_rows(seed: int, fewer: int, more: int, bala
     assert (small.sum(), large.sum()) == tuple(min(rows, 20) for rows in sorted([fewer, more]))
 
 
-def test_balanced_without_max_rows_each_domain_has_as_many_as_that_with_the_fewest(tmp_path: Path) -> None:
+def test_balance_without_max_rows_limits_each_domain_to_the_smallest(tmp_path: Path) -> None:
     domains = ["math"] * 7 + ["proof"] * 3 + [None] * 4
     rows = [bare(f"{number}", meta_domain=domain) for number, domain in enumerate(domains)]
 
-    made = subsets_of(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 14)], {"even": {"balance": True}})
+    artifact = build_subsets(tmp_path, [scored(tmp_path, "math/low", rows, [1.0] * 14)], {"even": {"balance": True}})
 
-    assert Counter(row["meta_domain"] for row in rows_in(made, "even")) == {"math": 3, "proof": 3, None: 3}
+    assert Counter(row["meta_domain"] for row in rows_in(artifact, "even")) == {"math": 3, "proof": 3, None: 3}
 
 
 def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) -> None:
@@ -242,15 +244,15 @@ def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) 
     split = scored(tmp_path, "math/low", rows, [1.0] * 16)
     columns = ["meta_domain", "meta_difficulty_bin"]
 
-    made = subsets_of(
+    artifact = build_subsets(
         tmp_path, [split], {"some": {"max_rows": 10, "balance": columns}, "even": {"balance": columns}}, disjoint=False
     )
 
-    found = [
-        Counter((row["meta_domain"], row["meta_difficulty_bin"]) for row in rows_in(made, rule))
+    counts = [
+        Counter((row["meta_domain"], row["meta_difficulty_bin"]) for row in rows_in(artifact, rule))
         for rule in ("some", "even")
     ]
-    assert found == [
+    assert counts == [
         {("math", "low"): 4, ("math", "high"): 2, ("proof", None): 4},
         {("math", "low"): 2, ("math", "high"): 2, ("proof", None): 2},
     ]
@@ -258,10 +260,10 @@ def test_balance_by_columns_gives_each_combination_equal_shares(tmp_path: Path) 
         SubsetRule.model_validate({"balance": ["meta_dificulty_bin"]})
 
 
-def test_another_seed_is_another_choice(tmp_path: Path) -> None:
+def test_another_seed_chooses_other_rows(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(40)], [1.0] * 40)
 
-    chosen = [ids_in(subsets_of(tmp_path / f"{seed}", [split], {"some": {"max_rows": 9}}, seed=seed), "some")
+    chosen = [ids_in(build_subsets(tmp_path / f"{seed}", [split], {"some": {"max_rows": 9}}, seed=seed), "some")
               for seed in (0, 1)]  # fmt: skip
 
     assert chosen[0] != chosen[1]
@@ -273,20 +275,20 @@ def test_rows_near_a_boundary_could_flip(tmp_path: Path) -> None:
     sure = scored(tmp_path, "math/sure", rows, nll, how_sure={"error_bar": "0.1"})
     unknown = scored(tmp_path, "math/unknown", rows, nll)
 
-    made = subsets_of(
+    artifact = build_subsets(
         tmp_path,
         [sure, unknown],
         {"band": {"percentile": [30, 50], "where": ["meta_correctness = 1"]}, "all": {}},
     )
 
-    told = made.manifest.identity.decisions
-    assert told["error_bar"] == {"math/sure": "0.1", "math/unknown": None}
-    band = told["rules"]["band"]
-    # Of 3.05 and 4.0 in the band the second isn't right; 3.0 and 4.02 are beside it, within 0.1.
+    decisions = artifact.manifest.identity.decisions
+    assert decisions["error_bar"] == {"math/sure": "0.1", "math/unknown": None}
+    band = decisions["rules"]["band"]
+    # In the band are 3.05 and 4.0, of which 4.0 is incorrect; 3.0 and 4.02 are within 0.1 of its edges.
     assert band["could_flip"] == {"rows": 3, "share": "1.000000"}
     assert (band["candidates"], band["taken"]) == (2, 2)
     assert band["splits"]["math/sure"] == {"rows": 1, "nll_mean": ["3.05", "3.05"], "percentile": ["35.0", "35.0"]}
-    assert told["rules"]["all"]["could_flip"] == {"rows": 0, "share": "0.000000"}
+    assert decisions["rules"]["all"]["could_flip"] == {"rows": 0, "share": "0.000000"}
 
 
 @pytest.mark.parametrize(
@@ -313,32 +315,32 @@ LIMITED = st.builds(
 
 @settings(max_examples=40)
 @given(st.lists(LIMITED, min_size=1, max_size=4), st.integers(0, 10**6), st.booleans())
-def test_no_row_is_in_two_disjoint_subsets_and_the_order_of_rows_is_nothing(
+def test_disjoint_subsets_share_no_row_and_row_order_does_not_matter(
     rules: list[SubsetRule], seed: int, disjoint: bool
 ) -> None:
     draw = np.random.default_rng(seed)
     candidates = draw.random((30, len(rules))) < 0.6
     turn = np.stack(
-        [selection_ranks(seed, f"{one}", "math/low", map(str, range(30))) for one in range(len(rules))], axis=1
+        [selection_ranks(seed, f"{number}", "math/low", map(str, range(30))) for number in range(len(rules))], axis=1
     )
-    domains, moved = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
+    domains, permutation = draw.integers(0, 3, 30).astype(np.int32), draw.permutation(30)
 
     chosen = choose_rows(candidates, turn, domains, rules, disjoint=disjoint)
 
-    again = choose_rows(candidates[moved], turn[moved], domains[moved], rules, disjoint=disjoint)
-    assert (again == chosen[moved]).all() and not (chosen & ~candidates).any()
+    permuted = choose_rows(candidates[permutation], turn[permutation], domains[permutation], rules, disjoint=disjoint)
+    assert (permuted == chosen[permutation]).all() and not (chosen & ~candidates).any()
     assert chosen.sum(axis=1).max() <= 1 or not disjoint
-    for place, rule in enumerate(rules):
-        free = candidates[:, place] & ~(chosen[:, :place].any(axis=1) & disjoint)
+    for position, rule in enumerate(rules):
+        free = candidates[:, position] & ~(chosen[:, :position].any(axis=1) & disjoint)
         if not rule.balance:
-            assert chosen[:, place].sum() == min(free.sum(), rule.max_rows or 30)
+            assert chosen[:, position].sum() == min(free.sum(), rule.max_rows or 30)
 
 
-def test_scores_of_rows_that_their_pools_do_not_have_stop_it(tmp_path: Path) -> None:
+def test_scores_of_missing_pool_rows_stop_the_build(tmp_path: Path) -> None:
     split = scored(tmp_path, "math/low", [bare(f"{number}") for number in range(9)], [1.0] * 9)
     scores = pq.read_table(split.scores_file)
     rows = pa.array([-1, *scores["pool_row"].to_pylist()[1:]], pa.int64())
     pq.write_table(scores.set_column(scores.column_names.index("pool_row"), "pool_row", rows), split.scores_file)
 
     with pytest.raises(InputError, match="row -1 was scored, but the file has only 3 rows"):
-        subsets_of(tmp_path, [split], {"all": {}})
+        build_subsets(tmp_path, [split], {"all": {}})

@@ -1,4 +1,4 @@
-"""What tests of token shards share."""
+"""Fixtures for tests of token shards."""
 
 import pydoc_data.topics
 from pathlib import Path
@@ -13,7 +13,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def texts() -> list[str]:
-    """Paragraphs of Python's own manual."""
+    """Return paragraphs of Python's own manual."""
     manual = "\n\n".join(pydoc_data.topics.topics[name] for name in sorted(pydoc_data.topics.topics))
     paragraphs = [" ".join(paragraph.split()) for paragraph in manual.split("\n\n")]
     return [paragraph for paragraph in paragraphs if len(paragraph) > 30 and paragraph.isascii()][:400]
@@ -21,7 +21,7 @@ def texts() -> list[str]:
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> Path:
-    """A SentencePiece model of 400 pieces, trained on them."""
+    """Train a SentencePiece model of 400 pieces on the texts."""
     from pipeline_assets.corpus.tokens.unigram import UnigramRecipe, train_unigram
 
     path = tmp_path_factory.mktemp("model") / "tokenizer.model"

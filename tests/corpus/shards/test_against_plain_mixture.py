@@ -1,4 +1,4 @@
-"""Token shards, their mixtures and segments, against plain Python: small corpora of all kinds, to the last token."""
+"""Token shards and batches of mixtures equal a plain Python implementation."""
 
 import itertools
 import tempfile
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pack_build import documents_of, recipe
+from pack_build import recipe, sized_documents
 from plain_mixture import PlainMixture, cut_rows, deal
 from shards_build import shard_documents
-from word_tokenizer import ids_of, write_tokenizer
+from word_tokenizer import encode_words, write_tokenizer
 
 from pipeline_assets.corpus.shards.reader import MixtureReader
 from pipeline_assets.corpus.tokens.families import TokenizerFile
@@ -32,7 +32,7 @@ DEALS += [{"drop_last": False, "padding": True}]
     ranks=st.integers(1, 3),
     batch=st.integers(1, 4),
 )
-def test_shards_order_and_batches_are_those_of_plain_python(
+def test_shards_order_and_batches_equal_plain_python(
     corpora: Sequence[tuple[list[int], int]],
     seq_len: int,
     rows_per_shard: int,
@@ -41,12 +41,12 @@ def test_shards_order_and_batches_are_those_of_plain_python(
     ranks: int,
     batch: int,
 ) -> None:
-    parts = sum(part for _, part in corpora)
-    weights = {name: Fraction(part, parts) for name, (_, part) in zip("cab", corpora, strict=False)}
+    total_share = sum(share for _, share in corpora)
+    weights = {name: Fraction(share, total_share) for name, (_, share) in zip("cab", corpora, strict=False)}
     documents = {
-        name: documents_of(name, [*lengths, seq_len]) for name, (lengths, _) in zip("cab", corpora, strict=False)
+        name: sized_documents(name, [*lengths, seq_len]) for name, (lengths, _) in zip("cab", corpora, strict=False)
     }
-    rows = {name: cut_rows([ids_of(one.text) for one in own], seq_len) for name, own in documents.items()}
+    rows = {name: cut_rows([encode_words(doc.text) for doc in docs], seq_len) for name, docs in documents.items()}
     plain = PlainMixture(rows, weights, seed)
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -54,20 +54,20 @@ def test_shards_order_and_batches_are_those_of_plain_python(
         path = write_tokenizer(folder)
         tokenizer = TokenizerFile(recipe(path).tokenizer, path)
         shape = {"seq_len": seq_len, "rows_per_shard": rows_per_shard}
-        made = {name: shard_documents(folder / name, own, tokenizer, **shape) for name, own in documents.items()}
-        for name, artifact in made.items():
+        sets = {name: shard_documents(folder / name, docs, tokenizer, **shape) for name, docs in documents.items()}
+        for name, artifact in sets.items():
             files = sorted(artifact.folder.glob("shard_*.npy"))
             assert np.concatenate([np.load(file) for file in files]).tolist() == rows[name]
         texts = {name: str(weight) for name, weight in weights.items()}
-        reader = MixtureReader({name: artifact.folder for name, artifact in made.items()}, texts, seed, length)
+        reader = MixtureReader({name: artifact.folder for name, artifact in sets.items()}, texts, seed, length)
         order = plain.order(length)
         assert [(row.corpus, row.row) for row in map(reader.__getitem__, range(len(reader)))] == order
-        for rank, kinds in itertools.product(range(ranks), DEALS):
-            if len(order) // (ranks * batch if kinds["drop_last"] else ranks) or (kinds["padding"] and order):
+        for rank, options in itertools.product(range(ranks), DEALS):
+            if len(order) // (ranks * batch if options["drop_last"] else ranks) or (options["padding"] and order):
                 dealt = [
                     [rows[name][row] for name, row in map(order.__getitem__, positions)]
-                    for positions in deal(len(order), batch, rank, ranks, **kinds)
+                    for positions in deal(len(order), batch, rank, ranks, **options)
                 ]
                 for step in range(len(dealt) + 1):
-                    found = reader.batches(batch, rank, ranks, step, **kinds)
-                    assert [tokens.tolist() for tokens in found] == dealt[step:]
+                    batches = reader.batches(batch, rank, ranks, step, **options)
+                    assert [tokens.tolist() for tokens in batches] == dealt[step:]

@@ -1,4 +1,4 @@
-"""The inventory of token shards: figures of what is as it was sealed, a difference for all that isn't."""
+"""The inventory of token shards: figures of intact shards, differences of others."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from refusals import refusal
-from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
+from shards_build import by_model, copy_set, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.build.build_target import build_target
 from pipeline_assets.build.systems import unknown_kind
@@ -29,10 +29,10 @@ def sealed(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Pa
 
 @pytest.fixture
 def copy(sealed: Artifact, tmp_path: Path) -> Path:
-    return copy_of(sealed.folder, tmp_path)
+    return copy_set(sealed.folder, tmp_path)
 
 
-def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_intact_shards_are_counted(sealed: Artifact, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = np.where(numbered_rows(2, 12) == 5, np.uint16(1), numbered_rows(2, 12))  # four ends
     other = seal_rows(tmp_path, "b", rows).folder
 
@@ -48,7 +48,7 @@ def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path, caplog: 
     assert {key: figures[key] for key in ("documents", "tokens", "license_tokens")} == {
         key: counts[key] for key in ("documents", "tokens", "license_tokens")
     }
-    assert [(one["file"], one["rows"]) for one in inventory.corpora["b"]["shards"]] == [
+    assert [(shard["file"], shard["rows"]) for shard in inventory.corpora["b"]["shards"]] == [
         ("shard_00000.npy", 5),
         ("shard_00001.npy", 5),
         ("shard_00002.npy", 2),
@@ -59,61 +59,61 @@ def test_what_is_as_sealed_is_counted(sealed: Artifact, tmp_path: Path, caplog: 
     assert "| `b` | 12 | 48 | 4 | 3 |" in page and "## Differences\n\n(none)\n" in page
 
 
-def edited(path: Path) -> None:
+def edit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
 
 
-def truncated(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (edited, "sha256 is "),
-        (truncated, "has 286 bytes, sealed with 288"),
+        (edit, "sha256 is "),
+        (truncate, "has 286 bytes, sealed with 288"),
         (Path.unlink, "the file is missing"),
     ],
 )
-def test_a_shard_unlike_the_sealed_is_a_difference(copy: Path, damage: Callable[[Path], object], reason: str) -> None:
+def test_a_damaged_shard_is_a_difference(copy: Path, damage: Callable[[Path], object], reason: str) -> None:
     damage(copy / "shard_00001.npy")
 
-    [found] = take_inventory({"a": copy}).differences
+    [difference] = take_inventory({"a": copy}).differences
 
-    assert (found.corpus, found.file) == ("a", "shard_00001.npy")
-    assert found.reason.startswith(reason)
+    assert (difference.corpus, difference.file) == ("a", "shard_00001.npy")
+    assert difference.reason.startswith(reason)
 
 
-def test_a_shard_that_was_added_and_a_table_that_was_edited_are_differences(copy: Path) -> None:
+def test_an_added_shard_and_an_edited_table_are_differences(copy: Path) -> None:
     shutil.copy(copy / "shard_00000.npy", copy / "shard_99999.npy")
-    edited(copy / "documents.parquet")
+    edit(copy / "documents.parquet")
 
-    found = take_inventory({"a": copy}).differences
+    differences = take_inventory({"a": copy}).differences
 
-    assert [one.file for one in found] == ["documents.parquet", "shard_99999.npy"]
-    assert found[1].reason == "the manifest doesn't name this file"
+    assert [difference.file for difference in differences] == ["documents.parquet", "shard_99999.npy"]
+    assert differences[1].reason == "the manifest doesn't name this file"
 
 
-def test_a_manifest_that_was_edited_is_a_difference(copy: Path) -> None:
+def test_an_edited_manifest_is_a_difference(copy: Path) -> None:
     path = copy / "manifest.json"
     path.write_text(path.read_text().replace('"documents": ', '"documents": 9'))
 
     inventory = take_inventory({"a": copy})
 
     assert inventory.corpora == {}
-    assert [(one.file, one.reason.startswith("digest is sha256:")) for one in inventory.differences] == [
-        ("manifest.json", True)
-    ]
+    assert [
+        (difference.file, difference.reason.startswith("digest is sha256:")) for difference in inventory.differences
+    ] == [("manifest.json", True)]
 
 
-def test_a_corpus_that_is_gone_hides_no_difference_of_another(copy: Path, tmp_path: Path) -> None:
+def test_a_missing_corpus_hides_no_difference_of_another(copy: Path, tmp_path: Path) -> None:
     (copy / "shard_00001.npy").unlink()
 
     inventory = take_inventory({"a": tmp_path / "gone", "b": copy})
 
-    assert [(one.corpus, one.file, one.reason) for one in inventory.differences] == [
+    assert [(difference.corpus, difference.file, difference.reason) for difference in inventory.differences] == [
         ("a", "manifest.json", "folder not found"),
         ("b", "shard_00001.npy", "the file is missing"),
     ]
@@ -130,27 +130,27 @@ def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
 def seal_inventory(root: Path, corpora: dict[str, Artifact], workers: int = 0) -> Artifact:
     target = Target(unknown_kind("stage_a/inventory", INVENTORY_STAGE), "inventory", Path("inventory"), {})
     settings = RunSettings(workers)
-    return build_target(target, root, lambda building: build_inventory(building, corpora, settings), False, {})
+    return build_target(target, root, lambda staging: build_inventory(staging, corpora, settings), False, {})
 
 
-def test_an_inventory_is_sealed_alike_wherever_the_corpora_lie(sealed: Artifact, copy: Path, tmp_path: Path) -> None:
-    one = seal_inventory(tmp_path / "one", {"manual": sealed})
-    other = seal_inventory(tmp_path / "other", {"manual": open_artifact(copy)}, workers=2)
+def test_an_inventory_does_not_depend_on_the_folder_of_a_corpus(sealed: Artifact, copy: Path, tmp_path: Path) -> None:
+    first = seal_inventory(tmp_path / "one", {"manual": sealed})
+    second = seal_inventory(tmp_path / "other", {"manual": open_artifact(copy)}, workers=2)
 
-    assert one.manifest.digest == other.manifest.digest
-    assert json.loads((one.folder / "inventory.json").read_text())["differences"] == []
-    assert (one.folder / "inventory.md").read_text().startswith("# Token shards: ")
+    assert first.manifest.digest == second.manifest.digest
+    assert json.loads((first.folder / "inventory.json").read_text())["differences"] == []
+    assert (first.folder / "inventory.md").read_text().startswith("# Token shards: ")
 
 
-def test_nothing_is_sealed_of_corpora_that_differ(copy: Path, tmp_path: Path) -> None:
+def test_an_inventory_of_differing_corpora_is_not_sealed(copy: Path, tmp_path: Path) -> None:
     corpus = open_artifact(copy)
-    edited(copy / "shard_00001.npy")
+    edit(copy / "shard_00001.npy")
     (copy / "shard_00002.npy").unlink()
 
-    line = refusal(lambda: seal_inventory(tmp_path / "out", {"a": corpus}), InputError)
+    message = refusal(lambda: seal_inventory(tmp_path / "out", {"a": corpus}), InputError)
 
-    assert line.startswith(f"{copy / 'shard_00001.npy'}: sha256 is ")
-    assert line.endswith("(and 1 more); restore the file, or rebuild the token shards")
+    assert message.startswith(f"{copy / 'shard_00001.npy'}: sha256 is ")
+    assert message.endswith("(and 1 more); restore the file, or rebuild the token shards")
     assert not (tmp_path / "out" / "inventory").exists()
 
 

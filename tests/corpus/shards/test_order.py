@@ -1,4 +1,4 @@
-"""Which corpus comes at each place of a mixture, and which row of it."""
+"""The order of a mixture: the corpus at each position, and its row."""
 
 from fractions import Fraction
 
@@ -13,22 +13,22 @@ from pipeline_assets.corpus.weights import apportion
 PARTS = st.lists(st.integers(1, 60) | st.integers(1, 10**12), min_size=1, max_size=12)
 
 
-def corpora_of(sizes: list[int]) -> dict[str, range]:
+def build_corpora(sizes: list[int]) -> dict[str, range]:
     return {f"c{number:02d}": range(size) for number, size in enumerate(sizes)}
 
 
-def weights_of(parts: list[int]) -> dict[str, Fraction]:
+def build_weights(parts: list[int]) -> dict[str, Fraction]:
     return {f"c{number:02d}": Fraction(part, sum(parts)) for number, part in enumerate(parts)}
 
 
 def plain_order(weights: list[Fraction], places: int) -> list[int]:
-    """The rule, by fractions: of those whose next row may come, the one that is due first."""
-    taken, order = [0] * len(weights), []
+    """Order by exact fractions: of the eligible corpora, the one due first is next."""
+    used, order = [0] * len(weights), []
     for place in range(1, places + 1):
-        may = [number for number, weight in enumerate(weights) if weight * place > taken[number]]
-        due = {number: -((-taken[number] - 1) // weights[number]) for number in may}
-        order.append(min(may, key=lambda number: (due[number], number)))
-        taken[order[-1]] += 1
+        eligible = [number for number, weight in enumerate(weights) if weight * place > used[number]]
+        due = {number: -((-used[number] - 1) // weights[number]) for number in eligible}
+        order.append(min(eligible, key=lambda number: (due[number], number)))
+        used[order[-1]] += 1
     return order
 
 
@@ -36,43 +36,43 @@ def plain_order(weights: list[Fraction], places: int) -> list[int]:
 @example([50, 1, 1, 50, 1, 5, 3, 3, 2, 3, 50], 169)
 @given(PARTS, st.integers(1, 200))
 def test_at_every_prefix_each_corpus_is_within_a_row_of_its_weight(parts: list[int], places: int) -> None:
-    weights = weights_of(parts)
+    weights = build_weights(parts)
 
-    order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
+    order = mixture_order(build_corpora([10**3] * len(parts)), weights, 1, places)
 
-    taken = [0] * len(parts)
+    used = [0] * len(parts)
     for place, corpus in enumerate(order.corpus_numbers.tolist(), 1):
-        taken[corpus] += 1
-        assert all(abs(count - weight * place) < 1 for count, weight in zip(taken, weights.values(), strict=True)), (
+        used[corpus] += 1
+        assert all(abs(count - weight * place) < 1 for count, weight in zip(used, weights.values(), strict=True)), (
             f"at place {place}"
         )
 
 
 @given(PARTS, st.integers(1, 60))
-def test_the_order_is_that_of_exact_fractions(parts: list[int], places: int) -> None:
-    weights = weights_of(parts)
+def test_the_order_equals_that_of_exact_fractions(parts: list[int], places: int) -> None:
+    weights = build_weights(parts)
 
-    order = mixture_order(corpora_of([10**3] * len(parts)), weights, 1, places)
+    order = mixture_order(build_corpora([10**3] * len(parts)), weights, 1, places)
 
     assert order.corpus_numbers.tolist() == plain_order([*weights.values()], places)
 
 
 @given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=6), st.integers(0, 99))
-def test_it_ends_before_a_corpus_would_repeat_a_row(corpora: list[tuple[int, int]], seed: int) -> None:
+def test_the_order_ends_before_a_corpus_would_repeat_a_row(corpora: list[tuple[int, int]], seed: int) -> None:
     sizes, parts = [list(column) for column in zip(*corpora, strict=True)]
-    weights = weights_of(parts)
+    weights = build_weights(parts)
 
-    ended = mixture_order(corpora_of(sizes), weights, seed, None)
-    longer = mixture_order(corpora_of(sizes), weights, seed, len(ended) + 1)
+    order = mixture_order(build_corpora(sizes), weights, seed, None)
+    longer = mixture_order(build_corpora(sizes), weights, seed, len(order) + 1)
 
-    came = [ended.corpus_numbers.tolist().count(number) for number in range(len(sizes))]
-    assert all(count <= size for count, size in zip(came, sizes, strict=True))
-    assert came[longer.corpus_numbers[-1]] == sizes[longer.corpus_numbers[-1]]
-    assert longer.corpus_numbers[:-1].tolist() == ended.corpus_numbers.tolist()
-    assert longer.row_numbers[:-1].tolist() == ended.row_numbers.tolist()
+    row_counts = [order.corpus_numbers.tolist().count(number) for number in range(len(sizes))]
+    assert all(count <= size for count, size in zip(row_counts, sizes, strict=True))
+    assert row_counts[longer.corpus_numbers[-1]] == sizes[longer.corpus_numbers[-1]]
+    assert longer.corpus_numbers[:-1].tolist() == order.corpus_numbers.tolist()
+    assert longer.row_numbers[:-1].tolist() == order.row_numbers.tolist()
 
 
-def test_rows_of_a_corpus_come_in_the_hashed_order_of_each_epoch() -> None:
+def test_rows_of_a_corpus_are_in_the_hashed_order_of_each_epoch() -> None:
     corpora = {"a": range(5), "b": range(10, 13)}
 
     order = mixture_order(corpora, {"a": Fraction(1, 2), "b": Fraction(1, 2)}, 7, 20)
@@ -94,7 +94,7 @@ def test_weights_are_read_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "complaint"),
+    ("weights", "message"),
     [
         ({"a": 0.5, "b": 0.4}, "weights must sum to 1, got 9/10"),
         ({"a": 1, "b": 0}, "weight of b must be above 0, got 0"),
@@ -102,8 +102,8 @@ def test_weights_are_read_as_they_are_written() -> None:
         ({"a": "x"}, r"weight of a must be a number, such as 0.25 or '1/3', got 'x'"),
     ],
 )
-def test_weights_that_are_no_shares_are_refused(weights: dict[str, float | str], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
+def test_invalid_weights_are_refused(weights: dict[str, float | str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         weight_fractions(weights)
 
 
@@ -116,7 +116,7 @@ def test_weights_too_fine_for_whole_numbers_are_refused() -> None:
 
 @given(PARTS, st.integers(0, 1000))
 def test_whole_shares_are_rounded_to_their_total(parts: list[int], total: int) -> None:
-    weights = [*weights_of(parts).values()]
+    weights = [*build_weights(parts).values()]
 
     shares = apportion(weights, total)
 

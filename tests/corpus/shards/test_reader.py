@@ -1,4 +1,4 @@
-"""A mixture read by ranks and workers, and from a step on: each row of the order once, wherever it is read."""
+"""A mixture read by ranks and workers, also when resumed at a step."""
 
 import io
 import pickle
@@ -16,7 +16,7 @@ from pipeline_assets.corpus.shards import reader as reader_module
 from pipeline_assets.corpus.shards.reader import MixtureReader
 
 WEIGHTS = {"a": "0.5", "b": 0.3, "c": 0.2}
-SIZES = {"a": 31, "b": 17, "c": 40}  # of rows, of 5 a file; each row tells its corpus and number
+SIZES = {"a": 31, "b": 17, "c": 40}  # rows, 5 per file; the tokens of a row are its corpus and number
 FIRST = {"a": 1000, "b": 2000, "c": 3000}
 
 
@@ -31,13 +31,13 @@ def reader(folders: dict[str, Path]) -> MixtureReader:
     return MixtureReader(folders, WEIGHTS, seed=1)
 
 
-def told(reader: MixtureReader) -> list[int]:
-    """The order, as its rows tell."""
+def read_all(reader: MixtureReader) -> list[int]:
+    """Return the order in which the reader reads rows."""
     return [FIRST[reader[place].corpus] + reader[place].row for place in range(len(reader))]
 
 
-def test_each_place_has_the_row_that_it_names(reader: MixtureReader) -> None:
-    assert len(reader) == 57  # c has a row for each fifth place, a would need its 32nd at the 63rd, b its 18th
+def test_each_position_has_the_row_that_it_names(reader: MixtureReader) -> None:
+    assert len(reader) == 57  # c has a row for each fifth place; a would need its 32nd row at position 63, b its 18th
     for place in range(len(reader)):
         tokens, corpus, row = reader[place]
         assert tokens.tolist() == [FIRST[corpus] + row] * 4
@@ -46,36 +46,36 @@ def test_each_place_has_the_row_that_it_names(reader: MixtureReader) -> None:
         reader[len(reader)]
 
 
-def test_without_weights_every_row_comes_once(folders: dict[str, Path]) -> None:
-    every = MixtureReader(folders, None, seed=1)
+def test_without_weights_every_row_is_read_once(folders: dict[str, Path]) -> None:
+    reader = MixtureReader(folders, None, seed=1)
 
-    assert sorted(told(every)) == sorted(FIRST[name] + row for name, size in SIZES.items() for row in range(size))
+    assert sorted(read_all(reader)) == sorted(FIRST[name] + row for name, size in SIZES.items() for row in range(size))
 
 
-def test_with_more_rows_than_there_are_an_epoch_is_over_before_a_row_comes_again(folders: dict[str, Path]) -> None:
-    long = MixtureReader(folders, WEIGHTS, seed=1, rows=200)
+def test_with_more_rows_than_exist_an_epoch_ends_before_a_row_repeats(folders: dict[str, Path]) -> None:
+    reader = MixtureReader(folders, WEIGHTS, seed=1, rows=200)
 
-    times = Counter(told(long))
+    times = Counter(read_all(reader))
     assert {times[FIRST["b"] + row] for row in range(17)} == {3, 4}  # 60 of 17
     assert {times[FIRST["c"] + row] for row in range(40)} == {1}
 
 
-def test_seeds_give_orders_of_their_own(folders: dict[str, Path]) -> None:
-    assert told(MixtureReader(folders, WEIGHTS, seed=1)) != told(MixtureReader(folders, WEIGHTS, seed=2))
+def test_each_seed_gives_another_order(folders: dict[str, Path]) -> None:
+    assert read_all(MixtureReader(folders, WEIGHTS, seed=1)) != read_all(MixtureReader(folders, WEIGHTS, seed=2))
 
 
-def test_the_order_of_the_arguments_is_none(folders: dict[str, Path], reader: MixtureReader) -> None:
-    turned = MixtureReader(dict(reversed(folders.items())), dict(reversed(WEIGHTS.items())), seed=1)
+def test_the_order_of_the_arguments_does_not_matter(folders: dict[str, Path], reader: MixtureReader) -> None:
+    reversed_reader = MixtureReader(dict(reversed(folders.items())), dict(reversed(WEIGHTS.items())), seed=1)
 
-    assert told(turned) == told(reader)
+    assert read_all(reversed_reader) == read_all(reader)
 
 
-def test_ranges_are_read_alone(folders: dict[str, Path]) -> None:
+def test_only_rows_within_the_ranges_are_read(folders: dict[str, Path]) -> None:
     ranges = {"a": range(3, 9), "b": range(2), "c": range(30, 40)}
 
-    part = MixtureReader(folders, None, seed=1, ranges=ranges)
+    reader = MixtureReader(folders, None, seed=1, ranges=ranges)
 
-    assert sorted(told(part)) == sorted(FIRST[name] + row for name, rows in ranges.items() for row in rows)
+    assert sorted(read_all(reader)) == sorted(FIRST[name] + row for name, rows in ranges.items() for row in rows)
 
 
 @settings(deadline=None)
@@ -86,47 +86,47 @@ def test_ranges_are_read_alone(folders: dict[str, Path]) -> None:
     drop_last=st.booleans(),
     group_bytes=st.integers(1, 400),
 )
-def test_over_all_ranks_and_resumes_each_row_of_the_order_comes_once(
+def test_ranks_and_resumed_ranks_read_each_row_of_the_order_once(
     reader: MixtureReader, ranks: int, batch: int, step: int, drop_last: bool, group_bytes: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader_module, "_GROUP_BYTES", group_bytes)
-        before = {
-            rank: [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, drop_last=drop_last)]
+        batches = {
+            rank: [rows[:, 0].tolist() for rows in reader.batches(batch, rank, ranks, drop_last=drop_last)]
             for rank in range(ranks)
         }
         resumed = {
-            rank: [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, step, drop_last)]
+            rank: [rows[:, 0].tolist() for rows in reader.batches(batch, rank, ranks, step, drop_last)]
             for rank in range(ranks)
         }
 
-    order, share = told(reader), ranks * batch if drop_last else ranks
-    dealt = order[: len(order) - len(order) % share]
-    assert len({len(steps) for steps in before.values()}) == 1
-    assert {tuple(map(len, steps)) for steps in before.values()} == {tuple(map(len, before[0]))}
-    assert sorted(row for steps in before.values() for rows in steps for row in rows) == sorted(dealt)
-    assert resumed == {rank: steps[step:] for rank, steps in before.items()}
-    at_steps = [sorted(row for rank in range(ranks) for row in before[rank][at]) for at in range(len(before[0]))]
-    of_order = [sorted(dealt[at : at + ranks * batch]) for at in range(0, len(dealt), ranks * batch)]
-    assert at_steps == of_order
+    order, stride = read_all(reader), ranks * batch if drop_last else ranks
+    dealt = order[: len(order) - len(order) % stride]
+    assert len({len(steps) for steps in batches.values()}) == 1
+    assert {tuple(map(len, steps)) for steps in batches.values()} == {tuple(map(len, batches[0]))}
+    assert sorted(row for steps in batches.values() for rows in steps for row in rows) == sorted(dealt)
+    assert resumed == {rank: steps[step:] for rank, steps in batches.items()}
+    at_steps = [sorted(row for rank in range(ranks) for row in batches[rank][at]) for at in range(len(batches[0]))]
+    in_order = [sorted(dealt[at : at + ranks * batch]) for at in range(0, len(dealt), ranks * batch)]
+    assert at_steps == in_order
 
 
-def test_batches_have_the_shards_dtype_rest_is_logged(reader: MixtureReader, caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_keep_the_dtype_and_log_unread_rows(reader: MixtureReader, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "corpusmill"):
         batches = [*reader.batches(10, drop_last=True)]
 
-    assert {(one.shape, one.dtype) for one in batches} == {((10, 4), np.dtype("uint16"))}
+    assert {(rows.shape, rows.dtype) for rows in batches} == {((10, 4), np.dtype("uint16"))}
     [record] = caplog.records
     assert record.levelname == "WARNING"  # a trainer that configures no logging shows it
     assert record.message == "the order: drop_last skips the last 7 of 57 rows"
 
 
-def test_rows_that_do_not_divide_over_the_ranks_are_logged_once(
+def test_rows_beyond_a_multiple_of_the_ranks_are_logged_once(
     reader: MixtureReader, caplog: pytest.LogCaptureFixture
 ) -> None:
     dealt = [row for rank in range(2) for batch in reader.batches(4, rank, 2) for row in batch[:, 0].tolist()]
 
-    assert sorted(dealt) == sorted(told(reader)[:56])
+    assert sorted(dealt) == sorted(read_all(reader)[:56])
     assert [(record.levelname, record.message.partition(";")[0]) for record in caplog.records] == [
         ("WARNING", "the order: 2 ranks do not read the last 1 of 57 rows")
     ]
@@ -138,14 +138,14 @@ def test_padding_deals_every_row_and_repeats_the_first(
     reader: MixtureReader, ranks: int, batch: int, step: int
 ) -> None:
     by_rank = [
-        [one[:, 0].tolist() for one in reader.batches(batch, rank, ranks, padding=True)] for rank in range(ranks)
+        [rows[:, 0].tolist() for rows in reader.batches(batch, rank, ranks, padding=True)] for rank in range(ranks)
     ]
 
-    order, repeats = told(reader), -57 % ranks
+    order, repeats = read_all(reader), -57 % ranks
     assert {tuple(map(len, steps)) for steps in by_rank} == {tuple(map(len, by_rank[0]))}
     dealt = [row for steps in by_rank for rows in steps for row in rows]
     assert sorted(dealt) == sorted(order + (order * 2)[:repeats])
-    resumed = [one[:, 0].tolist() for one in reader.batches(batch, ranks - 1, ranks, step, padding=True)]
+    resumed = [rows[:, 0].tolist() for rows in reader.batches(batch, ranks - 1, ranks, step, padding=True)]
     assert resumed == by_rank[-1][step:]
 
 
@@ -154,17 +154,17 @@ def test_padding_and_drop_last_exclude_each_other(reader: MixtureReader) -> None
         reader.batches(4, 0, 2, drop_last=True, padding=True)
 
 
-def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
-    part = MixtureReader(folders, WEIGHTS, 3, rows=30, ranges={"a": range(9), "b": range(4, 9), "c": range(7)})
+def test_an_unpickled_reader_reads_the_same_rows(folders: dict[str, Path]) -> None:
+    reader = MixtureReader(folders, WEIGHTS, 3, rows=30, ranges={"a": range(9), "b": range(4, 9), "c": range(7)})
 
-    again = pickle.loads(pickle.dumps(part))
+    unpickled = pickle.loads(pickle.dumps(reader))
 
-    assert told(again) == told(part)
-    assert len(pickle.dumps(part)) < 2000
+    assert read_all(unpickled) == read_all(reader)
+    assert len(pickle.dumps(reader)) < 2000
 
 
 @pytest.mark.parametrize(
-    ("wrong", "complaint"),
+    ("arguments", "message"),
     [
         ({"weights": {"a": "0.5", "b": "0.5"}}, r"weights must name the corpora \['a', 'b', 'c'\], got \['a', 'b'\]"),
         ({"ranges": {"a": range(2)}}, r"ranges must name the corpora .*, got \['a'\]"),
@@ -187,19 +187,19 @@ def test_pickled_it_reads_the_same(folders: dict[str, Path]) -> None:
         ({"folders": {}, "weights": None}, "at least one corpus is required"),
     ],
 )
-def test_what_does_not_fit_the_corpora_is_refused(
-    folders: dict[str, Path], wrong: dict[str, Any], complaint: str
+def test_arguments_that_do_not_fit_the_corpora_are_refused(
+    folders: dict[str, Path], arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | wrong)
+    with pytest.raises(ValueError, match=message):
+        MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | arguments)
 
 
-def test_weights_are_looked_at_before_a_row_is_read(folders: dict[str, Path]) -> None:
+def test_weights_are_checked_before_a_row_is_read(folders: dict[str, Path]) -> None:
     with pytest.raises(ValueError, match="weights must sum to 1, got 11/10"):
         MixtureReader(folders, {"a": 0.6, "b": 0.3, "c": 0.2}, seed=1)
 
 
-def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_corpora_with_unequal_row_lengths_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     longer = seal_rows(tmp_path, "d", numbered_rows(1, 3, seq_len=8)).folder
 
     with pytest.raises(ValueError, match="seq_len of d is 8, but of a 4: read them separately"):
@@ -208,22 +208,22 @@ def test_corpora_of_other_rows_are_refused(folders: dict[str, Path], tmp_path: P
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("deal", [{}, {"drop_last": True}, {"padding": True}])
-def test_a_loader_of_torch_gives_the_same_batches(reader: MixtureReader, workers: int, deal: dict[str, bool]) -> None:
+def test_a_torch_loader_gives_the_same_batches(reader: MixtureReader, workers: int, deal: dict[str, bool]) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from pipeline_assets.corpus.batching import loader
 
     for rank in range(2):
         batches = loader(reader, 4, rank=rank, ranks=2, step=1, workers=workers, **deal)
         state, length = batches.state_dict(), len(batches)
-        found = [(tokens.tolist(), places.tolist()) for tokens, places in batches]
-        assert [tokens for tokens, _ in found] == [one.tolist() for one in reader.batches(4, rank, 2, 1, **deal)]
-        assert length == len(found)
-        assert [[FIRST[reader[place].corpus] + reader[place].row for place in places] for _, places in found] == [
-            [row[0] for row in tokens] for tokens, _ in found
+        loaded = [(tokens.tolist(), places.tolist()) for tokens, places in batches]
+        assert [tokens for tokens, _ in loaded] == [rows.tolist() for rows in reader.batches(4, rank, 2, 1, **deal)]
+        assert length == len(loaded)
+        assert [[FIRST[reader[place].corpus] + reader[place].row for place in places] for _, places in loaded] == [
+            [row[0] for row in tokens] for tokens, _ in loaded
         ]
         resumed = loader(reader, 4, rank=rank, ranks=2, **deal)
         resumed.load_state_dict(state)
-        assert [places.tolist() for _, places in resumed] == [places for _, places in found]
+        assert [places.tolist() for _, places in resumed] == [places for _, places in loaded]
 
 
 def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader: MixtureReader) -> None:
@@ -232,14 +232,14 @@ def test_a_state_of_another_mixture_is_refused(folders: dict[str, Path], reader:
 
     state = loader(reader, 4).state_dict()
     loader(MixtureReader(dict(reversed(folders.items())), WEIGHTS, seed=1), 4).load_state_dict(state)
-    for other in ({"seed": 2}, {"rows": 30}, {"weights": None}):
+    for changes in ({"seed": 2}, {"rows": 30}, {"weights": None}):
         with pytest.raises(ValueError, match="load a state that this loader saved"):
-            loader(MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | other), 4).load_state_dict(
+            loader(MixtureReader(**{"folders": folders, "weights": WEIGHTS, "seed": 1} | changes), 4).load_state_dict(
                 state
             )
 
 
-def test_integers_of_numpy_give_the_state_of_equal_ones_and_other_types_are_refused(folders: dict[str, Path]) -> None:
+def test_numpy_integers_give_the_state_of_python_integers_and_other_types_are_refused(folders: dict[str, Path]) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from pipeline_assets.corpus.batching import loader
 
@@ -249,6 +249,6 @@ def test_integers_of_numpy_give_the_state_of_equal_ones_and_other_types_are_refu
 
     saved.seek(0)
     assert torch.load(saved, weights_only=True) == plain.state_dict()
-    for wrong in ("1", 1.0, None):
+    for arguments in ("1", 1.0, None):
         with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-            MixtureReader(folders, WEIGHTS, seed=wrong)
+            MixtureReader(folders, WEIGHTS, seed=arguments)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rows_contract import hold_contract
+from rows_contract import check_contract
 from stage_a_build import INLINE, NO_COMMIT, build, local_source
 from stage_a_sources import recipe_content
 
@@ -31,7 +31,7 @@ FILTERS = {"length": {"min_words": 8}}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _a_system_of_shards() -> Iterator[None]:
+def _shards_system() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SYSTEMS.pages, "made", "shards_system")
         AREAS.append("made")
@@ -41,7 +41,7 @@ def _a_system_of_shards() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> Artifact:
-    """40 paragraphs, of which short ones are filtered, the last of them behind the last whole row."""
+    """Token shards of 40 paragraphs, some filtered, the last one in the remainder."""
     from shards_system import SHARDS
 
     root = tmp_path_factory.mktemp("shards") / "data"
@@ -51,77 +51,77 @@ def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Pa
     content = recipe_content(NO_COMMIT) | {"sources": [local_source(root, "notes", rows, filters=FILTERS)]}
     recipe = StageARecipe.model_validate(content)
     build(recipe, root)
-    recipe_of = {"seq_len": 512, "rows_per_shard": 3}
+    shards_recipe = {"seq_len": 512, "rows_per_shard": 3}
     sha256 = hashlib.sha256(model.read_bytes()).hexdigest()
     target = SHARDS.target(
         "mixed",
-        {"shards": ShardsRecipe.model_validate(recipe_of).content(), "source": "notes"},
+        {"shards": ShardsRecipe.model_validate(shards_recipe).content(), "source": "notes"},
         [recipe.target("stage_a/filtered", "notes")],
         tokenizer={"family": "sentencepiece", "sha256": sha256, "end_of_document": "</s>"},
     )
     return SHARDS.build(target, Run(root, INLINE))
 
 
-def rows_of(shards: Artifact) -> TokenShardRows:
+def open_store(shards: Artifact) -> TokenShardRows:
     store = open_rows(shards.folder, SYSTEMS.kinds)
     assert isinstance(store, TokenShardRows)
     return store
 
 
-def is_line_of(text: str, source: AnySourceRow) -> bool:
+def is_source_line(text: str, source: AnySourceRow) -> bool:
     assert isinstance(source, LocalRow)
     return bool(json.loads(source.path.read_bytes()[source.row :].splitlines()[0])["text"] == text)
 
 
-def test_rows_of_token_shards_keep_the_contract(shards: Artifact) -> None:
-    hold_contract(rows_of(shards), is_line_of)
+def test_rows_of_token_shards_fulfil_the_contract(shards: Artifact) -> None:
+    check_contract(open_store(shards), is_source_line)
 
 
 def test_every_hundredth_token_is_traced_to_its_line(shards: Artifact) -> None:
-    store = rows_of(shards)
+    store = open_store(shards)
     stream = [token for row in range(len(store)) for token in store.token_shards[row].tolist()]
 
     for position in range(0, len(stream), 101):
-        found = trace_token(store, position)
-        [source] = found.text.source.rows
+        traced = trace_token(store, position)
+        [source] = traced.text.source.rows
         assert isinstance(source, LocalRow)
         line = json.loads(source.path.read_bytes()[source.row :].splitlines()[0])
         ids = [*store.tokenizer.encode([line["text"]]).ids.tolist(), store.token_shards.eos]
-        assert (found.token.position, found.token.id) == (position, stream[position])
-        assert ids[found.token.number] == stream[position]
-        assert line["key"] == found.text.part.id
+        assert (traced.token.position, traced.token.id) == (position, stream[position])
+        assert ids[traced.token.number] == stream[position]
+        assert line["key"] == traced.text.part.id
 
 
-def test_a_document_is_found_in_every_row_that_has_some_of_it(shards: Artifact) -> None:
-    store = rows_of(shards)
+def test_a_document_is_found_in_every_row_with_its_tokens(shards: Artifact) -> None:
+    store = open_store(shards)
     parts = [(row, part) for row in range(len(store)) for part in store.row_at(row).parts]
 
     for doc_id in {part.id for _, part in parts}:
-        [found] = trace_id(store, doc_id)
-        assert [(row.number, part) for row, part in found.places] == [one for one in parts if one[1].id == doc_id]
+        [traced] = trace_id(store, doc_id)
+        assert [(row.number, part) for row, part in traced.places] == [pair for pair in parts if pair[1].id == doc_id]
 
 
-def test_each_document_leads_to_its_tokens_or_to_the_remainder(shards: Artifact) -> None:
-    store = rows_of(shards)
-    last, outcomes = len(store) * 512 - 1, []
+def test_each_document_is_followed_to_its_tokens_or_to_the_remainder(shards: Artifact) -> None:
+    store = open_store(shards)
+    limit, outcomes = len(store) * 512 - 1, []
 
     for number in range(41):
-        [found] = follow_document(RowStores(SYSTEMS.kinds, Lineage(store.lineage.root)), f"p-{number}")
-        fates = {fate.artifact.manifest.kind: fate for _, fate in found.downstream}
+        [followed] = follow_document(RowStores(SYSTEMS.kinds, Lineage(store.lineage.root)), f"p-{number}")
+        fates = {fate.artifact.manifest.kind: fate for _, fate in followed.downstream}
         if "made/token_shards" not in fates:
             continue
         fate = fates["made/token_shards"]
         outcomes.append(fate.outcome)
         if fate.row_number is not None:
             [traced] = trace_id(store, f"p-{number}")
-            begin, end = traced.places[0], traced.places[-1]
-            assert fate.place["first_token"] == begin[0].first_token + begin[1].column
-            assert fate.place["last_token"] == min(end[0].first_token + end[1].column + end[1].tokens - 1, last)
+            first, end = traced.places[0], traced.places[-1]
+            assert fate.place["first_token"] == first[0].first_token + first[1].column
+            assert fate.place["last_token"] == min(end[0].first_token + end[1].column + end[1].tokens - 1, limit)
     assert set(outcomes) == {"in_rows", "in_remainder"}
     assert outcomes.count("in_rows") == shards.manifest.identity.counts["documents"]
 
 
-def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Artifact) -> None:
+def test_token_shards_are_previewed_by_licence_and_compare_no_documents(shards: Artifact) -> None:
     tokens = shards.manifest.identity.counts["tokens"]
 
     assert preview(shards, SYSTEMS.kinds) == [
@@ -130,8 +130,8 @@ def test_it_is_previewed_by_licence_and_has_no_documents_to_compare(shards: Arti
     assert list(document_changes(shards, shards, SYSTEMS.kinds)) == []
 
 
-def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
-    store = rows_of(shards)
+def test_missing_rows_and_ids_are_refused(shards: Artifact) -> None:
+    store = open_store(shards)
 
     with pytest.raises(UsageError, match=rf"row {len(store)} not found; choose 0 to {len(store) - 1}"):
         peek(store, row_number=len(store))
@@ -139,7 +139,7 @@ def test_what_is_not_there_is_refused_with_what_is(shards: Artifact) -> None:
         trace_id(store, "x")
 
 
-def test_the_tokenizer_is_found_after_the_data_root_was_moved(shards: Artifact, tmp_path: Path) -> None:
+def test_the_tokenizer_is_found_in_a_moved_data_root(shards: Artifact, tmp_path: Path) -> None:
     root = shards.folder.parents[2]
     shutil.copytree(root, tmp_path / "moved")
     moved = tmp_path / "moved" / shards.folder.relative_to(root)
@@ -154,7 +154,7 @@ def test_the_tokenizer_is_found_after_the_data_root_was_moved(shards: Artifact, 
         peek(open_rows(moved, SYSTEMS.kinds))
 
 
-def test_rows_that_are_not_those_of_the_text_are_an_error(shards: Artifact, tmp_path: Path) -> None:
+def test_rows_that_differ_from_their_text_are_an_error(shards: Artifact, tmp_path: Path) -> None:
     root = shards.folder.parents[2]
     shutil.copytree(root, tmp_path / "data")
     other = open_artifact(tmp_path / "data" / shards.folder.relative_to(root))
@@ -165,4 +165,4 @@ def test_rows_that_are_not_those_of_the_text_are_an_error(shards: Artifact, tmp_
     path.write_bytes(data)
 
     with pytest.raises(InputError, match="row 0 differs from the tokens of document"):
-        trace_token(rows_of(other), 0)
+        trace_token(open_store(other), 0)

@@ -1,4 +1,4 @@
-"""A corpus as token shards: one stream of its documents' tokens, cut into rows, whatever the workers."""
+"""A corpus as token shards: one token stream, cut into rows."""
 
 from collections import Counter
 from dataclasses import replace
@@ -10,7 +10,7 @@ import pytest
 from encoded_shards import write_encoded
 from hypothesis import given
 from hypothesis import strategies as st
-from pack_build import Made, license_of
+from pack_build import Doc, license_for
 from refusals import refusal
 from shards_build import by_model, manual, shard_documents
 from word_tokenizer import write_tokenizer
@@ -41,54 +41,54 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 SHIPPED = TokenizerFile(HarmonyRecipe())
 
 
-def stream_of(documents: list[Made], tokenizer: TokenizerFile) -> list[int]:
-    """The tokens of all documents, one by one, each with its end."""
+def encode_stream(documents: list[Doc], tokenizer: TokenizerFile) -> list[int]:
+    """Encode all documents, one by one, each with its end."""
     library = load_tokenizer(tokenizer)
     return [
-        token for one in documents for token in [*library.encode([one.text]).ids.tolist(), library.end_of_document_id]
+        token for doc in documents for token in [*library.encode([doc.text]).ids.tolist(), library.end_of_document_id]
     ]
 
 
-def rows_in(shards: Artifact) -> np.ndarray:
-    """All rows, as NumPy alone reads them."""
+def read_rows(shards: Artifact) -> np.ndarray:
+    """Read all rows with NumPy alone."""
     files = [file.path for file in shards.manifest.identity.files if file.path.endswith(".npy")]
     return np.concatenate([np.load(shards.folder / path) for path in files])
 
 
 @pytest.mark.parametrize("rows_per_shard", [1, 5, 10_000])
-def test_rows_are_documents_one_after_another(folder: Path, texts: list[str], model: Path, rows_per_shard: int) -> None:
+def test_rows_are_consecutive_documents(folder: Path, texts: list[str], model: Path, rows_per_shard: int) -> None:
     documents, tokenizer = manual(texts[:40]), by_model(model)
 
-    made = shard_documents(folder, documents, tokenizer, rows_per_shard=rows_per_shard)
+    artifact = shard_documents(folder, documents, tokenizer, rows_per_shard=rows_per_shard)
 
-    stream, rows = stream_of(documents, tokenizer), rows_in(made)
+    stream, rows = encode_stream(documents, tokenizer), read_rows(artifact)
     assert rows.dtype == np.uint16
     assert rows.reshape(-1).tolist() == stream[: len(stream) // 16 * 16]
-    sizes = [file.rows for file in made.manifest.identity.files if file.path.endswith(".npy")]
+    sizes = [file.rows for file in artifact.manifest.identity.files if file.path.endswith(".npy")]
     assert set(sizes[:-1]) <= {rows_per_shard} and 0 < sizes[-1] <= rows_per_shard
-    begin = (made.folder / "shard_00000.npy").read_bytes()[:80]
-    assert begin[:8] == b"\x93NUMPY\x01\x00"
-    assert b"'fortran_order': False" in begin
+    header = (artifact.folder / "shard_00000.npy").read_bytes()[:80]
+    assert header[:8] == b"\x93NUMPY\x01\x00"
+    assert b"'fortran_order': False" in header
 
 
-def test_lines_tell_where_documents_begin_and_what_became_of_them(folder: Path, texts: list[str], model: Path) -> None:
+def test_the_table_has_document_starts_and_the_ledger_fates(folder: Path, texts: list[str], model: Path) -> None:
     documents, tokenizer = manual(texts[:30]), by_model(model)
 
-    lengths = [len(stream_of([one], tokenizer)) for one in documents]
+    lengths = [len(encode_stream([doc], tokenizer)) for doc in documents]
     starts = [sum(lengths[:number]) for number in range(30)]
     stop = starts[25] + 1  # of one row, in which the document 25 has a token
     kept = range(26)
 
-    made = shard_documents(folder, documents, tokenizer, seq_len=stop)
+    artifact = shard_documents(folder, documents, tokenizer, seq_len=stop)
 
-    lines = pq.read_table(made.path("documents.parquet")).to_pylist()
+    lines = pq.read_table(artifact.path("documents.parquet")).to_pylist()
     assert lines == [
         {
             "doc_id": f"manual-{number}",
             "source": "manual",
             "shard": f"shards/{number // 7:05d}.jsonl.zst",
             "row": number % 7,
-            "license_tag": license_of(f"manual-{number}"),
+            "license_tag": license_for(f"manual-{number}"),
             "start": starts[number],
             "tokens": lengths[number],
         }
@@ -96,8 +96,8 @@ def test_lines_tell_where_documents_begin_and_what_became_of_them(folder: Path, 
     ]
     licences = Counter[str]()
     for number in kept:
-        licences[license_of(f"manual-{number}")] += min(lengths[number], stop - starts[number])
-    counts = made.manifest.identity.counts
+        licences[license_for(f"manual-{number}")] += min(lengths[number], stop - starts[number])
+    counts = artifact.manifest.identity.counts
     assert counts == {
         "ledger": {"in": 30, "out": 26, "dropped": {"in_remainder": 4}, "rejected": {}},
         "documents": 26,
@@ -106,24 +106,23 @@ def test_lines_tell_where_documents_begin_and_what_became_of_them(folder: Path, 
         "shards": 1,
         "cut_documents": 1,
         "remainder_tokens": sum(lengths) - stop,
-        "text_bytes": sum(len(one.text.encode()) for one in documents),
+        "text_bytes": sum(len(doc.text.encode()) for doc in documents),
         "license_tokens": dict(licences),
     }
-    assert made.manifest.identity.ledger.adds_up
+    assert artifact.manifest.identity.ledger.adds_up
 
 
-def test_a_stream_that_ends_with_a_row_leaves_nothing_out(folder: Path) -> None:
-    documents = [Made("a", f"a-{number}", "w1 w2 w3") for number in range(4)]
+def test_a_stream_that_ends_with_a_row_drops_nothing(folder: Path) -> None:
+    documents = [Doc("a", f"a-{number}", "w1 w2 w3") for number in range(4)]
 
-    made = shard_documents(folder, documents, words(folder), seq_len=8)
+    artifact = shard_documents(folder, documents, open_word_tokenizer(folder), seq_len=8)
 
-    counts = made.manifest.identity.counts
+    counts = artifact.manifest.identity.counts
     assert (counts["sequences"], counts["remainder_tokens"], counts["cut_documents"]) == (2, 0, 0)
     assert counts["ledger"]["dropped"] == {}
 
 
-def words(folder: Path) -> TokenizerFile:
-    """The tokenizer of words."""
+def open_word_tokenizer(folder: Path) -> TokenizerFile:
     from pack_build import recipe
 
     path = write_tokenizer(folder)
@@ -132,16 +131,16 @@ def words(folder: Path) -> TokenizerFile:
 
 def test_a_large_vocabulary_takes_int32(folder: Path) -> None:
     documents = [
-        Made("a", f"doc-{n}", text) for n, text in enumerate(["Ein naïver Bär 🐻 <|endoftext|>", "", "日本語 " * 9])
+        Doc("a", f"doc-{n}", text) for n, text in enumerate(["Ein naïver Bär 🐻 <|endoftext|>", "", "日本語 " * 9])
     ]
 
-    made = shard_documents(folder, documents, SHIPPED, seq_len=4)
+    artifact = shard_documents(folder, documents, SHIPPED, seq_len=4)
 
     oracle = load_encoder(VOCABULARY_SHA256).oracle
-    stream = [token for one in documents for token in [*oracle.encode_ordinary(one.text), END_OF_TEXT]]
-    assert rows_in(made).dtype == np.int32
-    assert rows_in(made).reshape(-1).tolist() == stream[: len(stream) // 4 * 4]
-    assert made.manifest.identity.decisions == {
+    stream = [token for doc in documents for token in [*oracle.encode_ordinary(doc.text), END_OF_TEXT]]
+    assert read_rows(artifact).dtype == np.int32
+    assert read_rows(artifact).reshape(-1).tolist() == stream[: len(stream) // 4 * 4]
+    assert artifact.manifest.identity.decisions == {
         "dtype": "int32",
         "seq_len": 4,
         "end_of_document": END_OF_TEXT,
@@ -151,16 +150,16 @@ def test_a_large_vocabulary_takes_int32(folder: Path) -> None:
     }
 
 
-def test_a_text_that_cannot_be_encoded_is_kept_aside_and_told_of(folder: Path) -> None:
-    documents = [Made("a", "a-0", "One two three"), Made("a", "blank", " " * 1_000_000), Made("a", "a-2", "Four five")]
+def test_a_text_that_cannot_be_encoded_is_rejected(folder: Path) -> None:
+    documents = [Doc("a", "a-0", "One two three"), Doc("a", "blank", " " * 1_000_000), Doc("a", "a-2", "Four five")]
 
-    made = shard_documents(folder, documents, SHIPPED, seq_len=3)
+    artifact = shard_documents(folder, documents, SHIPPED, seq_len=3)
 
-    ledger = made.manifest.identity.ledger
+    ledger = artifact.manifest.identity.ledger
     assert (ledger.rows_in, ledger.out, ledger.rejected) == (3, 2, {"blanks": 1})
-    rows = TokenShardRows(made, Lineage(folder))
+    rows = TokenShardRows(artifact, Lineage(folder))
     fates = [
-        rows.fate(Part(one.doc_id, "a", "shards/00000.jsonl.zst", number, "")) for number, one in enumerate(documents)
+        rows.fate(Part(doc.doc_id, "a", "shards/00000.jsonl.zst", number, "")) for number, doc in enumerate(documents)
     ]
     assert [fate.outcome for fate in fates] == ["in_rows", "rejected", "in_rows"]
     assert fates[1].detail.startswith("blanks (a million blanks")
@@ -168,10 +167,10 @@ def test_a_text_that_cannot_be_encoded_is_kept_aside_and_told_of(folder: Path) -
 
 def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: Path) -> None:
     shard = CorpusShard("a-0", "shards/0.jsonl.zst", folder / "gone", 1, "a", 0)
-    building = StagingView(folder)
+    staging = StagingView(folder)
 
     line = refusal(
-        lambda: shard_corpus(building, [shard], ShardsRecipe(dtype="uint16"), SHIPPED, RunSettings()), UsageError
+        lambda: shard_corpus(staging, [shard], ShardsRecipe(dtype="uint16"), SHIPPED, RunSettings()), UsageError
     )
 
     assert line == (
@@ -179,10 +178,10 @@ def test_uint16_for_a_large_vocabulary_is_refused_before_a_text_is_read(folder: 
     )
 
 
-def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) -> None:
-    documents = [Made("a", "a-0", "w1 w2 w3")]
+def test_too_little_text_for_a_row_is_refused_with_its_token_count(folder: Path) -> None:
+    documents = [Doc("a", "a-0", "w1 w2 w3")]
 
-    line = refusal(lambda: shard_documents(folder, documents, words(folder), seq_len=8), UsageError)
+    line = refusal(lambda: shard_documents(folder, documents, open_word_tokenizer(folder), seq_len=8), UsageError)
 
     assert line == (
         "shards.seq_len: must be at most 4, the number of tokens of a, got 8; "
@@ -191,7 +190,7 @@ def test_too_little_text_for_a_row_says_how_many_tokens_there_are(folder: Path) 
 
 
 def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path) -> None:
-    tokenizer = words(folder)
+    tokenizer = open_word_tokenizer(folder)
     shard = TokenShardPlan("00000", (1, 4), (TokenRange(write_encoded(folder, [[2, 3, 77_000, 1]]), 0, 4),))
 
     line = refusal(lambda: write_shard(shard, tokenizer, "uint16", WHOLE_SHARD, StagingView(folder)), InputError)
@@ -203,7 +202,7 @@ def test_an_id_beyond_the_vocabulary_is_refused_with_the_tokenizer(folder: Path)
     assert not (folder / "shard_00000.npy").exists()
 
 
-def test_workers_and_levels_change_no_byte_that_counts(folder: Path, texts: list[str], model: Path) -> None:
+def test_workers_and_compression_levels_change_no_content(folder: Path, texts: list[str], model: Path) -> None:
     documents, tokenizer = manual(texts[:60]), by_model(model)
 
     digests = {
@@ -223,7 +222,7 @@ def test_a_shard_without_documents_between_others_changes_no_row(folder: Path) -
     corpus = EncodedCorpus(encoded, receipts, lambda *_: iter(()))
 
     [shard] = plan_token_shards(corpus, 3, ShardsRecipe(seq_len=2))
-    write_shard(shard, words(folder), "uint16", WHOLE_SHARD, StagingView(folder))
+    write_shard(shard, open_word_tokenizer(folder), "uint16", WHOLE_SHARD, StagingView(folder))
 
     assert np.load(folder / "shard_00000.npy").tolist() == [[5, 6], [7, 8], [9, 10]]
 
@@ -231,25 +230,25 @@ def test_a_shard_without_documents_between_others_changes_no_row(folder: Path) -
 def test_document_shards_of_other_sizes_give_the_same_rows(folder: Path, texts: list[str], model: Path) -> None:
     documents, tokenizer = manual(texts[:60]), by_model(model)
 
-    one, other = (shard_documents(folder / str(size), documents, tokenizer, shard_size=size) for size in (3, 100))
+    small, large = (shard_documents(folder / str(size), documents, tokenizer, shard_size=size) for size in (3, 100))
 
-    assert rows_in(one).tolist() == rows_in(other).tolist()
+    assert read_rows(small).tolist() == read_rows(large).tolist()
 
 
-def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(folder: Path) -> None:
-    # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
-    documents = [Made("a", "page-5", "It's a page"), Made("a", "page-175", "It's a page")]
+def test_a_wrong_fast_tokenizer_is_replaced_by_tiktoken_for_all_documents(folder: Path) -> None:
+    # page-175 is spot-checked; page-5, in the shard before it, is wrong too but not checked.
+    documents = [Doc("a", "page-5", "It's a page"), Doc("a", "page-175", "It's a page")]
     right = shard_documents(folder / "right", documents, replace(SHIPPED, driver="tiktoken"), seq_len=4, shard_size=1)
 
     with wrong_gigatoken():
-        found = shard_documents(folder / "found", documents, SHIPPED, seq_len=4, shard_size=1)
+        artifact = shard_documents(folder / "found", documents, SHIPPED, seq_len=4, shard_size=1)
 
-    assert found.manifest.digest == right.manifest.digest
-    assert found.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+    assert artifact.manifest.digest == right.manifest.digest
+    assert artifact.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(2, 9), st.integers(1, 4))
-def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int], seq_len: int, per: int) -> None:
+def test_the_pieces_of_shards_are_the_consecutive_runs(lengths: list[int], seq_len: int, per: int) -> None:
     runs = tuple(EncodedShard("a", str(n), Path(str(n)), Path("x"), 1) for n in range(len(lengths)))
     receipts = [Receipt([], {"tokens": length}) for length in lengths]
     rows = sum(lengths) // seq_len
@@ -259,11 +258,11 @@ def test_the_pieces_of_shards_are_the_runs_one_after_the_other(lengths: list[int
     )
 
     stream = [(str(run), token) for run, length in enumerate(lengths) for token in range(length)]
-    told = [
+    dealt = [
         [(piece.shard.path, token) for piece in shard.token_ranges for token in range(piece.start, piece.stop)]
         for shard in shards
     ]
-    assert [len(tokens) for tokens in told] == [shard.shape[0] * seq_len for shard in shards]
-    assert [token for tokens in told for token in tokens] == stream[: rows * seq_len]
+    assert [len(tokens) for tokens in dealt] == [shard.shape[0] * seq_len for shard in shards]
+    assert [token for tokens in dealt for token in tokens] == stream[: rows * seq_len]
     assert all(piece.start < piece.stop for shard in shards for piece in shard.token_ranges)
     assert [shard.shape[0] for shard in shards[:-1]] == [per] * (len(shards) - 1)

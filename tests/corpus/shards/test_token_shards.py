@@ -1,4 +1,4 @@
-"""Token shards opened: rows as views, the documents of each, and what is refused."""
+"""Opened token shards: rows as views, the documents of each row, and refusals."""
 
 import pickle
 from collections.abc import Callable
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pack_build import license_of
+from pack_build import license_for
 from refusals import refusal
-from shards_build import by_model, copy_of, manual, numbered_rows, seal_rows, shard_documents
+from shards_build import by_model, copy_set, manual, numbered_rows, seal_rows, shard_documents
 
 from pipeline_assets.build.rows.token_rows import TokenShardRows
 from pipeline_assets.corpus.formats import parquet
@@ -20,21 +20,21 @@ from pipeline_assets.spine.lineage import Lineage
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> TokenShards:
+def shards(tmp_path_factory: pytest.TempPathFactory, texts: list[str], model: Path) -> TokenShards:
     """30 paragraphs in rows of 16."""
     folder = tmp_path_factory.mktemp("made")
     return open_shards(shard_documents(folder, manual(texts[:30]), by_model(model)).folder)
 
 
-def test_rows_are_views_of_the_files(made: TokenShards) -> None:
-    files = [np.load(path) for path in sorted(made.folder.glob("*.npy"))]
+def test_rows_are_views_of_the_files(shards: TokenShards) -> None:
+    files = [np.load(path) for path in sorted(shards.folder.glob("*.npy"))]
 
-    assert np.concatenate(files).tolist() == [made[row].tolist() for row in range(len(made))]
-    assert made[-1].tolist() == files[-1][-1].tolist()
-    assert (made.dtype, made.seq_len, made.vocabulary_size) == (np.dtype("uint16"), 16, 400)
-    assert not made[0].flags.writeable and not made[0].flags.owndata
+    assert np.concatenate(files).tolist() == [shards[row].tolist() for row in range(len(shards))]
+    assert shards[-1].tolist() == files[-1][-1].tolist()
+    assert (shards.dtype, shards.seq_len, shards.vocabulary_size) == (np.dtype("uint16"), 16, 400)
+    assert not shards[0].flags.writeable and not shards[0].flags.owndata
     with pytest.raises(IndexError):
-        made[len(made)]
+        shards[len(shards)]
 
 
 @pytest.mark.parametrize("group_rows", [4, 65_536])
@@ -45,30 +45,30 @@ def test_the_documents_of_a_row_are_its_tokens(
     short = [text[: 5 + number] for number, text in enumerate(texts[:30])]
     documents, tokenizer = manual(short), by_model(model)
     artifact = shard_documents(tmp_path, documents, tokenizer)
-    made, rows = open_shards(artifact.folder), TokenShardRows(artifact, Lineage(tmp_path))
+    shards, rows = open_shards(artifact.folder), TokenShardRows(artifact, Lineage(tmp_path))
     library = load_tokenizer(tokenizer)
-    ids = {one.doc_id: [*library.encode([one.text]).ids.tolist(), made.eos] for one in documents}
+    ids = {item.doc_id: [*library.encode([item.text]).ids.tolist(), shards.eos] for item in documents}
 
-    for row in range(len(made)):
+    for row in range(len(shards)):
         parts = [*rows.row_parts(row)]
-        tokens = [token for one in parts for token in ids[one.id][one.start : one.start + one.tokens]]
-        assert made[row].tolist() == tokens
-        assert [one.column for one in parts] == [sum(one.tokens for one in parts[:n]) for n in range(len(parts))]
-        assert all(line["license_tag"] == license_of(line["doc_id"]) for line in made.document_entries_in_row(row))
-        numbers = [int(one.id.removeprefix("manual-")) for one in parts]
-        assert [(one.shard, one.shard_row) for one in parts] == [
+        tokens = [token for item in parts for token in ids[item.id][item.start : item.start + item.tokens]]
+        assert shards[row].tolist() == tokens
+        assert [item.column for item in parts] == [sum(item.tokens for item in parts[:n]) for n in range(len(parts))]
+        assert all(line["license_tag"] == license_for(line["doc_id"]) for line in shards.document_entries_in_row(row))
+        numbers = [int(item.id.removeprefix("manual-")) for item in parts]
+        assert [(item.shard, item.shard_row) for item in parts] == [
             (f"shards/{number // 7:05d}.jsonl.zst", number % 7) for number in numbers
         ]
 
 
-def test_pickled_it_is_opened_again(made: TokenShards) -> None:
-    data = pickle.dumps(made)
+def test_unpickled_shards_are_open(shards: TokenShards) -> None:
+    data = pickle.dumps(shards)
 
     assert len(data) < 1000
-    assert pickle.loads(data) == made
+    assert pickle.loads(data) == shards
 
 
-def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
+def test_a_replaced_set_is_refused(tmp_path: Path) -> None:
     folder = seal_rows(tmp_path, "a", numbered_rows(2, 12)).folder
     opened = open_shards(folder)
     pickled, first = pickle.dumps(opened), opened[0]
@@ -81,22 +81,22 @@ def test_a_set_that_was_replaced_is_refused(tmp_path: Path) -> None:
     assert line == f"{folder}: set was replaced since it was opened; open the set again"
 
 
-def test_files_are_mapped_again_where_few_may_be_open(made: TokenShards, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [made[row].tolist() for row in range(len(made))]
+def test_files_are_mapped_again_beyond_the_limit(shards: TokenShards, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [shards[row].tolist() for row in range(len(shards))]
     narrow = token_shards.functools.lru_cache(2)(token_shards._map_shard.__wrapped__)
     monkeypatch.setattr(token_shards, "_map_shard", narrow)
 
-    assert [made[row].tolist() for row in range(len(made))] == expected
+    assert [shards[row].tolist() for row in range(len(shards))] == expected
     assert narrow.cache_info().currsize == 2
 
 
-def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     assert "folder not found" in refusal(lambda: open_shards(tmp_path / "gone"), InputError)
     assert "no sealed artifact found" in refusal(lambda: open_shards(tmp_path), InputError)
 
 
 @pytest.mark.parametrize(
-    ("damage", "what"),
+    ("damage", "message"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-2]), "has 286 bytes, sealed with 288; restore the file"),
         (Path.unlink, "the file is missing; restore the file or rebuild the set"),
@@ -116,13 +116,13 @@ def test_what_is_no_set_is_refused(tmp_path: Path) -> None:
     ],
     ids=["cut", "missing", "another type", "another shape", "another order", "no array"],
 )
-def test_a_shard_that_is_not_as_sealed_is_named(
-    made: TokenShards, tmp_path: Path, damage: Callable[[Path], object], what: str
+def test_a_damaged_shard_is_named(
+    shards: TokenShards, tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
-    path = copy_of(made.folder, tmp_path) / "shard_00001.npy"
+    path = copy_set(shards.folder, tmp_path) / "shard_00001.npy"
     damage(path)
 
     line = refusal(lambda: open_shards(path.parent), InputError)
 
-    assert line.startswith(f"{path}: {what}")
-    assert "expected uint16 of shape (5, 16)" in line or " of shape " not in what
+    assert line.startswith(f"{path}: {message}")
+    assert "expected uint16 of shape (5, 16)" in line or " of shape " not in message

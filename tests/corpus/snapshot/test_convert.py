@@ -1,4 +1,4 @@
-"""From rows to Documents: what a Document holds, which rows are dropped, which are rejected and why."""
+"""Conversion of rows to documents: contents, dropped rows and rejects."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,16 @@ from refusals import refusal
 
 from pipeline_assets.spine.artifact import Artifact
 
-Take = Callable[..., Artifact]
+Ingest = Callable[..., Artifact]
 Read = Callable[[Artifact], list[dict[str, object]]]
 
 
-def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take: Take, documents_of: Read) -> None:
+def test_a_row_becomes_a_document_with_its_other_columns_and_its_origin(ingest: Ingest, read_docs: Read) -> None:
     table = pages(1, score=[3.5], language=["en"], tags=[["a", None]], crawled=pa.array([None], pa.int64()))
 
-    snapshot = take({"data/a.parquet": table})
+    snapshot = ingest({"data/a.parquet": table})
 
-    assert documents_of(snapshot) == [
+    assert read_docs(snapshot) == [
         {
             "text": "Text of page 0.",
             "source": "pages",
@@ -40,16 +40,16 @@ def test_a_row_becomes_a_document_with_its_other_columns_and_its_place_kept(take
     ]
 
 
-def test_rows_without_usable_text_are_rejected_with_reasons(take: Take, documents_of: Read, rejects_of: Read) -> None:
+def test_rows_without_usable_text_are_rejected(ingest: Ingest, read_docs: Read, read_rejects: Read) -> None:
     bad = [None, b"", b"caf\xe9", b"ok\xed\xa0\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"\0\0", "Übung".encode()]
     good = [f"Text of page {number}.".encode() for number in range(200)]
     table = pa.table(
         {"text": pa.array(bad + good, pa.binary()).view(pa.string()), "id": [f"page-{number}" for number in range(207)]}
     )
 
-    snapshot = take({"a.parquet": table}, max_reject_fraction="0.03")
+    snapshot = ingest({"a.parquet": table}, max_reject_fraction="0.03")
 
-    assert rejects_of(snapshot) == [
+    assert read_rejects(snapshot) == [
         {"file": "a.parquet", "row": 0, "reason": "no_text", "detail": "null"},
         {"file": "a.parquet", "row": 1, "reason": "empty_text", "detail": ""},
         {"file": "a.parquet", "row": 2, "reason": "invalid_utf8", "detail": "unexpected end of data at byte 3"},
@@ -57,7 +57,7 @@ def test_rows_without_usable_text_are_rejected_with_reasons(take: Take, document
         {"file": "a.parquet", "row": 4, "reason": "lone_surrogate", "detail": "at byte 0"},
         {"file": "a.parquet", "row": 5, "reason": "empty_text", "detail": "nothing but NUL"},
     ]
-    assert [document["text"] for document in documents_of(snapshot)][:2] == ["Übung", "Text of page 0."]
+    assert [document["text"] for document in read_docs(snapshot)][:2] == ["Übung", "Text of page 0."]
     assert snapshot.manifest.identity.counts["ledger"] == {
         "in": 207,
         "out": 201,
@@ -71,7 +71,7 @@ CODES = pa.array([0, 1, None], pa.int32())
 
 
 @pytest.mark.parametrize(
-    ("url", "place"),
+    ("url", "position"),
     [
         (RAW.view(pa.string()), 8),
         (RAW.cast(pa.large_binary()).view(pa.large_string()), 8),
@@ -80,44 +80,48 @@ CODES = pa.array([0, 1, None], pa.int32())
     ],
     ids=["text", "large text", "dictionary", "list"],
 )
-def test_bytes_that_are_no_utf8_in_any_column_reject_the_row_alone(
-    take: Take, documents_of: Read, rejects_of: Read, url: pa.Array, place: int
+def test_invalid_utf8_in_any_column_rejects_only_its_row(
+    ingest: Ingest, read_docs: Read, read_rejects: Read, url: pa.Array, position: int
 ) -> None:
-    snapshot = take({"a.parquet": pages(3, url=url)}, max_reject_fraction="0.5")
+    snapshot = ingest({"a.parquet": pages(3, url=url)}, max_reject_fraction="0.5")
 
-    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0", "page-2"]
-    assert rejects_of(snapshot) == [
-        {"file": "a.parquet", "row": 1, "reason": "invalid_utf8", "detail": f"invalid start byte at byte {place}"}
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-0", "page-2"]
+    assert read_rejects(snapshot) == [
+        {"file": "a.parquet", "row": 1, "reason": "invalid_utf8", "detail": f"invalid start byte at byte {position}"}
     ]
 
 
-def test_bytes_that_are_no_utf8_are_compared_by_a_rule_before_their_row_is_rejected(
-    take: Take, documents_of: Read, rejects_of: Read
+def test_rules_compare_invalid_utf8_before_its_row_is_rejected(
+    ingest: Ingest, read_docs: Read, read_rejects: Read
 ) -> None:
-    snapshot = take({"a.parquet": pages(3, url=RAW.view(pa.string()))}, max_reject_fraction="0.5", rules=['url != "x"'])
+    snapshot = ingest(
+        {"a.parquet": pages(3, url=RAW.view(pa.string()))}, max_reject_fraction="0.5", rules=['url != "x"']
+    )
 
-    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0"]  # the third has no url
-    assert [reject["reason"] for reject in rejects_of(snapshot)] == ["invalid_utf8"]
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-0"]  # the third has no url
+    assert [reject["reason"] for reject in read_rejects(snapshot)] == ["invalid_utf8"]
 
 
 @pytest.mark.parametrize("column", ["text", "id"])
-def test_texts_or_ids_of_other_types_are_rejects(take: Take, documents_of: Read, rejects_of: Read, column: str) -> None:
+def test_texts_or_ids_of_other_types_are_rejects(
+    ingest: Ingest, read_docs: Read, read_rejects: Read, column: str
+) -> None:
     numbers = pa.table({"text": ["One", "Two"], "id": ["one", "two"], column: [1, 2]})
 
-    snapshot = take({"a.parquet": pages(2), "b.parquet": numbers}, max_reject_fraction="0.5")
+    snapshot = ingest({"a.parquet": pages(2), "b.parquet": numbers}, max_reject_fraction="0.5")
 
-    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-0", "page-1"]
-    assert rejects_of(snapshot) == [
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-0", "page-1"]
+    assert read_rejects(snapshot) == [
         {"file": "b.parquet", "row": row, "reason": "wrong_type", "detail": f"{column} is int"} for row in (0, 1)
     ]
 
 
-def test_a_rule_drops_rows_whatever_else_is_wrong_and_counts_them_by_its_text(take: Take, documents_of: Read) -> None:
+def test_a_rule_drops_even_invalid_rows_and_counts_them_by_its_text(ingest: Ingest, read_docs: Read) -> None:
     table = pages(4, int_score=pa.array([2, 3, 5, None], pa.int64())).set_column(0, "text", [[None, "b", "c", "d"]])
 
-    snapshot = take({"a.parquet": table}, rules=["int_score >= 3"])
+    snapshot = ingest({"a.parquet": table}, rules=["int_score >= 3"])
 
-    assert [document["doc_id"] for document in documents_of(snapshot)] == ["page-1", "page-2"]
+    assert [document["doc_id"] for document in read_docs(snapshot)] == ["page-1", "page-2"]
     assert snapshot.manifest.identity.counts["ledger"] == {
         "in": 4,
         "out": 2,
@@ -134,25 +138,25 @@ def test_a_rule_drops_rows_whatever_else_is_wrong_and_counts_them_by_its_text(ta
         ("en", {"a.parquet": pages(1, language=["en"]), "b.parquet": pages(3).slice(1)}, {}),
         (None, {"a.parquet": pages(3, language=["en", "de", None])}, {}),
     ],
-    ids=["asked and said", "no column", "in one file of two", "no language asked"],
+    ids=["requested and present", "no column", "in one file of two", "no language requested"],
 )
-def test_a_language_is_kept_where_the_column_says_it_and_else_no_filter_is_claimed(
-    take: Take, documents_of: Read, language: str | None, files: dict[str, pa.Table], dropped: dict[str, int]
+def test_rows_are_filtered_by_language_only_if_a_column_has_it(
+    ingest: Ingest, read_docs: Read, language: str | None, files: dict[str, pa.Table], dropped: dict[str, int]
 ) -> None:
-    snapshot = take(files, language=language)
+    snapshot = ingest(files, language=language)
 
     identity = snapshot.manifest.identity
-    assert [one["doc_id"] for one in documents_of(snapshot)] == ["page-0", "page-1", "page-2"][: 1 if dropped else 3]
+    assert [doc["doc_id"] for doc in read_docs(snapshot)] == ["page-0", "page-1", "page-2"][: 1 if dropped else 3]
     assert identity.decisions["english_filter_applied"] is bool(dropped)
     assert identity.counts["ledger"]["dropped"] == dropped
 
 
-def test_each_document_leads_back_to_its_row_of_its_file(take: Take, documents_of: Read) -> None:
+def test_each_document_has_the_file_and_row_that_it_came_from(ingest: Ingest, read_docs: Read) -> None:
     first = pages(130, int_score=[number % 5 for number in range(130)])
     texts = [f"Other text {number}." for number in range(70)]
     second = pa.table({"text": texts, "id": [f"other-{number}" for number in range(70)], "int_score": [4] * 70})
 
-    snapshot = take(
+    snapshot = ingest(
         {"data/x/a.parquet": first, "data/y/b.parquet": second},
         rows_per_group=20,
         rules=["int_score >= 3"],
@@ -160,7 +164,7 @@ def test_each_document_leads_back_to_its_row_of_its_file(take: Take, documents_o
     )
 
     tables = {"data/x/a.parquet": first, "data/y/b.parquet": second}
-    documents = documents_of(snapshot)
+    documents = read_docs(snapshot)
     assert len(documents) > 80
     for document in documents:
         meta = document["meta"]
@@ -168,28 +172,28 @@ def test_each_document_leads_back_to_its_row_of_its_file(take: Take, documents_o
         assert (row["text"], row["id"]) == (document["text"], document["doc_id"])
 
 
-def test_a_row_group_longer_than_a_batch_keeps_its_row_numbers(take: Take, documents_of: Read) -> None:
-    snapshot = take({"a.parquet": pages(3000)}, rows_per_group=3000, amount={"documents": 2500})
+def test_a_row_group_longer_than_a_batch_keeps_its_row_numbers(ingest: Ingest, read_docs: Read) -> None:
+    snapshot = ingest({"a.parquet": pages(3000)}, rows_per_group=3000, amount={"documents": 2500})
 
-    assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(2500))  # type: ignore[index]
+    assert [document["meta"]["source_row"] for document in read_docs(snapshot)] == list(range(2500))  # type: ignore[index]
 
 
-def test_a_text_of_50_MB_is_a_document(take: Take, documents_of: Read) -> None:  # noqa: N802
+def test_a_text_of_50_MB_is_a_document(ingest: Ingest, read_docs: Read) -> None:  # noqa: N802
     text = "word " * 10_000_000
 
-    snapshot = take({"a.parquet": pa.table({"text": [text, "short"], "id": ["long", "short"]})})
+    snapshot = ingest({"a.parquet": pa.table({"text": [text, "short"], "id": ["long", "short"]})})
 
-    assert [len(str(document["text"])) for document in documents_of(snapshot)] == [50_000_000, 5]
+    assert [len(str(document["text"])) for document in read_docs(snapshot)] == [50_000_000, 5]
     assert snapshot.manifest.identity.counts["text_bytes"] == 50_000_005
 
 
-def test_a_row_group_whose_bytes_are_damaged_at_the_hub_is_an_error(take: Take) -> None:
+def test_a_row_group_that_is_damaged_on_the_hub_is_an_error(ingest: Ingest) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(pages(1000), sink, compression="zstd", use_dictionary=False)
     content = bytearray(sink.getvalue().to_pybytes())
     content[40:400] = bytes(360)
 
-    line = refusal(lambda: take({"damaged.parquet": bytes(content)}))
+    line = refusal(lambda: ingest({"damaged.parquet": bytes(content)}))
 
     assert ":damaged.parquet: row group 0 cannot be read (" in line
     assert line.endswith("; the file is damaged: pin another commit, or exclude it from `files`")

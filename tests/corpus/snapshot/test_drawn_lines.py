@@ -1,4 +1,4 @@
-"""JSON lines on a hub: the first rows of files, so many as the amount asks, whatever they are compressed with."""
+"""JSON lines on a hub: the first rows of files, up to the required amount."""
 
 import gzip
 import json
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 from healing_build import DATASET, build_snapshot
-from healing_build import recipe_of as healing_recipe
+from healing_build import parse_recipe as healing_recipe
 from real_samples import some
 from refusals import refusal
 from stage_a_build import ledger, normalize, only, recipe_with
@@ -35,7 +35,7 @@ from pipeline_assets.spine.stage import WHOLE_SHARD, Window
 from pipeline_assets.spine.staging import StagingView
 
 Read = Callable[[Artifact], list[dict[str, Any]]]
-Normalized = Callable[..., Artifact]
+Normalize = Callable[..., Artifact]
 PACKED: Mapping[str, Callable[[bytes], bytes]] = {
     "jsonl": lambda content: content,
     "json.gz": lambda content: gzip.compress(content, mtime=0),
@@ -54,8 +54,8 @@ def pages(first: int, count: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalized:
-    """Publishes files and normalises them; keyword arguments change keys of the source's section."""
+def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path) -> Normalize:
+    """Return a function that normalises published files; keywords change the section."""
 
     def run(
         published: Mapping[str, bytes], engine: RunSettings | None = None, root: str = "data", **changes: object
@@ -69,11 +69,11 @@ def hub_source(publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path)
 
 @pytest.fixture
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file gives its share, however small."""
+    """Let each file give its share, however small."""
     monkeypatch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1, "text_bytes": 1})
 
 
-def test_one_file_of_lines_is_listed_with_the_bytes_that_are_missing(
+def test_one_file_of_lines_is_listed_with_its_missing_bytes(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path
 ) -> None:
     content = lines(pages(0, 3))
@@ -88,31 +88,31 @@ def test_one_file_of_lines_is_listed_with_the_bytes_that_are_missing(
 
 
 @pytest.mark.parametrize("ending", PACKED)
-def test_a_row_becomes_a_document_with_its_number_kept_blank_lines_aside(
-    ending: str, hub_source: Normalized, documents_of: Read
+def test_a_row_becomes_a_document_with_its_number_not_counting_blank_lines(
+    ending: str, hub_source: Normalize, read_docs: Read
 ) -> None:
     content = lines([pages(0, 1)[0] | {"url": "http://a"}]) + b"\n  \n" + lines(pages(1, 1))
 
-    found = hub_source({f"data/a.{ending}": PACKED[ending](content)})
+    snapshot = hub_source({f"data/a.{ending}": PACKED[ending](content)})
 
-    documents = documents_of(found)
-    assert [(one["text"], one["doc_id"], one["meta"]["url"]) for one in documents] == [
+    documents = read_docs(snapshot)
+    assert [(document["text"], document["doc_id"], document["meta"]["url"]) for document in documents] == [
         ("Text of page 0.", "page-0", "http://a"),
         ("Text of page 1.", "page-1", ""),
     ]
-    places = [(one["meta"]["source_file"], one["meta"]["source_row"]) for one in documents]
+    places = [(document["meta"]["source_file"], document["meta"]["source_row"]) for document in documents]
     assert places == [(f"data/a.{ending}", 0), (f"data/a.{ending}", 1)]
 
 
 @pytest.mark.parametrize(
-    ("amount", "rows"), [({"documents": 7}, {7}), ({"text_bytes": 400}, {9, 10, 11}), ({"files": 1}, {10})]
+    ("amount", "row_counts"), [({"documents": 7}, {7}), ({"text_bytes": 400}, {9, 10, 11}), ({"files": 1}, {10})]
 )
-def test_a_bounded_amount_is_met_by_the_first_rows_of_files_whatever_they_are_compressed_with(
-    amount: dict[str, int], rows: set[int], hub_source: Normalized, documents_of: Read, small_shares: None
+def test_a_bounded_amount_is_met_by_the_first_rows_of_files_in_any_compression(
+    amount: dict[str, int], row_counts: set[int], hub_source: Normalize, read_docs: Read, small_shares: None
 ) -> None:
     contents = [lines(pages(first, 10)) for first in (0, 10, 20)]
 
-    found = {
+    snapshots = {
         ending: hub_source(
             {f"data/{ending}/{number}.{ending}": pack(content) for number, content in enumerate(contents)},
             files=[f"data/{ending}/*"],
@@ -122,15 +122,15 @@ def test_a_bounded_amount_is_met_by_the_first_rows_of_files_whatever_they_are_co
         for ending, pack in PACKED.items()
     }
 
-    for artifact in some(found.values()):
-        read = [document["meta"]["source_row"] for document in documents_of(artifact)]
-        assert len(read) == ledger(artifact)["in"]
-        assert len(read) in rows  # of bytes, the row that reaches a file's share is its last
-        starts = [number for number, row in enumerate(read) if row == 0]
-        assert read == [number - max(start for start in starts if start <= number) for number in range(len(read))]
+    for artifact in some(snapshots.values()):
+        rows = [document["meta"]["source_row"] for document in read_docs(artifact)]
+        assert len(rows) == ledger(artifact)["in"]
+        assert len(rows) in row_counts  # of bytes, the row that reaches a file's share is its last
+        starts = [number for number, row in enumerate(rows) if row == 0]
+        assert rows == [number - max(start for start in starts if start <= number) for number in range(len(rows))]
 
 
-def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes(
+def test_the_manifest_lists_every_file_with_the_rows_and_bytes_read(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, small_shares: None
 ) -> None:
     content = lines(pages(0, 10))
@@ -151,32 +151,32 @@ def test_the_manifest_lists_every_file_and_of_those_read_how_many_rows_and_bytes
     assert sum(group["rows"] for group in groups) == raw.counts["rows"] == 15
 
 
-def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
-    held = {"short": 10, "long": 1000, "empty": 0}
-    files = [HubFile(name, 100, f"sha256:{name}") for name in held]
-    asked: list[tuple[str, int | None]] = []
+def test_long_files_make_up_for_short_ones() -> None:
+    row_counts = {"short": 10, "long": 1000, "empty": 0}
+    files = [HubFile(name, 100, f"sha256:{name}") for name in row_counts]
+    requests: list[tuple[str, int | None]] = []
 
     def read(file: HubFile, limit: int | None) -> Prefix:
-        asked.append((file.path, limit))
-        rows = held[file.path] if limit is None else min(held[file.path], limit)
+        requests.append((file.path, limit))
+        rows = row_counts[file.path] if limit is None else min(row_counts[file.path], limit)
         return Prefix(rows, 10 * rows, 100, limit is None or rows < limit, True, ("text",))
 
-    def drawn(limit: int) -> dict[str, int]:
+    def draw(limit: int) -> dict[str, int]:
         progress = Progress("draw", 3, "files", 60)
-        found = draw_prefixes(files, read, "seed", ("documents", limit), 1, progress)
-        return {path: prefix.rows for path, prefix in found.items()}
+        prefixes = draw_prefixes(files, read, "seed", ("documents", limit), 1, progress)
+        return {path: prefix.rows for path, prefix in prefixes.items()}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_prefixes, "MIN_SHARE", {"documents": 1})
-        assert drawn(300) == {"short": 10, "long": 290, "empty": 0}
-        assert drawn(5000) == held
-    asked.clear()
-    assert sum(drawn(300).values()) == 300
-    assert len(asked) == 1 or asked[0][1] == 300  # a file gives a thousand rows before the next one is asked
+        assert draw(300) == {"short": 10, "long": 290, "empty": 0}
+        assert draw(5000) == row_counts
+    requests.clear()
+    assert sum(draw(300).values()) == 300
+    assert len(requests) == 1 or requests[0][1] == 300  # a file gives a thousand rows before the next one is read
 
 
 @pytest.mark.parametrize(
-    ("window", "read", "rejected"),
+    ("window", "kept_rows", "rejected"),
     [
         (WHOLE_SHARD, [0, 1, 2, 3, 4], {5: "no_text"}),
         (Window(1, 4), [1, 2, 3], {}),
@@ -186,9 +186,9 @@ def test_what_short_files_leave_of_an_amount_the_others_give() -> None:
     ],
 )
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
-def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
+def test_a_window_reads_only_its_rows_and_rejects_poison_rows_unread(
     window: Window,
-    read: list[int],
+    kept_rows: list[int],
     rejected: dict[int, str],
     ending: str,
     publish: Callable[..., str],
@@ -211,15 +211,15 @@ def test_a_window_reads_its_rows_alone_and_rejects_unread_those_that_kill(
     receipt = convert_shard(shard, window, StagingView(tmp_path), recipe, 3, source.columns)
 
     documents, _, rejects = (tmp_path / file.path for file in receipt.files)
-    assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in read]
-    assert [(one["file"], one["row"], one["reason"]) for one in jsonl(rejects)] == [
+    assert [document["doc_id"] for document in jsonl(documents)] == [f"page-{row}" for row in kept_rows]
+    assert [(reject["file"], reject["row"], reject["reason"]) for reject in jsonl(rejects)] == [
         (*places[row], reason) for row, reason in rejected.items()
     ]
-    assert receipt.counts.get("rows", 0) == len(read) + len(rejected)
+    assert receipt.counts.get("rows", 0) == len(kept_rows) + len(rejected)
 
 
 def test_bad_rows_are_rejects_with_their_reasons(
-    hub_source: Normalized, rejects_of: Callable[[Artifact], list[dict[str, object]]]
+    hub_source: Normalize, read_rejects: Callable[[Artifact], list[dict[str, object]]]
 ) -> None:
     bad = [
         b'{"text": "half',
@@ -235,15 +235,15 @@ def test_bad_rows_are_rejects_with_their_reasons(
     ]
     content = lines([{"text": "good", "score": 3}]) + b"\n".join(bad)
 
-    found = hub_source({"data/a.jsonl": content}, columns=COLUMNS | {"id": None}, rules=["score >= 3"])
+    snapshot = hub_source({"data/a.jsonl": content}, columns=COLUMNS | {"id": None}, rules=["score >= 3"])
 
-    assert [(one["row"], one["reason"], one["detail"]) for one in rejects_of(found)] == [
+    assert [(reject["row"], reject["reason"], reject["detail"]) for reject in read_rejects(snapshot)] == [
         (1, "not_json", "JSON is malformed: invalid character (byte 14)"),
         (2, "wrong_type", "the line is list"),
         (3, "invalid_utf8", "invalid start byte at byte 0"),
         (8, "wrong_type", "column `score` is str"),
     ]
-    assert ledger(found) == {
+    assert ledger(snapshot) == {
         "in": 11,
         "out": 1,
         "dropped": {"score >= 3": 6},
@@ -251,19 +251,19 @@ def test_bad_rows_are_rejects_with_their_reasons(
     }
 
 
-def test_a_language_is_asked_of_the_rows_that_say_one(hub_source: Normalized, documents_of: Read) -> None:
-    rows = [{"text": said, "id": said} | ({"language": said} if said != "-" else {}) for said in ("en", "de", "-")]
+def test_only_rows_with_another_language_are_dropped(hub_source: Normalize, read_docs: Read) -> None:
+    rows = [{"text": code, "id": code} | ({"language": code} if code != "-" else {}) for code in ("en", "de", "-")]
 
-    found = hub_source({"data/a.jsonl": lines(rows)}, language="en")
+    snapshot = hub_source({"data/a.jsonl": lines(rows)}, language="en")
 
-    assert [document["text"] for document in documents_of(found)] == ["en", "-"]
-    assert ledger(found)["dropped"] == {"language": 1}
+    assert [document["text"] for document in read_docs(snapshot)] == ["en", "-"]
+    assert ledger(snapshot)["dropped"] == {"language": 1}
 
 
-def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) -> None:
-    found = hub_source({"data/a.jsonl": lines(pages(0, 3))}, columns=COLUMNS | {"id": "key", "license": "licence"})
+def test_named_columns_without_values_are_recorded(hub_source: Normalize) -> None:
+    snapshot = hub_source({"data/a.jsonl": lines(pages(0, 3))}, columns=COLUMNS | {"id": "key", "license": "licence"})
 
-    assert found.manifest.identity.decisions["columns_without_values"] == ["key", "licence"]
+    assert snapshot.manifest.identity.decisions["columns_without_values"] == ["key", "licence"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_column_that_is_named_and_never_there_is_told(hub_source: Normalized) 
         ({"rules": ["score >= 3"]}, "column `score` not found in the first rows; they have text, id"),
     ],
 )
-def test_a_column_not_in_first_rows_is_an_error(changes: dict[str, object], what: str, hub_source: Normalized) -> None:
+def test_a_column_not_in_first_rows_is_an_error(changes: dict[str, object], what: str, hub_source: Normalize) -> None:
     line = refusal(lambda: hub_source({"data/a.jsonl": lines(pages(0, 3))}, **changes), UsageError)
 
     assert line.startswith(f"{DATASET}@") and f":data/a.jsonl: {what}; " in line
@@ -289,8 +289,8 @@ def test_a_column_not_in_first_rows_is_an_error(changes: dict[str, object], what
         ("a.jsonl", "{}\n".encode("utf-16"), "the file is UTF-16"),
     ],
 )
-def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
-    name: str, content: bytes, what: str, hub_source: Normalized, hub_files: HubFiles, hub: LoopbackHub
+def test_an_unreadable_file_is_reported_in_one_line_and_leaves_no_cached_bytes(
+    name: str, content: bytes, what: str, hub_source: Normalize, hub_files: HubFiles, hub: LoopbackHub
 ) -> None:
     line = refusal(lambda: hub_source({f"data/{name}": content}))
 
@@ -300,19 +300,19 @@ def test_a_file_that_can_not_be_read_is_one_line_and_is_asked_for_again(
         assert not [path for path in hub_files.cache.glob("*/bytes/*/*") if path.is_file()]
 
 
-def test_formats_beside_each_other_are_refused(hub_source: Normalized) -> None:
+def test_mixed_formats_are_refused(hub_source: Normalize) -> None:
     with pytest.raises(UsageError, match=r"JSON lines and others: data/a.jsonl, data/b.parquet; narrow `files`"):
         hub_source({"data/a.jsonl": b"", "data/b.parquet": b"PAR1"})
 
 
-def test_large_files_are_fetched_in_growing_blocks_and_no_further_than_rows_are_wanted(
-    hub_source: Normalized, hub: LoopbackHub, hub_files: HubFiles
+def test_large_files_are_fetched_in_growing_blocks_up_to_the_last_required_row(
+    hub_source: Normalize, hub: LoopbackHub, hub_files: HubFiles
 ) -> None:
     pages_of_1_kib = [{"text": f"{number:07d} " + "x" * 1000, "id": str(number)} for number in range(12_000)]
 
-    found = hub_source({"data/a.jsonl": lines(pages_of_1_kib)}, amount={"documents": 2000})
+    snapshot = hub_source({"data/a.jsonl": lines(pages_of_1_kib)}, amount={"documents": 2000})
 
-    assert ledger(found)["in"] == 2000
+    assert ledger(snapshot)["in"] == 2000
     assert hub_files.traffic.bytes < 5 << 20
     assert list(block_ranges(30 << 20)) == [
         (0, 4 << 20),
@@ -322,12 +322,12 @@ def test_large_files_are_fetched_in_growing_blocks_and_no_further_than_rows_are_
     ]
 
 
-def test_of_rows_that_a_manifest_lists_only_the_first_hundred_are_read_for_a_plan(
+def test_a_plan_reads_only_the_first_hundred_rows_that_a_manifest_lists(
     publish: Callable[..., str], hub_files: HubFiles, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     rows_of_30_kb = [{"text": f"{number:07d} " + "x" * 30_000, "id": str(number)} for number in range(400)]
-    made = only("pages", **SECTION | {"files": ["data/*"]})
-    recipe = recipe_with(tmp_path, made, publish({"data/a.jsonl": lines(rows_of_30_kb)}))
+    section = only("pages", **SECTION | {"files": ["data/*"]})
+    recipe = recipe_with(tmp_path, section, publish({"data/a.jsonl": lines(rows_of_30_kb)}))
     [source] = recipe.sources
     assert isinstance(source, HubSource)
     raw = pin_sample(hub_files, source.snapshot_recipe(1000), threads=1, log_every_s=60)
@@ -339,26 +339,26 @@ def test_of_rows_that_a_manifest_lists_only_the_first_hundred_are_read_for_a_pla
     assert 3 << 20 < without_cache.traffic.bytes < 5 << 20  # the first block, of 12 MB
 
 
-def test_a_file_in_several_blocks_is_held_against_its_hash(
-    hub_source: Normalized, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
+def test_a_file_in_several_blocks_is_compared_with_its_hash(
+    hub_source: Normalize, hub_files: HubFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_prefixes, "_FIRST_BLOCK_BYTES", 1000)
-    held: list[int] = []
+    span_counts: list[int] = []
     check = line_prefixes.check_file_hash
     monkeypatch.setattr(
         line_prefixes,
         "check_file_hash",
-        lambda file, spans, where: (held.append(len(spans)), check(file, spans, where)),
+        lambda file, spans, where: (span_counts.append(len(spans)), check(file, spans, where)),
     )
 
-    found = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})
+    snapshot = hub_source({"data/a.json.gz": PACKED["json.gz"](lines(pages(0, 1000)))})
 
-    assert ledger(found)["out"] == 1000
-    assert held == [3]
+    assert ledger(snapshot)["out"] == 1000
+    assert span_counts == [3]
 
 
 def test_a_healing_snapshot_reads_lines_too(
-    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, documents_of: Read
+    publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, read_docs: Read
 ) -> None:
     rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
     commit = publish({"data/a.jsonl.zst": PACKED["jsonl.zst"](lines(rows))})
@@ -366,5 +366,5 @@ def test_a_healing_snapshot_reads_lines_too(
 
     snapshot = build_snapshot(recipe, tmp_path / "data", hub_files)
 
-    assert [document["meta"]["source_row"] for document in documents_of(snapshot)] == list(range(20))
-    assert {document["meta"]["language"] for document in documents_of(snapshot)} == {"en"}
+    assert [document["meta"]["source_row"] for document in read_docs(snapshot)] == list(range(20))
+    assert {document["meta"]["language"] for document in read_docs(snapshot)} == {"en"}

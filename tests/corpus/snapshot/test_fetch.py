@@ -1,4 +1,4 @@
-"""What a plan asks of the hub: known to the byte before it is asked, without cached bytes."""
+"""Requests of a plan to the hub: the exact bytes, except those in the cache."""
 
 import logging
 import re
@@ -19,128 +19,128 @@ from pipeline_assets.systems.healing import HealingRecipe
 
 
 @dataclass
-class Planned:
-    """A plan, and what its bytes cost."""
+class PlannedSample:
+    """A plan, and the cost of its bytes."""
 
     hub: FaultyHub
     files: HubFiles
     recipe: SnapshotRecipe
     plan: SnapshotPlan
 
-    def missing(self) -> int:
+    def missing_bytes(self) -> int:
         return bytes_to_fetch(self.files, self.recipe, self.plan)
 
     def fetch(self, threads: int = 4) -> list[FetchedPiece]:
         return fetch_pieces(self.files, self.recipe, self.plan, threads, log_every_s=60)
 
-    def sent(self) -> int:
+    def sent_bytes(self) -> int:
         return sum(request.bytes_sent for request in self.hub.requests)
 
 
 @pytest.fixture
-def planned(
+def plan_sample(
     publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe], hub_files: HubFiles, hub: FaultyHub
-) -> Callable[..., Planned]:
-    """The plan for four files of 500 rows in groups of 50; the requests that it took are forgotten."""
+) -> Callable[..., PlannedSample]:
+    """Plan a sample of files of rows in groups; forget the requests of the plan."""
 
-    def plan(files: int = 4, rows: int = 500, rows_per_group: int = 50, **changes: object) -> Planned:
+    def plan(files: int = 4, rows: int = 500, rows_per_group: int = 50, **changes: object) -> PlannedSample:
         tables = {f"{number}.parquet": large_pages(1000 * number, rows) for number in range(files)}
         recipe = healing_recipe(publish(tables, rows_per_group), changes).snapshot
-        planned = Planned(hub, hub_files, recipe, plan_snapshot(hub_files, recipe, threads=4, log_every_s=60))
+        plan_sample = PlannedSample(hub, hub_files, recipe, plan_snapshot(hub_files, recipe, threads=4, log_every_s=60))
         hub.requests.clear()
-        return planned
+        return plan_sample
 
     return plan
 
 
-Plan = Callable[..., Planned]
+PlanSample = Callable[..., PlannedSample]
 
 
 @pytest.mark.parametrize(
     "amount", [{"documents": 130}, {"documents": 1990}, {"files": 2}, {"text_bytes": 10**9}], ids=str
 )
-def test_the_bytes_to_fetch_are_those_that_come_over_the_wire(planned: Plan, amount: dict[str, int]) -> None:
-    sample = planned(amount=amount)
+def test_the_bytes_to_fetch_equal_the_bytes_sent(plan_sample: PlanSample, amount: dict[str, int]) -> None:
+    sample = plan_sample(amount=amount)
     before = sample.files.traffic.bytes
 
-    missing = sample.missing()
+    missing_bytes = sample.missing_bytes()
     sample.fetch()
 
-    assert missing == sample.sent() == sample.files.traffic.bytes - before > 0
-    assert sample.missing() == 0
+    assert missing_bytes == sample.sent_bytes() == sample.files.traffic.bytes - before > 0
+    assert sample.missing_bytes() == 0
 
 
-def test_a_file_of_which_every_row_group_is_wanted_is_one_range_up_to_its_footer(planned: Plan) -> None:
-    [request] = file_requests(planned(amount={"files": 1}).plan)
+def test_a_file_with_every_row_group_selected_is_one_range_up_to_its_footer(plan_sample: PlanSample) -> None:
+    [request] = file_requests(plan_sample(amount={"files": 1}).plan)
 
     assert request.is_whole
     assert request.ranges == ((0, request.file.size - 65_536),)
     assert len(request.pieces) == 10
 
 
-def test_a_whole_file_with_other_bytes_than_its_hash_says_is_refused_and_fetched_again(planned: Plan) -> None:
-    made = planned(amount={"files": 1})
-    made.hub.inject(Fault(FaultKind.WRONG_BYTES, "*.parquet"))
+def test_a_whole_file_with_a_wrong_hash_is_refused_and_fetched_again(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"files": 1})
+    sample.hub.inject(Fault(FaultKind.WRONG_BYTES, "*.parquet"))
 
     with pytest.raises(
         RetryableError, match=r"downloaded bytes do not match sha256:[0-9a-f]{64} of the listing; run again"
     ):
-        made.fetch()
+        sample.fetch()
 
-    again = Planned(
-        made.hub, made.files, made.recipe, plan_snapshot(made.files, made.recipe, threads=4, log_every_s=60)
+    repeated = PlannedSample(
+        sample.hub, sample.files, sample.recipe, plan_snapshot(sample.files, sample.recipe, threads=4, log_every_s=60)
     )
-    assert len(again.fetch()) == 10
+    assert len(repeated.fetch()) == 10
 
 
-def test_what_came_with_the_footer_is_not_asked_for_again(planned: Plan) -> None:
-    sample = planned(files=1, rows=20, rows_per_group=5)
+def test_bytes_fetched_with_the_footer_are_not_fetched_again(plan_sample: PlanSample) -> None:
+    sample = plan_sample(files=1, rows=20, rows_per_group=5)
 
     local = sample.fetch()
 
-    assert sample.missing() == sample.sent() == 0
+    assert sample.missing_bytes() == sample.sent_bytes() == 0
     assert [item.spans for item in local] == [sample.plan.tails["0.parquet"].spans] * 4
 
 
-def test_what_was_fetched_has_a_rate_and_what_was_here_none(planned: Plan, caplog: pytest.LogCaptureFixture) -> None:
-    sample = planned(amount={"documents": 130})
+def test_the_log_shows_a_rate_only_for_fetched_bytes(plan_sample: PlanSample, caplog: pytest.LogCaptureFixture) -> None:
+    sample = plan_sample(amount={"documents": 130})
 
     with caplog.at_level(logging.INFO, "corpusmill"):
         sample.fetch()
         sample.fetch()
 
     first, second = (message for message in caplog.messages if message.startswith("fetch "))
-    assert re.fullmatch(rf"fetch \w+: 3/3 row groups; {sample.sent() / 1e6:.1f} MB, [\d,.]+ MB/s", first)
+    assert re.fullmatch(rf"fetch \w+: 3/3 row groups; {sample.sent_bytes() / 1e6:.1f} MB, [\d,.]+ MB/s", first)
     assert re.fullmatch(r"fetch \w+: 3/3 row groups", second)
 
 
-def test_a_download_that_was_cut_off_is_missing_only_its_rest(planned: Plan) -> None:
-    sample = planned(amount={"documents": 50})
+def test_an_interrupted_download_lacks_only_its_remaining_bytes(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"documents": 50})
     [request] = file_requests(sample.plan)
     [(start, stop)] = request.ranges
-    whole = sample.missing()
+    whole = sample.missing_bytes()
     content = (sample.hub.folder / "datasets/maker/pages" / request.file.path).read_bytes()
     folder = sample.files.spans_folder("maker/pages", request.file.digest)
     (folder / f"{start}-{stop}.{durable.boot_id()}.part").write_bytes(content[start : start + 1000])
 
-    missing = sample.missing()
+    missing_bytes = sample.missing_bytes()
     sample.fetch()
 
-    assert missing == sample.sent() == whole - 1000
+    assert missing_bytes == sample.sent_bytes() == whole - 1000
 
 
-def test_a_kept_span_of_another_size_counts_as_missing(planned: Plan) -> None:
-    sample = planned(amount={"documents": 50})
-    whole = sample.missing()
+def test_a_kept_span_of_another_size_counts_as_missing(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"documents": 50})
+    whole = sample.missing_bytes()
     [local] = sample.fetch()
     kept = local.spans[0].path
     kept.write_bytes(kept.read_bytes()[:-1])
 
-    assert sample.missing() == whole
+    assert sample.missing_bytes() == whole
 
 
-def test_shards_are_the_pieces_in_the_plans_order(planned: Plan) -> None:
-    sample = planned(amount={"documents": 320})
+def test_shards_are_the_pieces_in_the_plans_order(plan_sample: PlanSample) -> None:
+    sample = plan_sample(amount={"documents": 320})
 
     shards = plan_shards(sample.fetch(), 200_000)
 

@@ -16,24 +16,24 @@ from pipeline_assets.systems.healing import HealingRecipe
 Recipe = Callable[..., SnapshotRecipe]
 
 
-def scored(rows: int, file: int) -> pa.Table:
+def scored_pages(rows: int, file: int) -> pa.Table:
     texts = [f"{file} {row} " + "text " * 400 for row in range(rows)]
     return pa.table({"text": texts, "id": [f"page-{row}" for row in range(rows)], "score": [3] * rows})
 
 
 @pytest.fixture
 def published(publish: Callable[..., str], healing_recipe: Callable[..., HealingRecipe]) -> Recipe:
-    """Publishes so many scored files; the snapshot's recipe, with changes."""
+    """Return a function that publishes scored files and returns the snapshot's recipe."""
 
     def write(files: int, rows: int, rows_per_group: int = 50, **changes: object) -> SnapshotRecipe:
-        tables = {f"{number:02d}.parquet": scored(rows, number) for number in range(files)}
+        tables = {f"{number:02d}.parquet": scored_pages(rows, number) for number in range(files)}
         return healing_recipe(publish(tables, rows_per_group), changes).snapshot
 
     return write
 
 
-def sent_of(hub: FaultyHub) -> list[str]:
-    """Names of the files whose bytes were sent, sorted; twice if sent twice."""
+def list_sent_files(hub: FaultyHub) -> list[str]:
+    """List the files whose bytes were sent, sorted, repeated if sent twice."""
     names = (request.path.rsplit("/", 1)[1] for request in hub.requests if request.bytes_sent)
     return sorted(name for name in names if name.endswith(".parquet"))
 
@@ -45,10 +45,10 @@ def test_a_draw_reads_no_needless_footer(published: Recipe, hub_files: HubFiles,
     plan = plan_snapshot(hub_files, recipe, threads, log_every_s=60)
 
     assert len(plan.pieces) == 10
-    assert sent_of(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
+    assert list_sent_files(hub) == sorted(plan.tails) == sorted(piece.group.file.path for piece in plan.pieces)
 
 
-def test_a_plan_holds_tails_and_not_footers(published: Recipe, hub_files: HubFiles) -> None:
+def test_a_plan_contains_tails_and_no_footers(published: Recipe, hub_files: HubFiles) -> None:
     recipe = published(files=3, rows=400, rows_per_group=1, amount={"documents": 3})
 
     plan = plan_snapshot(hub_files, recipe, threads=1, log_every_s=60)
@@ -58,10 +58,10 @@ def test_a_plan_holds_tails_and_not_footers(published: Recipe, hub_files: HubFil
     assert len(pickle.dumps(plan)) < 5_000 < footer_bytes
 
 
-def test_an_error_is_that_of_the_first_file_in_the_draws_order(published: Recipe, hub_files: HubFiles) -> None:
+def test_errors_name_the_first_file_in_draw_order(published: Recipe, hub_files: HubFiles) -> None:
     recipe = published(files=6, rows=5, columns={"text": "text", "id": "key", "created_at": None})
 
-    first, again = (refusal(lambda n=n: plan_snapshot(hub_files, recipe, n, log_every_s=60)) for n in (1, 8))
+    first, parallel = (refusal(lambda n=n: plan_snapshot(hub_files, recipe, n, log_every_s=60)) for n in (1, 8))
 
-    assert first == again
+    assert first == parallel
     assert ": column `key` not found; the columns are text, id, score; " in first

@@ -1,4 +1,4 @@
-"""The draw of row groups: in passes over ranked files, from as few footers as possible, the same on every machine."""
+"""The draw of row groups: passes over ranked files, with few footers read."""
 
 import hashlib
 import random
@@ -20,24 +20,22 @@ ROWS, TEXT_BYTES = 10, 1000
 
 
 class Footers:
-    """Made footers, each row group of 10 rows and 1,000 bytes of text.
+    """Synthetic footers, each row group with 10 rows and 1,000 bytes of text.
 
-    Attributes:
-        read: how often each was read.
-        together: how many were asked for at a time.
+    Attributes: read: the number of reads of each footer. batch_sizes: the number of footers requested at a time.
     """
 
     def __init__(self, groups: dict[str, int]) -> None:
         self.groups = groups
         self.read: Counter[str] = Counter()
-        self.together: list[int] = []
+        self.batch_sizes: list[int] = []
 
     @property
     def files(self) -> list[HubFile]:
         return [HubFile(path, 1, "sha256:0") for path in self.groups]
 
     def __call__(self, files: Sequence[HubFile]) -> Iterator[list[RowGroup]]:
-        self.together.append(len(files))
+        self.batch_sizes.append(len(files))
         for file in files:
             self.read[file.path] += 1
             numbers = range(self.groups[file.path])
@@ -49,15 +47,15 @@ def sha256(*parts: object) -> bytes:
 
 
 def slow_order(groups: dict[str, int], seed: str) -> list[tuple[str, int]]:
-    """Every row group in the order of the draw: sorted by how many of its file come before it, then by file rank."""
+    """Sort row groups as the draw does: by rank within a file, then by file rank."""
     keyed = []
     for path, count in groups.items():
         ranked = sorted(range(count), key=lambda number, path=path: sha256(seed, path, number))
         keyed += [((turn, sha256(seed, path)), (path, number)) for turn, number in enumerate(ranked)]
-    return [place for _, place in sorted(keyed)]
+    return [row_group for _, row_group in sorted(keyed)]
 
 
-def drawn(footers: Footers, limit: tuple[str, int], seed: str = "seed") -> list[tuple[str, int]]:
+def draw(footers: Footers, limit: tuple[str, int], seed: str = "seed") -> list[tuple[str, int]]:
     pieces = choose_pieces(footers.files, footers, seed, limit)  # type: ignore[arg-type]
     return [(piece.group.file.path, piece.group.number) for piece in pieces]
 
@@ -72,10 +70,10 @@ def test_rank_is_the_sha256_of_seed_and_parts_joined_by_nul() -> None:
     )
 
 
-def test_a_known_draw_takes_the_best_row_group_of_each_file_before_the_second_of_any() -> None:
+def test_a_known_draw_has_the_best_row_group_of_each_file_before_any_second() -> None:
     footers = Footers({"a": 3, "b": 1, "c": 2})
 
-    assert drawn(footers, ("documents", 60)) == [("a", 1), ("c", 0), ("b", 0), ("a", 0), ("c", 1), ("a", 2)]
+    assert draw(footers, ("documents", 60)) == [("a", 1), ("c", 0), ("b", 0), ("a", 0), ("c", 1), ("a", 2)]
 
 
 @given(
@@ -83,37 +81,35 @@ def test_a_known_draw_takes_the_best_row_group_of_each_file_before_the_second_of
     seed=st.text(max_size=3),
     limit=st.integers(1, 40),
 )
-def test_a_draw_is_the_slow_orders_shortest_start_to_the_limit(groups: dict[str, int], seed: str, limit: int) -> None:
+def test_a_draw_is_the_start_of_the_slow_order_up_to_the_limit(groups: dict[str, int], seed: str, limit: int) -> None:
     order = slow_order(groups, seed)
 
-    assert drawn(Footers(groups), ("text_bytes", limit * 500), seed) == order[: -(-limit * 500 // TEXT_BYTES)]
-    assert drawn(Footers(groups), ("documents", limit * 5), seed) == order[: -(-limit * 5 // ROWS)]
+    assert draw(Footers(groups), ("text_bytes", limit * 500), seed) == order[: -(-limit * 500 // TEXT_BYTES)]
+    assert draw(Footers(groups), ("documents", limit * 5), seed) == order[: -(-limit * 5 // ROWS)]
 
 
 def test_a_sample_over_many_files_reads_most_footers_together() -> None:
     footers = Footers({str(number): 5 for number in range(100)})
 
-    drawn(footers, ("documents", 600))
+    draw(footers, ("documents", 600))
 
-    assert footers.together[:2] == [1, 39]  # of the 59 to come, two thirds: the next groups may be larger
-    assert sum(footers.together) == 60
+    assert footers.batch_sizes[:2] == [1, 39]  # of the 59 to come, two thirds: the next groups may be larger
+    assert sum(footers.batch_sizes) == 60
 
 
-def test_the_order_of_the_listing_has_no_part_in_it() -> None:
+def test_the_order_of_the_listing_does_not_matter() -> None:
     groups = {f"data/{number}.parquet": 2 for number in range(20)}
     shuffled = list(groups.items())
     random.Random(0).shuffle(shuffled)
 
-    assert drawn(Footers(dict(shuffled)), ("documents", 250)) == drawn(Footers(groups), ("documents", 250))
+    assert draw(Footers(dict(shuffled)), ("documents", 250)) == draw(Footers(groups), ("documents", 250))
 
 
 @pytest.mark.parametrize(
     ("limit", "rows"),
     [(("documents", 25), [10, 10, 5]), (("documents", 20), [10, 10]), (("text_bytes", 1001), [10, 10])],
 )
-def test_a_limit_of_documents_cuts_the_last_row_group_and_one_of_text_bytes_takes_it_whole(
-    limit: tuple[str, int], rows: list[int]
-) -> None:
+def test_only_a_limit_of_documents_cuts_the_last_row_group(limit: tuple[str, int], rows: list[int]) -> None:
     footers = Footers({"a": 2, "b": 2})
 
     pieces = choose_pieces(footers.files, footers, "seed", limit)  # type: ignore[arg-type]
@@ -122,43 +118,43 @@ def test_a_limit_of_documents_cuts_the_last_row_group_and_one_of_text_bytes_take
     assert {piece.group.rows for piece in pieces} == {10}
 
 
-def test_files_come_whole_and_in_file_order_the_first_in_rank() -> None:
+def test_a_limit_of_files_draws_the_first_ranked_files_whole() -> None:
     footers = Footers({"a": 3, "b": 2, "c": 1})
     ranked = sorted("abc", key=lambda path: sha256("seed", path))
 
-    chosen = drawn(footers, ("files", 2))
+    chosen = draw(footers, ("files", 2))
 
     assert ranked == ["a", "c", "b"]
     assert chosen == [("a", 0), ("a", 1), ("a", 2), ("c", 0)]
 
 
 @pytest.mark.parametrize("limit", [("files", 100), ("documents", 10**9), ("text_bytes", 10**12)])
-def test_a_limit_beyond_all_there_is_takes_all_there_is_once(limit: tuple[str, int]) -> None:
+def test_a_limit_beyond_the_dataset_draws_every_row_group_once(limit: tuple[str, int]) -> None:
     footers = Footers({"a": 3, "b": 0, "c": 2})
 
-    chosen = drawn(footers, limit)
+    chosen = draw(footers, limit)
 
     assert sorted(chosen) == [("a", 0), ("a", 1), ("a", 2), ("c", 0), ("c", 1)]
 
 
-def test_only_the_footers_that_the_sample_reaches_are_read_and_each_once() -> None:
+def test_only_footers_that_the_sample_needs_are_read_each_once() -> None:
     small = Footers({f"{number}.parquet": 5 for number in range(100)})
     large = Footers({f"{number}.parquet": 5 for number in range(100)})
 
-    drawn(small, ("documents", 30))
-    drawn(large, ("documents", 4000))
+    draw(small, ("documents", 30))
+    draw(large, ("documents", 4000))
 
     assert len(small.read) == 3
     assert set(large.read.values()) == {1} and len(large.read) == 100
 
 
 @pytest.mark.parametrize("limit", [("files", 3), ("documents", 1000), ("text_bytes", 5)])
-def test_an_amount_says_what_is_counted_and_how_many(limit: tuple[str, int]) -> None:
+def test_an_amount_has_a_unit_and_a_count(limit: tuple[str, int]) -> None:
     assert Amount.model_validate(dict([limit])).limit == limit
 
 
 @pytest.mark.parametrize(
-    ("amount", "complaint"),
+    ("amount", "message"),
     [
         ({}, "set exactly one of files, documents, text_bytes"),
         ({"files": 1, "documents": 1}, "set exactly one of files, documents, text_bytes"),
@@ -168,6 +164,6 @@ def test_an_amount_says_what_is_counted_and_how_many(limit: tuple[str, int]) -> 
         ({"rows": 5, "files": 1}, "Extra inputs are not permitted"),
     ],
 )
-def test_an_amount_that_is_not_one_unit_in_range_is_refused(amount: dict[str, object], complaint: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=complaint):
+def test_an_amount_that_is_not_one_unit_in_range_is_refused(amount: dict[str, object], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
         Amount.model_validate(amount)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from object_server import SECRET, Fault, ObjectServer, serving
-from stage_a_build import digests, local_source, recipe_of, step
+from stage_a_build import digests, local_source, parse_recipe, step
 from stage_a_sources import recipe_content, with_decontamination
 
 from pipeline_assets.build.garbage import Survey
@@ -38,7 +38,7 @@ INLINE = RunSettings(workers=0, fetch_threads=1)
 def server(tmp_path: Path) -> Iterator[ObjectServer]:
     with serving(tmp_path) as running:
         for name in NAMES:
-            running.put(f"corpora/notes/{name}", rows_of(name))
+            running.put(f"corpora/notes/{name}", to_lines(name))
         running.put("corpora/notes/readme.md", b"no row")
         running.put("corpora/notes/.hidden.jsonl", b"no row")
         running.put("corpora/notes-of-others/rows.jsonl", b"no row")
@@ -50,41 +50,41 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def rows_of(name: str, count: int = 30) -> bytes:
+def to_lines(name: str, count: int = 30) -> bytes:
     rows = ({"key": f"{name}-{number}", "text": f"Note {number} of {name} has words. " * 5} for number in range(count))
     return "".join(json.dumps(row | {"license": "cc0-1.0"}) + "\n" for row in rows).encode()
 
 
-def recipe_at(path: str, root: Path) -> StageARecipe:
-    return recipe_of(local_source(root, "notes", [], path=path, files=["**/*.jsonl"]))
+def source_recipe(path: str, root: Path) -> StageARecipe:
+    return parse_recipe(local_source(root, "notes", [], path=path, files=["**/*.jsonl"]))
 
 
 def build(root: Path, path: str = URL, replace: bool = False) -> dict[str, Artifact]:
     run = Run(root, INLINE, replace=replace)
-    return {target.role: target.kind.build(target, run) for target in recipe_at(path, root).targets()}
+    return {target.role: target.kind.build(target, run) for target in source_recipe(path, root).targets()}
 
 
 def test_excluded_objects_are_neither_fetched_nor_inputs(server: ObjectServer, root: Path) -> None:
     section = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"], exclude=["b"])
-    recipe = recipe_of(section)
+    recipe = parse_recipe(section)
     raw = recipe.target("stage_a/raw", "notes")
 
     built = raw.kind.build(raw, Run(root, INLINE))
 
     assert [entry["name"] for entry in built.manifest.identity.inputs] == [*NAMES[:2]]
-    assert not any(name.startswith("b/") for name in gets(server))
+    assert not any(name.startswith("b/") for name in list_gets(server))
     assert raw.matches_recipe(root)
 
 
-def gets(server: ObjectServer) -> list[str]:
+def list_gets(server: ObjectServer) -> list[str]:
     return [key.removeprefix("corpora/notes/") for method, key in server.requests if method == "GET" and key]
 
 
-def test_the_digests_are_those_of_local_files(server: ObjectServer, root: Path, tmp_path: Path) -> None:
+def test_digests_equal_those_of_local_files(server: ObjectServer, root: Path, tmp_path: Path) -> None:
     for name in NAMES:
         path = tmp_path / "local" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(rows_of(name))
+        path.write_bytes(to_lines(name))
 
     from_store = build(root)
     from_folder = build(tmp_path / "other", str(tmp_path / "local"))
@@ -98,9 +98,9 @@ def test_the_digests_are_those_of_local_files(server: ObjectServer, root: Path, 
     }
 
 
-def test_an_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(server: ObjectServer, root: Path) -> None:
+def test_an_object_is_fetched_once_and_a_second_build_sends_no_request(server: ObjectServer, root: Path) -> None:
     build(root)
-    assert sorted(gets(server)) == sorted(NAMES)
+    assert sorted(list_gets(server)) == sorted(NAMES)
     server.requests.clear()
 
     build(root)
@@ -111,7 +111,7 @@ def test_an_object_is_fetched_once_and_a_second_build_asks_the_store_nothing(ser
 def test_a_cut_fetch_continues_by_ranges(server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "_PART_BYTES", 1000)
     build(root)
-    whole = gets(server)
+    whole = list_gets(server)
     shutil.rmtree(root)
     server.requests.clear()
     server.faults = [Fault("403", "GET", "rows", count=1000, after=7)]
@@ -124,14 +124,14 @@ def test_a_cut_fetch_continues_by_ranges(server: ObjectServer, root: Path, monke
     built = build(root)
 
     assert len(whole) > 12
-    assert gets(server) == whole[7:]
+    assert list_gets(server) == whole[7:]
     assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 90
 
 
 def test_damage_in_an_interrupted_copy_is_found_and_the_file_is_fetched_again(
     server: ObjectServer, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a power failure, the bytes of a file may be lost although its receipt is not."""
+    """A power failure can lose the bytes of a file but keep its receipt."""
     monkeypatch.setattr(download, "_PART_BYTES", 1000)
     server.faults = [Fault("403", "GET", "rows", count=1000, after=3)]
     with pytest.raises(DeniedError):
@@ -143,13 +143,13 @@ def test_damage_in_an_interrupted_copy_is_found_and_the_file_is_fetched_again(
 
     build(root)
 
-    assert path.read_bytes() == rows_of(NAMES[0])
-    assert gets(server).count(NAMES[0]) == -(-len(rows_of(NAMES[0])) // 1000)
+    assert path.read_bytes() == to_lines(NAMES[0])
+    assert list_gets(server).count(NAMES[0]) == -(-len(to_lines(NAMES[0])) // 1000)
 
 
-def test_a_copy_that_was_removed_is_made_again_of_the_pinned_versions(server: ObjectServer, root: Path) -> None:
+def test_a_removed_copy_is_fetched_again_from_the_pinned_versions(server: ObjectServer, root: Path) -> None:
     built = digests(build(root))
-    server.put("corpora/notes/a/new.jsonl", rows_of("new"))
+    server.put("corpora/notes/a/new.jsonl", to_lines("new"))
     shutil.rmtree(root / "object_cache")
     shutil.rmtree(step(root, "normalized", "notes"))
 
@@ -157,7 +157,7 @@ def test_a_copy_that_was_removed_is_made_again_of_the_pinned_versions(server: Ob
     assert not (root / "object_cache/s3/bucket/corpora/notes/a/new.jsonl").exists()
 
 
-@pytest.mark.parametrize("data", [rows_of("other", 40), rows_of("other", 3), None], ids=["longer", "shorter", "gone"])
+@pytest.mark.parametrize("data", [to_lines("other", 40), to_lines("other", 3), None], ids=["longer", "shorter", "gone"])
 def test_an_object_that_changed_since_its_pin_is_named(server: ObjectServer, root: Path, data: bytes | None) -> None:
     build(root)
     shutil.rmtree(root / "object_cache")
@@ -176,8 +176,8 @@ def test_an_object_that_changed_since_its_pin_is_named(server: ObjectServer, roo
 def test_a_source_that_is_pinned_again_has_the_present_objects(server: ObjectServer, root: Path) -> None:
     """Fetch only the changed and the new object, not the unchanged one."""
     build(root)
-    server.put(f"corpora/notes/{NAMES[0]}", rows_of("changed", 10))
-    server.put("corpora/notes/a/new.jsonl", rows_of("new", 5))
+    server.put(f"corpora/notes/{NAMES[0]}", to_lines("changed", 10))
+    server.put("corpora/notes/a/new.jsonl", to_lines("new", 5))
     del server.objects[f"corpora/notes/{NAMES[2]}"]
     shutil.rmtree(step(root, "raw", "notes"))
     server.requests.clear()
@@ -186,7 +186,7 @@ def test_a_source_that_is_pinned_again_has_the_present_objects(server: ObjectSer
 
     raw = built["stage_a/raw/notes"].manifest
     assert [entry["name"] for entry in raw.identity.inputs] == ["a/new.jsonl", NAMES[0], NAMES[1]]
-    assert sorted(gets(server)) == ["a/new.jsonl", NAMES[0]]
+    assert sorted(list_gets(server)) == ["a/new.jsonl", NAMES[0]]
     assert built["stage_a/normalized/notes"].manifest.identity.counts["documents"] == 10 + 5 + 30
 
 
@@ -194,19 +194,19 @@ def test_a_rebuild_reads_the_pinned_versions(server: ObjectServer, root: Path) -
     built = build(root)
     shutil.rmtree(root / "object_cache")
 
-    done = rebuild(built["stage_a/normalized/notes"].folder, Run(root, INLINE), SYSTEMS.kinds)
+    result = rebuild(built["stage_a/normalized/notes"].folder, Run(root, INLINE), SYSTEMS.kinds)
 
-    assert done.is_identical
+    assert result.is_identical
 
 
 def test_a_bit_that_flips_in_the_copy_after_the_pin_is_found(server: ObjectServer, root: Path) -> None:
-    run, recipe = Run(root, INLINE), recipe_at(URL, root)
+    run, recipe = Run(root, INLINE), source_recipe(URL, root)
     raw, normalized = (recipe.target(f"stage_a/{name}", "notes") for name in ("raw", "normalized"))
     raw.kind.build(raw, run)
     path = root / "object_cache/s3/bucket/corpora/notes" / NAMES[1]
-    before = path.stat()
+    original = path.stat()
     path.write_bytes(path.read_bytes().replace(b"words", b"wordz", 1))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
 
     with pytest.raises(
         InputError, match=f"{path}: sha256 is .*, mixed/notes lists .*; the file changed after it was hashed"
@@ -222,9 +222,9 @@ def test_a_copy_that_changed_before_it_is_pinned_again_is_fetched_again(server: 
 
     with pytest.raises(RetryableError, match=f"{path}: the copy no longer has the bytes of its object; run the same"):
         build(root)
-    again = build(root)["stage_a/raw/notes"].manifest.digest
+    second = build(root)["stage_a/raw/notes"].manifest.digest
 
-    assert (again, path.read_bytes()) == (first, rows_of(NAMES[1]))
+    assert (second, path.read_bytes()) == (first, to_lines(NAMES[1]))
 
 
 def test_copies_are_garbage_a_day_later_if_no_artifact_or_recipe_names_them(server: ObjectServer, root: Path) -> None:
@@ -235,33 +235,33 @@ def test_copies_are_garbage_a_day_later_if_no_artifact_or_recipe_names_them(serv
     for path in copies.iterdir():
         os.utime(path, (0, 0))
 
-    def garbage() -> list[Path]:
+    def list_garbage() -> list[Path]:
         survey = Survey(root, SYSTEMS)
         assert survey.errors == []
         return [entry.folder for entry in survey.garbage]
 
-    assert garbage() == []
+    assert list_garbage() == []
     shutil.rmtree(root / "stage_a")
     section = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"])
     recipe.write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
-    assert garbage() == []
+    assert list_garbage() == []
     recipe.unlink()
-    assert garbage() == [copies]
+    assert list_garbage() == [copies]
 
     survey = Survey(root, SYSTEMS)
     survey.remove(survey.garbage)
     assert [*copies.iterdir()] == []
-    assert garbage() == []
+    assert list_garbage() == []
 
 
 def test_a_plan_lists_objects_without_fetching_them(server: ObjectServer, root: Path) -> None:
-    run, targets = Run(root, INLINE, HubFiles(root / "hub_cache")), recipe_at(URL, root).targets()
+    run, targets = Run(root, INLINE, HubFiles(root / "hub_cache")), source_recipe(URL, root).targets()
 
     plan = plan_recipe(artifact_statuses(root, targets), run)
 
-    assert plan.missing_bytes == sum(len(rows_of(name)) for name in NAMES)
+    assert plan.missing_bytes == sum(len(to_lines(name)) for name in NAMES)
     assert plan.artifacts[0].figures["bytes_read"].value == plan.missing_bytes
-    assert gets(server) == []
+    assert list_gets(server) == []
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_an_evaluation_set_may_be_in_an_object_store(server: ObjectServer, root:
     content: dict[str, Any] = {"sources": []}
     with_decontamination(content, "s3://bucket/quiz")
     source = local_source(root, "notes", [], path=URL, files=["**/*.jsonl"])
-    recipe = recipe_of(source, decontamination=content["decontamination"])
+    recipe = parse_recipe(source, decontamination=content["decontamination"])
 
     built = {target.role: target.kind.build(target, Run(root, INLINE)) for target in recipe.targets()}
 
@@ -291,21 +291,21 @@ def test_an_evaluation_set_may_be_in_an_object_store(server: ObjectServer, root:
         (f"az://bucket/x?sig={SECRET}", "az://bucket/x?…"),
     ],
 )
-def test_a_path_that_is_no_folder_and_no_object_store_is_refused(root: Path, path: str, got: str) -> None:
+def test_a_path_that_is_neither_folder_nor_object_store_is_refused(root: Path, path: str, got: str) -> None:
     rule = "must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone"
-    assert refusal_of(path, root) == f"`sources.0.path` {rule}, got '{got}'"
+    assert read_refusal(path, root) == f"`sources.0.path` {rule}, got '{got}'"
 
 
 def test_a_hub_bucket_is_refused_as_a_source_and_as_a_pin(root: Path) -> None:
     bucket = "hf://buckets/me/pool"
 
     rule = "must not be a hub bucket, which has no commits to pin"
-    assert refusal_of(bucket, root) == f"`sources.0.path` {rule}, got '{bucket}'"
+    assert read_refusal(bucket, root) == f"`sources.0.path` {rule}, got '{bucket}'"
     with pytest.raises(UsageError, match=f"{bucket}: a bucket has no commits, so it cannot be pinned; copy its files"):
         HubFiles(root).resolve(bucket)
 
 
-def refusal_of(path: str, root: Path) -> str:
+def read_refusal(path: str, root: Path) -> str:
     """Return the only error about a recipe whose source has this path."""
     section = local_source(root, "notes", [], path=path)
     (root / "recipe.yaml").write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
@@ -318,10 +318,10 @@ def refusal_of(path: str, root: Path) -> str:
 @pytest.mark.parametrize(
     "name", ["../../../outside.jsonl", "a/../../outside.jsonl", "/etc/outside.jsonl", "a//b.jsonl"]
 )
-def test_a_name_that_is_no_path_in_the_folder_is_never_a_path(
+def test_a_name_outside_the_folder_is_never_written(
     server: ObjectServer, root: Path, tmp_path: Path, name: str
 ) -> None:
-    server.put(f"corpora/notes/{name}", rows_of("outside"))
+    server.put(f"corpora/notes/{name}", to_lines("outside"))
 
     with contextlib.suppress(InputError):
         build(root)
@@ -331,7 +331,7 @@ def test_a_name_that_is_no_path_in_the_folder_is_never_a_path(
 
 def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server: ObjectServer, root: Path) -> None:
     server.put("corpora/notes/c.jsonl", b"")
-    server.put("corpora/notes/c.jsonl.json/d.jsonl", rows_of("d", 3))
+    server.put("corpora/notes/c.jsonl.json/d.jsonl", to_lines("d", 3))
 
     built = build(root)
     server.requests.clear()
@@ -341,13 +341,13 @@ def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server:
     assert server.requests == []
 
 
-def test_a_pattern_without_a_match_is_one_line(server: ObjectServer, root: Path) -> None:
+def test_a_pattern_without_a_match_is_reported_in_one_line(server: ObjectServer, root: Path) -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/none: no object matches \*\*/\*.jsonl; correct `files`"):
         build(root, "s3://bucket/none")
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a", "gs://bucket/a/b", "az://container/a"])
-def test_a_copy_s_folder_leads_back_to_its_url(url: str, root: Path) -> None:
+def test_the_folder_of_a_copy_has_the_url_of_its_source(url: str, root: Path) -> None:
     assert source_url(source_path(url)) == url
     assert source_url(root / source_path(f"{url}/")) == url
     assert source_url(root / "notes") is None

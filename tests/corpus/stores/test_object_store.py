@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from object_server import SECRET, Fault, Kind, ObjectServer, serving
-from store_objects import KEY, file_of
+from store_objects import KEY, write_upload
 
 from pipeline_assets.corpus.stores.object_store import ObjectStore, Pointer
 from pipeline_assets.spine.errors import InputError, TransientError, UsageError
@@ -43,9 +43,9 @@ def s3(server: ObjectServer) -> ObjectStore:
     [0, 1, pytest.param(20_000_000, marks=pytest.mark.slow)],
     ids=["empty", "one byte", "several parts"],
 )
-def test_what_is_put_is_read_whole_and_in_parts_and_sent_once(store: ObjectStore, tmp_path: Path, size: int) -> None:
+def test_uploads_are_read_whole_and_in_parts_and_sent_once(store: ObjectStore, tmp_path: Path, size: int) -> None:
     data = random.Random(size).randbytes(size)
-    file = file_of(data, tmp_path)
+    file = write_upload(data, tmp_path)
 
     assert store.put([file]) == size
     assert store.put([file]) == 0
@@ -60,7 +60,7 @@ def test_what_is_put_is_read_whole_and_in_parts_and_sent_once(store: ObjectStore
         assert store.read(file.path, size - 5, 100) == data[-5:]
 
 
-def test_what_is_missing_has_no_bytes_no_pointer_and_no_name(store: ObjectStore) -> None:
+def test_missing_objects_have_no_bytes_pointer_or_name(store: ObjectStore) -> None:
     assert store.read("objects/aa/none", 0, 10) == b""
     assert store.read_pointer(KEY) is None
     assert store.list_keys("refs") == []
@@ -68,7 +68,7 @@ def test_what_is_missing_has_no_bytes_no_pointer_and_no_name(store: ObjectStore)
 
 @pytest.mark.parametrize("size", [1, 20_000_000], ids=["one byte", "several parts"])
 def test_a_file_that_differs_from_its_sha256_is_never_stored(store: ObjectStore, tmp_path: Path, size: int) -> None:
-    file = file_of(bytes(size), tmp_path)
+    file = write_upload(bytes(size), tmp_path)
     assert isinstance(file.source, Path)
     file.source.write_bytes(bytes(size - 1) + b"x")
 
@@ -78,7 +78,7 @@ def test_a_file_that_differs_from_its_sha256_is_never_stored(store: ObjectStore,
     assert store.list_keys("objects") == []
 
 
-def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: ObjectStore) -> None:
+def test_a_pointer_is_replaced_only_if_it_is_unchanged(store: ObjectStore) -> None:
     store.prepare_writes()
 
     assert store.replace(KEY, b"first", None)
@@ -93,7 +93,7 @@ def test_a_pointer_is_replaced_only_where_it_is_what_was_read(store: ObjectStore
     assert store.list_keys("refs") == [KEY]
 
 
-def test_a_pointer_that_was_removed_is_not_replaced(s3: ObjectStore, server: ObjectServer) -> None:
+def test_a_removed_pointer_is_not_replaced(s3: ObjectStore, server: ObjectServer) -> None:
     s3.replace(KEY, b"first", None)
     first = s3.read_pointer(KEY)
     server.objects.clear()
@@ -127,20 +127,20 @@ def test_a_lost_answer_does_not_hide_that_another_put_won(s3: ObjectStore, serve
 def test_a_conflict_of_an_object_is_retried(s3: ObjectStore, server: ObjectServer, tmp_path: Path) -> None:
     server.faults = [Fault("409", "PUT", count=2)]
 
-    assert s3.put([file_of(b"bytes", tmp_path)]) == 5
+    assert s3.put([write_upload(b"bytes", tmp_path)]) == 5
     assert server.met["409"] == 2
 
 
 @pytest.mark.slow
-def test_a_store_that_answers_409_for_ever_is_an_error(s3: ObjectStore, server: ObjectServer) -> None:
+def test_a_store_that_always_answers_409_is_an_error(s3: ObjectStore, server: ObjectServer) -> None:
     server.faults = [Fault("409", "PUT", KEY, 1000)]
 
     with pytest.raises(TransientError, match=r"refused 8 conditional writes \(HTTP 409\); run the same command again"):
         s3.replace(KEY, b"mine", None)
 
 
-def test_a_body_that_is_cut_is_read_again(s3: ObjectStore, server: ObjectServer, tmp_path: Path) -> None:
-    file = file_of(bytes(range(256)) * 100, tmp_path)
+def test_a_truncated_body_is_read_again(s3: ObjectStore, server: ObjectServer, tmp_path: Path) -> None:
+    file = write_upload(bytes(range(256)) * 100, tmp_path)
     s3.put([file])
     server.faults = [Fault("cut", "GET", count=2)]
 
@@ -149,7 +149,7 @@ def test_a_body_that_is_cut_is_read_again(s3: ObjectStore, server: ObjectServer,
 
 
 @pytest.mark.parametrize("kind", [pytest.param("501", marks=pytest.mark.slow), "unconditional"])
-def test_a_store_without_conditional_writes_is_named_before_anything_is_sent(
+def test_a_store_without_conditional_writes_is_named_before_an_upload(
     s3: ObjectStore, server: ObjectServer, kind: Kind
 ) -> None:
     problem = {
@@ -171,7 +171,7 @@ def test_a_conflict_of_the_probe_does_not_count_as_an_ignored_condition(s3: Obje
     assert server.met["409"] == 1
 
 
-def test_without_an_account_of_azure_its_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_azure_account_its_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
 
     with pytest.raises(UsageError, match=r"az://c/x: .*; correct the URL, or set AZURE_STORAGE_ACCOUNT_NAME and AZURE"):
@@ -186,7 +186,7 @@ def test_a_missing_bucket_and_a_missing_folder_are_named(server: ObjectServer, t
 
 
 @pytest.mark.parametrize("name", ["w\\v", "me@x", "a b", "p%41", "[z]"])
-def test_a_folder_of_any_name_is_read_where_it_is_written(name: str, tmp_path: Path) -> None:
+def test_a_folder_of_any_name_is_read_from_the_path_it_was_written_to(name: str, tmp_path: Path) -> None:
     folder = tmp_path / name
     for other in (folder, tmp_path / "w" / "v", tmp_path / "pA"):
         other.mkdir(parents=True)
@@ -207,7 +207,7 @@ def test_a_url_with_a_number_sign_is_not_read_as_another_store(form: str, server
         ObjectStore.open(url)
 
 
-def test_without_obstore_the_line_has_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_obstore_the_error_has_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore.store", None)
 
     with pytest.raises(UsageError, match=r"objects: obstore.store is not installed; .*pip install .*\[objects\]"):
@@ -215,7 +215,7 @@ def test_without_obstore_the_line_has_the_command_that_installs_it(monkeypatch: 
 
 
 @pytest.mark.slow
-def test_a_store_that_is_down_is_one_line_without_credentials(s3: ObjectStore, server: ObjectServer) -> None:
+def test_a_store_that_is_down_is_named_without_credentials(s3: ObjectStore, server: ObjectServer) -> None:
     server.faults = [Fault("503", count=1000)]
 
     with pytest.raises(TransientError) as failure:
@@ -226,7 +226,7 @@ def test_a_store_that_is_down_is_one_line_without_credentials(s3: ObjectStore, s
 
 
 @pytest.mark.slow
-def test_a_signature_in_an_address_is_in_no_message(
+def test_a_signature_in_an_address_is_not_in_the_message(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Azure's signatures are in query strings, which errors of the client contain."""
@@ -258,11 +258,11 @@ def race(store: ObjectStore, key: str, dice: random.Random, server: ObjectServer
         return store.replace(key, b"%d" % writer, before)
 
     with ThreadPoolExecutor(len(writers)) as pool:
-        won = [writer for writer, has_won in zip(writers, pool.map(write, writers), strict=True) if has_won]
-    now = store.read_pointer(key)
-    assert isinstance(now, Pointer)
-    assert [b"%d" % writer for writer in won] == [now.content]
-    return won
+        winning = [writer for writer, has_won in zip(writers, pool.map(write, writers), strict=True) if has_won]
+    current = store.read_pointer(key)
+    assert isinstance(current, Pointer)
+    assert [b"%d" % writer for writer in winning] == [current.content]
+    return winning
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
@@ -292,8 +292,8 @@ def test_moto_agrees_on_conditional_puts(tmp_path: Path, monkeypatch: pytest.Mon
         boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
         boto3.client("s3", endpoint_url=f"http://{host}:{port}").create_bucket(Bucket="bucket")
         store = ObjectStore.open("s3://bucket/a/b")
-        file = file_of(random.Random(1).randbytes(9_000_000), tmp_path)
-        test_a_pointer_is_replaced_only_where_it_is_what_was_read(store)
+        file = write_upload(random.Random(1).randbytes(9_000_000), tmp_path)
+        test_a_pointer_is_replaced_only_if_it_is_unchanged(store)
         assert (store.put([file]), store.put([file])) == (file.size, 0)
         assert isinstance(file.source, Path)
         assert store.read(file.path, 8_000_000, 9_000_000) == file.source.read_bytes()[8_000_000:]

@@ -1,4 +1,4 @@
-"""The healing recipe: what ships, what it names, and that what a manifest keeps of it is enough to make that again."""
+"""The healing recipe: its targets and sections, also read back from manifests."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.systems.healing import HealingRecipe
 
 RECIPE = Path(__file__).parents[3] / "manifests" / "recipes" / "healing_text_v1.yaml"
-RecipeOf = Callable[..., HealingRecipe]
+Recipes = Callable[..., HealingRecipe]
 Build = Callable[..., Artifact]
 PAGES = pa.table({"text": [f"Page {n}" for n in range(30)], "id": [f"page-{n}" for n in range(30)]})
 REVISION = "87f09149ef4734204d70ed1d046ddc9ca3f2b8f9"
@@ -35,12 +35,15 @@ AMOUNTS = st.one_of(
 )
 
 
-def test_the_snapshot_has_its_own_name_and_the_rest_the_recipes_upstream_first(healing_recipe: RecipeOf) -> None:
+def test_the_snapshot_has_its_own_name_and_other_targets_that_of_the_recipe(healing_recipe: Recipes) -> None:
     targets = healing_recipe(REVISION, {"name": "pages_small"}).targets()
 
     snapshot = f"pages_small_{REVISION}"
     assert targets[0].name == snapshot
-    assert [(one.kind.name.partition("/")[2], str(one.folder), one.export_as, one.name_key) for one in targets] == [
+    assert [
+        (target.kind.name.partition("/")[2], str(target.folder), target.export_as, target.name_key)
+        for target in targets
+    ] == [
         ("fineweb_edu_snapshot", f"corpora/pages_small/{REVISION}", f"{snapshot}.json", "snapshot.name"),
         ("healing_text_manifest", "selections/pages_v1", "pages_v1.json", "name"),
         ("megatron_split", "megatron/pages_v1/train", "pages_v1_train.json", "name"),
@@ -49,14 +52,16 @@ def test_the_snapshot_has_its_own_name_and_the_rest_the_recipes_upstream_first(h
     ]
 
 
-def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_tokenizer_file_it_is_for(
-    publish: Callable[..., str], healing_recipe: RecipeOf, build_snapshot: Build, build_megatron: Build, tmp_path: Path
+def test_exported_manifests_record_normalisation_split_and_tokenizer_file(
+    publish: Callable[..., str], healing_recipe: Recipes, build_snapshot: Build, build_megatron: Build, tmp_path: Path
 ) -> None:
     recipe = healing_recipe(publish({"a.parquet": PAGES}))
     build_snapshot(recipe, tmp_path)
     build_megatron(recipe, tmp_path, "train")
 
-    snapshot, text = (json.loads((tmp_path / one.folder / "manifest.json").read_text()) for one in recipe.targets()[:2])
+    snapshot, text = (
+        json.loads((tmp_path / item.folder / "manifest.json").read_text()) for item in recipe.targets()[:2]
+    )
 
     normalised = "text stays as it came; only its NUL characters (U+0000) are removed"
     invariants = text["identity"]["decisions"]["invariants"]
@@ -74,7 +79,7 @@ def test_what_is_kept_for_git_says_how_text_was_normalised_and_split_and_which_t
         }
 
 
-def test_names_are_no_content_a_budget_is_of_splits_and_a_fraction_of_selections_too(healing_recipe: RecipeOf) -> None:
+def test_names_change_no_content_budgets_only_splits_fractions_selections_too(healing_recipe: Recipes) -> None:
     renamed = healing_recipe(REVISION, {"name": "leaves"}).model_copy(update={"name": "leaves_v1"})
     changes = [{}, {"token_budget": 20}, {"valid_fraction": "0.2"}]
 
@@ -87,7 +92,7 @@ def test_names_are_no_content_a_budget_is_of_splits_and_a_fraction_of_selections
 
 
 @pytest.mark.parametrize("revision", ["main", "", "87f0914", REVISION.upper(), REVISION + "0", REVISION + "\n"])
-def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revision: str) -> None:
+def test_a_revision_that_is_not_a_commit_is_refused(healing_recipe: Recipes, revision: str) -> None:
     with pytest.raises(
         pydantic.ValidationError, match="a revision must be a commit of 40 hex digits, because branches move"
     ):
@@ -95,7 +100,7 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         ({"rules": ["int_score"]}, "'int_score' is not a rule; write"),
         ({"dataset": "fineweb-edu"}, "write owner/name"),
@@ -107,13 +112,13 @@ def test_a_revision_that_is_no_commit_is_refused(healing_recipe: RecipeOf, revis
         ({"name": ""}, "must contain only lower-case letters"),
     ],
 )
-def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dict[str, object], complaint: str) -> None:
-    with pytest.raises(pydantic.ValidationError, match=complaint):
+def test_a_section_out_of_range_is_refused(healing_recipe: Recipes, change: dict[str, object], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
         healing_recipe(REVISION, change)
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "told"),
+    ("change", "line", "message"),
     [
         (lambda recipe: recipe["snapshot"].pop("name"), 11, "the key `snapshot.name` is missing; add it"),
         (
@@ -126,26 +131,26 @@ def test_a_section_out_of_range_is_refused(healing_recipe: RecipeOf, change: dic
     ids=["a snapshot without a name", "another vocabulary than the shipped one"],
 )
 def test_a_recipe_that_lacks_a_name_or_pins_another_vocabulary_is_refused(
-    change: Callable[[dict[str, Any]], object], line: int, told: str, tmp_path: Path
+    change: Callable[[dict[str, Any]], object], line: int, message: str, tmp_path: Path
 ) -> None:
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     change(recipe)
     path = tmp_path / RECIPE.name
     path.write_text(yaml.safe_dump(recipe))
 
-    assert refusal(lambda: HealingRecipe.read(path), UsageError) == f"{path}:{line}: {told}"
+    assert refusal(lambda: HealingRecipe.read(path), UsageError) == f"{path}:{line}: {message}"
 
 
 @given(amount=AMOUNTS, rules=st.lists(st.sampled_from(["a >= 3", "b < 1"])))
 def test_the_snapshot_section_is_read_back_from_its_content(
-    amount: dict[str, object], rules: list[str], healing_recipe: RecipeOf
+    amount: dict[str, object], rules: list[str], healing_recipe: Recipes
 ) -> None:
-    wanted = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
+    section = healing_recipe("ab" * 20, {"amount": amount, "rules": rules}).snapshot
 
-    recipe = SnapshotRecipe.from_output_content(wanted.output_content())
+    recipe = SnapshotRecipe.from_output_content(section.output_content())
 
-    assert recipe.model_copy(update={"name": wanted.name}) == wanted
-    assert recipe.output_content() == wanted.output_content()
+    assert recipe.model_copy(update={"name": section.name}) == section
+    assert recipe.output_content() == section.output_content()
 
 
 def test_the_other_sections_are_read_back_from_their_content() -> None:
@@ -156,22 +161,22 @@ def test_the_other_sections_are_read_back_from_their_content() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("change", "message"),
     [
         ({"valid_part": "0.1"}, "unknown key `valid_part`"),
         ({"token_budget": 0}, "`token_budget` must be > 0, got 0"),
     ],
 )
-def test_a_section_unknown_to_this_program_asks_for_its_writer(change: dict[str, object], complaint: str) -> None:
+def test_an_unknown_section_is_reported_with_a_fix(change: dict[str, object], message: str) -> None:
     content = HealingRecipe.read(RECIPE).megatron.content() | change
 
     assert refusal(lambda: MegatronRecipe.from_content(content), UsageError) == (
-        f"the recipe in the manifest: {complaint}; use the version of the program that wrote it"
+        f"the recipe in the manifest: {message}; use the version of the program that wrote it"
     )
 
 
-def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections(
-    publish: Callable[..., str], healing_recipe: RecipeOf, build_snapshot: Build, tmp_path: Path
+def test_a_split_is_not_built_from_a_replaced_snapshot(
+    publish: Callable[..., str], healing_recipe: Recipes, build_snapshot: Build, tmp_path: Path
 ) -> None:
     recipe = healing_recipe(publish({"a.parquet": PAGES}))
     snapshot, selection, split, *_ = recipe.targets()
@@ -187,7 +192,7 @@ def test_a_split_is_not_made_of_a_snapshot_that_took_the_place_of_its_selections
         split.kind.build(split, Run(tmp_path, INLINE))
 
 
-def test_a_snapshot_needs_a_hub(healing_recipe: RecipeOf, tmp_path: Path) -> None:
+def test_a_snapshot_needs_a_hub(healing_recipe: Recipes, tmp_path: Path) -> None:
     target = healing_recipe("ab" * 20).fineweb_edu_snapshot()
 
     with pytest.raises(ValueError, match="this run has no hub, which is needed for a snapshot"):

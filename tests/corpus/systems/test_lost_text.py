@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("tokenizers", reason="needs the extra `tokenizers`")
 pytest.importorskip("sentencepiece", reason="needs the extra `tokenizers`")
 
-from parallel_build import content_of as parallel_content
-from stage_a_build import INLINE, local_source, recipe_of
+from parallel_build import contents as parallel_content
+from stage_a_build import INLINE, local_source, parse_recipe
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from pipeline_assets.build.recipe import Recipe
@@ -39,20 +39,20 @@ HALVES = {"en": "0.5", "zh": "0.5"}
 LOST = "above `max_unknown_fraction`"
 
 
-def tokens_of(recipe: Recipe, root: Path, kind: str, *partitions: str) -> list[Artifact]:
+def build_artifacts(recipe: Recipe, root: Path, kind: str, *partitions: str) -> list[Artifact]:
     list(run_targets(recipe.targets(), Run(root, INLINE)))
     folders = [recipe.target(kind, partition).folder for partition in partitions or (None,)]
     return [open_artifact(root / folder) for folder in folders]
 
 
-def sources(root: Path) -> list[dict[str, Any]]:
+def build_sources(root: Path) -> list[dict[str, Any]]:
     texts = {"en": ENGLISH, "zh": CHINESE}
-    rows = {name: [{"text": text * 3, "key": text} for text in own] for name, own in texts.items()}
-    return [local_source(root, name, own) for name, own in rows.items()]
+    rows = {name: [{"text": text * 3, "key": text} for text in source_texts] for name, source_texts in texts.items()}
+    return [local_source(root, name, source_texts) for name, source_texts in rows.items()]
 
 
 def write_letters(folder: Path) -> dict[str, Any]:
-    """Write a tokenizer.json of letters, without an unknown token; return the section that names it."""
+    """Write a tokenizer.json of letters without an unknown token; return its section."""
     letters = sorted(set("".join(ENGLISH)) - {" "})
     library = Tokenizer(models.BPE(vocab={letter: number for number, letter in enumerate(letters)}, merges=[]))
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -62,21 +62,21 @@ def write_letters(folder: Path) -> dict[str, Any]:
     return {"family": "hf_tokenizer", "sha256": sha256, "end_of_document": "<end>"}
 
 
-def pack_recipe(root: Path, **limits: str) -> Recipe:
+def build_pack_recipe(root: Path, **limits: str) -> Recipe:
     section = {"seq_len": 16, "tokenizer": write_letters(root), "tokenizer_path": "tokenizer.json", **limits}
-    return recipe_of(*sources(root), pack=section)
+    return parse_recipe(*build_sources(root), pack=section)
 
 
-def mixture(root: Path, shares: dict[str, str] = HALVES, **limits: str) -> Recipe:
+def build_mixture(root: Path, shares: dict[str, str] = HALVES, **limits: str) -> Recipe:
     tokenizer = {"kind": "trained", "sources": {"en": "1"}, "sample_bytes": 9000, "vocab_size": 27}
     shards = {"sources": shares, "seq_len": 4, "rows_per_shard": 8, **limits}
-    named = [{key: value for key, value in source.items() if key != "domain"} for source in sources(root)]
+    named = [{key: value for key, value in source.items() if key != "domain"} for source in build_sources(root)]
     content = {"system": "stage2", "name": "mixed", "sources": named, "tokenizer": tokenizer, "shards": shards}
     return Stage2Recipe.from_mapping(content, "made")
 
 
 def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
-    """Write numbered pairs; the recipe trains a model on their text, without byte fallback."""
+    """Write numbered pairs; return a recipe that trains a model without byte fallback."""
     folder.mkdir()
     for split, count in (("train", 60), ("validation", 20)):
         texts = ((f"{french[row % 5]} {row}", f"{ENGLISH[row % 5]} {split} {row}") for row in range(count))
@@ -88,11 +88,11 @@ def write_pairs(folder: Path, french: Sequence[str]) -> ParallelRecipe:
     )
 
 
-def test_a_packed_set_that_lost_a_source_is_failed_until_the_recipe_allows_it(tmp_path: Path) -> None:
+def test_a_packed_set_that_lost_a_source_fails_until_the_recipe_allows_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"zh: 0 of 0 tokens are unknown.*{LOST} \(0\.05\)"):
-        tokens_of(pack_recipe(tmp_path), tmp_path, "stage_a/packed")
+        build_artifacts(build_pack_recipe(tmp_path), tmp_path, "stage_a/packed")
 
-    [packed] = tokens_of(pack_recipe(tmp_path, max_unknown_fraction="1"), tmp_path, "stage_a/packed")
+    [packed] = build_artifacts(build_pack_recipe(tmp_path, max_unknown_fraction="1"), tmp_path, "stage_a/packed")
 
     characters = {name: 3 * len("".join(texts).replace(" ", "")) for name, texts in (("en", ENGLISH), ("zh", CHINESE))}
     assert read_losses(packed.manifest) == {
@@ -107,19 +107,19 @@ def test_a_packed_set_that_lost_a_source_is_failed_until_the_recipe_allows_it(tm
     assert (recorded.passed, recorded.blocking) == (False, False), "the record has the present limit"
     metadata = artifact_metadata(packed, SYSTEMS.kinds, True)
     assert (metadata["unknown_fraction_zh"].value, metadata["unknown_fraction_en"].value) == (1.0, 0.0)
-    folder = pack_recipe(tmp_path).target("stage_a/report").folder
+    folder = build_pack_recipe(tmp_path).target("stage_a/report").folder
     report = json.loads((tmp_path / folder / "report.json").read_bytes())
     assert report["packed"]["lost_text"]["zh"]["fraction"] == "1.000000"
-    state, reason = pack_recipe(tmp_path).target("stage_a/packed").state(tmp_path)
+    state, reason = build_pack_recipe(tmp_path).target("stage_a/packed").state(tmp_path)
     assert state == "failed" and LOST in reason, "another limit changes no digest"
 
 
 def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=rf"zh: .* tokens are unknown.*{LOST} \(0\.05\)"):
-        tokens_of(mixture(tmp_path), tmp_path, "stage2/token_shards", "zh")
+        build_artifacts(build_mixture(tmp_path), tmp_path, "stage2/token_shards", "zh")
 
-    [english, chinese] = tokens_of(
-        mixture(tmp_path, max_unknown_fraction="1"), tmp_path, "stage2/token_shards", "en", "zh"
+    [english, chinese] = build_artifacts(
+        build_mixture(tmp_path, max_unknown_fraction="1"), tmp_path, "stage2/token_shards", "en", "zh"
     )
 
     losses = (read_losses(chinese.manifest) or {})["zh"]
@@ -137,8 +137,8 @@ def test_token_shards_of_another_script_fail_and_the_inventory_shows_the_share(t
     assert figures["lost_text"]["zh"]["fraction"] == "1.000000"
 
 
-def test_the_total_of_a_mixture_that_loses_no_text_counts_0_lost_characters(tmp_path: Path) -> None:
-    tokens_of(mixture(tmp_path, shares={"en": "1"}), tmp_path, "stage2/token_shards", "en")
+def test_the_total_of_a_lossless_mixture_has_0_lost_characters(tmp_path: Path) -> None:
+    build_artifacts(build_mixture(tmp_path, shares={"en": "1"}), tmp_path, "stage2/token_shards", "en")
 
     figures = json.loads((tmp_path / "stage2/mixed/mixtures/mixed_shards.json").read_bytes())
     assert {key: figures["all"]["lost_text"][key] for key in ("unknown_tokens", "lost_characters")} == {
@@ -148,8 +148,8 @@ def test_the_total_of_a_mixture_that_loses_no_text_counts_0_lost_characters(tmp_
     assert figures["all"] == figures["corpora"]["en"]
 
 
-def test_pairs_that_a_models_pieces_miss_fail_per_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    [cache] = tokens_of(write_pairs(tmp_path / "english", ENGLISH[::-1]), tmp_path, "parallel_text/token_cache")
+def test_pairs_without_pieces_in_the_model_fail_per_side(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    [cache] = build_artifacts(write_pairs(tmp_path / "english", ENGLISH[::-1]), tmp_path, "parallel_text/token_cache")
     model = cache.path("spm.model")
     section = {"model": str(model), "model_sha256": file_sha256(model)}
     content = write_pairs(tmp_path / "chinese", CHINESE).content()
@@ -159,8 +159,8 @@ def test_pairs_that_a_models_pieces_miss_fail_per_side(tmp_path: Path, caplog: p
     ]
 
     with pytest.raises(InputError, match=rf"src: .*{LOST} \(0\.05\)"):
-        tokens_of(recipes[0], tmp_path, "parallel_text/token_cache")
-    [lossy] = tokens_of(recipes[1], tmp_path, "parallel_text/token_cache")
+        build_artifacts(recipes[0], tmp_path, "parallel_text/token_cache")
+    [lossy] = build_artifacts(recipes[1], tmp_path, "parallel_text/token_cache")
 
     losses = read_losses(lossy.manifest) or {}
     assert losses["src"].fraction > Fraction(1, 2) and losses["tgt"].fraction < Fraction(1, 100)
@@ -173,4 +173,4 @@ def test_pairs_that_a_models_pieces_miss_fail_per_side(tmp_path: Path, caplog: p
     [warning] = caplog.messages
     assert warning.startswith(f"{tmp_path}/cache: src: ") and warning.endswith(", above 0.1 %")
     encode(tmp_path / "parallel_text/english/sample/manifest.jsonl", model, tmp_path / "whole")
-    assert caplog.messages == [warning], "a text without losses is no warning"
+    assert caplog.messages == [warning], "a lossless text causes no warning"

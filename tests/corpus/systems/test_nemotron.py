@@ -1,4 +1,4 @@
-"""The nemotron recipe: what it refuses, what it names, and that a commit nobody looked up yet builds nothing."""
+"""The nemotron recipe: refusals, targets, warnings and unpinned datasets."""
 
 import datetime
 import re
@@ -22,7 +22,7 @@ from pipeline_assets.systems.nemotron import NemotronRecipe
 from pipeline_assets.systems.registry import SYSTEMS
 
 
-def recipe_of(*datasets: dict[str, Any]) -> NemotronRecipe:
+def build_recipe(*datasets: dict[str, Any]) -> NemotronRecipe:
     content = {"system": "nemotron", "name": "chats", "scan": {"max_rows": None}, "datasets": list(datasets)}
     return NemotronRecipe.from_mapping(content, "chats.yaml")
 
@@ -35,7 +35,7 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
     recipe = SYSTEMS.read_recipe(SHIPPED)
 
     assert isinstance(recipe, NemotronRecipe)
-    splits = [partition_key(dataset, split) for dataset, of_it in SPLITS.items() for split in of_it]
+    splits = [partition_key(dataset, split) for dataset, dataset_splits in SPLITS.items() for split in dataset_splits]
     assert [target.partition for target in recipe.targets() if target.kind.name == "nemotron/inventory"] == splits
     assert splits[0] == "nemotron-math-v2/high_part00" and len(splits) == 13
     assert [name for name, _ in recipe.revisions()] == list(SPLITS) and len(SPLITS) == 6
@@ -67,16 +67,16 @@ def test_the_shipped_recipe_names_every_split_of_six_datasets() -> None:
         ({"split": ["low"]}, "unknown key `datasets.0.split`; chats.yaml"),
     ],
 )
-def test_a_section_that_cannot_be_is_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
-    told = refusal(lambda: recipe_of(dataset(**changes)), UsageError)
+def test_an_invalid_section_is_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
+    message = refusal(lambda: build_recipe(dataset(**changes)), UsageError)
 
-    assert line.partition("; ")[0] in told and "\n" not in told
+    assert line.partition("; ")[0] in message and "\n" not in message
 
 
 def test_datasets_of_two_owners_with_one_name_are_refused_in_one_line() -> None:
     """Names of artifacts omit the owner."""
     with pytest.raises(UsageError) as refused:
-        recipe_of(dataset(), dataset(dataset="other/chats"))
+        build_recipe(dataset(), dataset(dataset="other/chats"))
 
     assert (refused.value.what, *refused.value.others) == ("chats/low is the name of two different datasets",)
     assert refused.value.fix == "give a local folder another `dataset`, or a hub dataset a recipe of its own"
@@ -86,7 +86,7 @@ def test_a_seed_set_may_be_a_split_of_a_dataset_in_the_recipe() -> None:
     files = {"low": ["low*.jsonl"], "high": ["high*.jsonl"]}
     seeds = dataset(files={"low": ["low*.jsonl"]}, text="text")
 
-    recipe = recipe_of(dataset(splits=["low", "high"], files=files, prompts=[seeds]))
+    recipe = build_recipe(dataset(splits=["low", "high"], files=files, prompts=[seeds]))
 
     assert [target.partition for target in recipe.targets() if target.kind.name == "nemotron/raw"] == [
         "chats/low",
@@ -94,15 +94,15 @@ def test_a_seed_set_may_be_a_split_of_a_dataset_in_the_recipe() -> None:
     ]
 
 
-def rows_of(**changes: Any) -> NemotronRecipe:
+def build_rows_recipe(**changes: Any) -> NemotronRecipe:
     shipped = yaml.safe_load(SHIPPED.read_text())
     sections = {"rows": shipped["rows"] | changes, "hf_layout": shipped["hf_layout"]}
     content = {"system": "nemotron", "name": "chats", **sections, "datasets": [dataset(domain="math")]}
     return NemotronRecipe.from_mapping(content, "chats.yaml")
 
 
-def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
-    kinds = [target.kind.name for target in rows_of().targets()]
+def test_a_recipe_without_a_scan_has_no_inventory() -> None:
+    kinds = [target.kind.name for target in build_rows_recipe().targets()]
 
     assert kinds == ["nemotron/raw", "nemotron/normalized_shards", "nemotron/hf_layout"]
 
@@ -138,8 +138,8 @@ def test_a_recipe_without_a_scan_asks_for_no_inventory() -> None:
         ({"tokenizer": {"family": "o200k_harmony", "sha256": "0" * 64}}, "the vocabulary that ships with this program"),
     ],
 )
-def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
-    assert line in refusal(lambda: rows_of(**changes), UsageError)
+def test_invalid_rows_sections_are_refused_in_one_line(changes: dict[str, Any], line: str) -> None:
+    assert line in refusal(lambda: build_rows_recipe(**changes), UsageError)
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_rows_that_cannot_be_made_are_refused_in_one_line(changes: dict[str, Any
         ({"rows": {}, "scoring": {"model": {"path": "m"}}}, "`scoring` needs pools; add `pools`, `{}` is enough"),
     ],
 )
-def test_a_recipe_asks_for_what_can_be_made(content: dict[str, Any], line: str) -> None:
+def test_incomplete_recipes_are_refused(content: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError, match=re.escape(line)):
         NemotronRecipe.from_mapping(
             {"system": "nemotron", "name": "chats", "datasets": [dataset()], **content}, "chats.yaml"
         )
 
 
-def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
+def test_reasoning_efforts_belong_to_rows_of_their_split() -> None:
     shipped = SYSTEMS.read_recipe(SHIPPED)
     assert isinstance(shipped, NemotronRecipe)
 
@@ -175,11 +175,11 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
 
     assert list(efforts.values()) == ["high", "high", "high", "medium", "low"]
     with pytest.raises(UsageError, match="`reasoning_effort` has 'high', which is not in `splits`"):
-        recipe_of(dataset(reasoning_effort={"high": "high"}))
+        build_recipe(dataset(reasoning_effort={"high": "high"}))
 
 
 @pytest.mark.parametrize(
-    ("splits", "said", "otherwise", "remark"),
+    ("splits", "efforts", "default", "warning"),
     [
         (
             ["low", "medium", "HIGH_part00"],
@@ -193,18 +193,18 @@ def test_what_splits_say_of_themselves_goes_to_their_rows_alone() -> None:
         (["slow", "highway", "train"], {}, "medium", None),
     ],
 )
-def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_told(
-    splits: list[str], said: dict[str, str], otherwise: str | None, remark: str | None
+def test_efforts_that_contradict_split_names_or_siblings_are_reported(
+    splits: list[str], efforts: dict[str, str], default: str | None, warning: str | None
 ) -> None:
-    section = DatasetSection.from_mapping(dataset(splits=splits, reasoning_effort=said), "chats.yaml")
+    section = DatasetSection.from_mapping(dataset(splits=splits, reasoning_effort=efforts), "chats.yaml")
 
-    told = section.effort_warning(otherwise)  # type: ignore[arg-type]
+    message = section.effort_warning(default)  # type: ignore[arg-type]
 
-    assert told == (remark and f"{section.dataset}: `reasoning_effort` lacks {remark}")
+    assert message == (warning and f"{section.dataset}: `reasoning_effort` lacks {warning}")
 
 
 @pytest.mark.parametrize(
-    ("sections", "datasets", "remarks"),
+    ("sections", "datasets", "warnings"),
     [
         ({"rows": {}}, ["maker/chats", "own/other", "nvidia/Nemotron-Math-v2"], 3),
         ({"rows": {}}, ["radna0/nemotron-math-v2-harmony-tools"], 0),  # whose rows are texts already
@@ -213,24 +213,24 @@ def test_a_split_that_gets_another_effort_than_its_name_or_its_siblings_say_is_t
         ({"scan": {}}, ["maker/chats"], 0),
     ],
 )
-def test_efforts_that_are_not_said_are_a_line_for_each_dataset_with_system_messages(
-    sections: dict[str, Any], datasets: list[str], remarks: int
+def test_missing_efforts_are_one_warning_per_dataset_with_system_messages(
+    sections: dict[str, Any], datasets: list[str], warnings: int
 ) -> None:
     content = {"system": "nemotron", "name": "chats", **sections}
     content["datasets"] = [dataset(domain="math", splits=["low", "high"], dataset=name) for name in datasets]
 
-    assert len([*NemotronRecipe.from_mapping(content, "chats.yaml").warnings()]) == remarks
+    assert len([*NemotronRecipe.from_mapping(content, "chats.yaml").warnings()]) == warnings
     assert [*SYSTEMS.read_recipe(SHIPPED).warnings()] == []
 
 
-def test_where_a_folder_lies_changes_no_artifact() -> None:
-    here, there = (recipe_of(dataset(revision=None, path=path)).targets()[0] for path in ("a", "/b"))
+def test_the_path_of_a_folder_changes_no_artifact() -> None:
+    relative, absolute = (build_recipe(dataset(revision=None, path=path)).targets()[0] for path in ("a", "/b"))
 
-    assert here.recipe == there.recipe
+    assert relative.recipe == absolute.recipe
 
 
-def test_a_dataset_that_nobody_pinned_is_refused_with_the_command_that_pins_it(tmp_path: Path) -> None:
-    recipe = recipe_of(dataset(revision=UNPINNED))
+def test_an_unpinned_dataset_is_refused_with_the_command_that_pins_it(tmp_path: Path) -> None:
+    recipe = build_recipe(dataset(revision=UNPINNED))
     run = Run(tmp_path, RunSettings(), HubFiles(tmp_path, endpoint="http://127.0.0.1:9"))
 
     with pytest.raises(UsageError, match="maker/chats: no revision is pinned yet; run corpusmill pin maker/chats"):
@@ -252,11 +252,11 @@ def test_shipped_recipes_name_commits_and_the_splits_of_parquet_files() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "what"), [("none", "folder not found"), ("low.jsonl", "expected a folder, got a file")]
+    ("name", "problem"), [("none", "folder not found"), ("low.jsonl", "expected a folder, got a file")]
 )
-def test_the_path_of_a_dataset_must_be_a_folder(name: str, what: str, tmp_path: Path) -> None:
+def test_the_path_of_a_dataset_must_be_a_folder(name: str, problem: str, tmp_path: Path) -> None:
     (tmp_path / "low.jsonl").touch()
 
-    told = refusal(lambda: SplitFolder(tmp_path / name, "low", {}).choose_files(), UsageError)
+    message = refusal(lambda: SplitFolder(tmp_path / name, "low", {}).choose_files(), UsageError)
 
-    assert told == f"{tmp_path / name}: {what}; correct the dataset's `path`"
+    assert message == f"{tmp_path / name}: {problem}; correct the dataset's `path`"

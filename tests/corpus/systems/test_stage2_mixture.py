@@ -1,4 +1,4 @@
-"""Stage 2 from a hub to verified shards: what is made, what it is made from, and what is refused."""
+"""Stage 2 from a hub to verified shards: contents, figures and refusals."""
 
 import gzip
 import json
@@ -52,68 +52,68 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
+def built(hub: LoopbackHub, files: HubFiles, root: Path) -> dict[str, Artifact]:
     return build(recipe_with(root, hub.commits()), root, files)
 
 
-def digests(made: Mapping[str, Artifact]) -> dict[str, str]:
-    return {role: artifact.manifest.digest for role, artifact in made.items()}
+def digests(built: Mapping[str, Artifact]) -> dict[str, str]:
+    return {role: artifact.manifest.digest for role, artifact in built.items()}
 
 
-def documents(corpus: Artifact) -> list[dict[str, Any]]:
+def read_documents(corpus: Artifact) -> list[dict[str, Any]]:
     blocks = (block for path in shard_rows(corpus) for block in read_line_blocks(corpus.path(path)))
     return [json.loads(line) for block in blocks for line in block.splitlines()]
 
 
-def counts(artifact: Artifact) -> dict[str, Any]:
+def identity_counts(artifact: Artifact) -> dict[str, Any]:
     return artifact.manifest.identity.counts
 
 
-def test_every_row_of_the_hub_is_in_the_ledger_of_each_step(made: dict[str, Artifact]) -> None:
-    raw, filtered = made["stage2/raw_corpus/web"], made["stage2/filtered/web"]
-    assert counts(raw)["ledger"] == {"in": 42, "out": 42, "dropped": {}, "rejected": {}}
-    dropped = counts(filtered)["ledger"]["dropped"]
+def test_every_hub_row_is_in_the_ledger_of_each_stage(built: dict[str, Artifact]) -> None:
+    raw, filtered = built["stage2/raw_corpus/web"], built["stage2/filtered/web"]
+    assert identity_counts(raw)["ledger"] == {"in": 42, "out": 42, "dropped": {}, "rejected": {}}
+    dropped = identity_counts(filtered)["ledger"]["dropped"]
     assert dropped == {"few_characters": 1, "other_language": 1}
 
-    left = counts(made["stage2/deduplicated"])["by_source"]
-    assert [left[source]["in"] for source in ("web", "pages", "code")] == [40, 41, 40]
-    assert left["pages"]["exact_duplicate"] == 1
+    by_source = identity_counts(built["stage2/deduplicated"])["by_source"]
+    assert [by_source[source]["in"] for source in ("web", "pages", "code")] == [40, 41, 40]
+    assert by_source["pages"]["exact_duplicate"] == 1
 
     for source in ("web", "pages", "code"):
-        shards = made[f"stage2/token_shards/{source}"].manifest.identity
-        assert shards.ledger.rows_in == left[source]["out"] and shards.ledger.adds_up
+        shards = built[f"stage2/token_shards/{source}"].manifest.identity
+        assert shards.ledger.rows_in == by_source[source]["out"] and shards.ledger.adds_up
         assert shards.counts["tokens"] == 64 * shards.counts["sequences"]
 
 
-def test_decoded_shards_are_the_filtered_texts_in_the_models_normal_form(made: dict[str, Artifact]) -> None:
-    model = made["stage2/tokenizer"].path("spm_160_unigram.model")
+def test_decoded_shards_are_the_filtered_texts_in_the_models_normal_form(built: dict[str, Artifact]) -> None:
+    model = built["stage2/tokenizer"].path("spm_160_unigram.model")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
     for source in ("web", "pages", "code"):
-        shards = open_shards(made[f"stage2/token_shards/{source}"].folder)
+        shards = open_shards(built[f"stage2/token_shards/{source}"].folder)
         stream = np.concatenate([shards[row] for row in range(len(shards))]).astype(np.int64).tolist()
         ends = [place for place, token in enumerate(stream) if token == pieces.eos_id()]
         texts = [pieces.decode(stream[start + 1 : end]) for start, end in zip([-1, *ends], ends, strict=False)]
-        of_source = [one["text"] for one in documents(made["stage2/deduplicated"]) if one["source"] == source]
+        kept_texts = [doc["text"] for doc in read_documents(built["stage2/deduplicated"]) if doc["source"] == source]
 
-        assert len(texts) >= len(of_source) - 2 and len(texts) > 10
-        assert texts == [pieces.decode(pieces.encode(text)) for text in of_source[: len(texts)]]
+        assert len(texts) >= len(kept_texts) - 2 and len(texts) > 10
+        assert texts == [pieces.decode(pieces.encode(text)) for text in kept_texts[: len(texts)]]
         assert "⁇" not in "".join(texts)
 
 
-def test_beside_the_rows_lie_their_origin_card_and_licences(made: dict[str, Artifact], hub: LoopbackHub) -> None:
-    code = made["stage2/raw_corpus/code"]
+def test_raw_corpora_record_their_origin_card_and_licences(built: dict[str, Artifact], hub: LoopbackHub) -> None:
+    code = built["stage2/raw_corpus/code"]
     readme, card, licences = (code.path(name).read_text() for name in ("README.md", "DATASET_CARD.md", "LICENSES.md"))
 
     assert hub.commits()[CODE] in readme and "retrieved" in readme and "file-*.json.gz" in readme
     assert card == (hub.folder / "datasets" / CODE / "README.md").read_text()
     assert "| `mit` | [MIT License](https://opensource.org/license/mit) | 20 |" in licences
-    assert counts(code)["licences"]["apache-2.0"]["documents"] == 20
-    assert {one["license_tag"] for one in documents(code)} == {"mit", "apache-2.0"}
-    assert set(counts(made["stage2/token_shards/code"])["license_tokens"]) == {"mit", "apache-2.0"}
+    assert identity_counts(code)["licences"]["apache-2.0"]["documents"] == 20
+    assert {doc["license_tag"] for doc in read_documents(code)} == {"mit", "apache-2.0"}
+    assert set(identity_counts(built["stage2/token_shards/code"])["license_tokens"]) == {"mit", "apache-2.0"}
 
 
-def test_figures_of_a_tokenizer_are_told_for_each_corpus_beside_o200k(made: dict[str, Artifact]) -> None:
-    tokenizer = made["stage2/tokenizer"]
+def test_tokenizer_figures_compare_each_corpus_with_o200k(built: dict[str, Artifact]) -> None:
+    tokenizer = built["stage2/tokenizer"]
     figures = json.loads(tokenizer.path("tokenizer.json").read_bytes())
     copy = tokenizer.folder.parent / "mixtures" / "small_tokenizer.json"
 
@@ -128,34 +128,36 @@ def test_figures_of_a_tokenizer_are_told_for_each_corpus_beside_o200k(made: dict
     assert len(vocabulary) == 160 and vocabulary[0].startswith("<unk>\t")
 
 
-def test_a_tokenizer_comes_out_the_same_whatever_the_order_of_its_sources(
-    made: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, tmp_path: Path
+def test_a_tokenizer_does_not_depend_on_the_order_of_its_sources(
+    built: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, tmp_path: Path
 ) -> None:
-    def turned(recipe: dict[str, Any]) -> None:
+    def reverse_sources(recipe: dict[str, Any]) -> None:
         recipe["tokenizer"]["sources"] = dict(reversed(recipe["tokenizer"]["sources"].items()))
 
-    assert digests(build(recipe_with(tmp_path, hub.commits(), turned), tmp_path, files)) == digests(made)
-    again = rebuild(
-        made["stage2/tokenizer"].folder,
-        Run(made["stage2/tokenizer"].folder.parents[2], INLINE, files),
+    assert digests(build(recipe_with(tmp_path, hub.commits(), reverse_sources), tmp_path, files)) == digests(built)
+    rebuilt = rebuild(
+        built["stage2/tokenizer"].folder,
+        Run(built["stage2/tokenizer"].folder.parents[2], INLINE, files),
         SYSTEMS.kinds,
     )
-    assert again.is_identical
+    assert rebuilt.is_identical
 
 
-def test_code_comes_back_to_the_letter_if_text_is_left(hub: LoopbackHub, files: HubFiles, tmp_path: Path) -> None:
-    def identity(recipe: dict[str, Any]) -> None:
+def test_code_survives_a_round_trip_without_normalization(hub: LoopbackHub, files: HubFiles, tmp_path: Path) -> None:
+    def use_identity(recipe: dict[str, Any]) -> None:
         recipe["tokenizer"] |= {"normalization": "identity", "keeps_blanks": True, "byte_fallback": True}
         recipe["tokenizer"]["vocab_size"] = 400
 
-    made = build(recipe_with(tmp_path, hub.commits(), identity), tmp_path, files)
+    built = build(recipe_with(tmp_path, hub.commits(), use_identity), tmp_path, files)
 
-    figures = json.loads(made["stage2/tokenizer"].path("tokenizer.json").read_bytes())
-    assert {one["round_trip"] for one in figures["corpora"].values()} == {"1.0000"}
-    shards = open_shards(made["stage2/token_shards/code"].folder)
-    model = sentencepiece.SentencePieceProcessor(model_file=str(made["stage2/tokenizer"].path("spm_400_unigram.model")))
+    figures = json.loads(built["stage2/tokenizer"].path("tokenizer.json").read_bytes())
+    assert {item["round_trip"] for item in figures["corpora"].values()} == {"1.0000"}
+    shards = open_shards(built["stage2/token_shards/code"].folder)
+    model = sentencepiece.SentencePieceProcessor(
+        model_file=str(built["stage2/tokenizer"].path("spm_400_unigram.model"))
+    )
     ids = shards[0].astype(int).tolist()
-    first = next(one for one in documents(made["stage2/deduplicated"]) if one["source"] == "code")["text"]
+    first = next(item for item in read_documents(built["stage2/deduplicated"]) if item["source"] == "code")["text"]
     assert model.decode(ids[: ids.index(model.eos_id())] if model.eos_id() in ids else ids) in first
 
 
@@ -167,22 +169,22 @@ def test_code_comes_back_to_the_letter_if_text_is_left(hub: LoopbackHub, files: 
     ],
 )
 def test_workers_change_no_digest(
-    engine: RunSettings, made: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, tmp_path: Path
+    engine: RunSettings, built: dict[str, Artifact], hub: LoopbackHub, files: HubFiles, tmp_path: Path
 ) -> None:
-    assert digests(build(recipe_with(tmp_path, hub.commits()), tmp_path, files, engine)) == digests(made)
+    assert digests(build(recipe_with(tmp_path, hub.commits()), tmp_path, files, engine)) == digests(built)
 
 
-def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict[str, Artifact]) -> None:
-    figures = json.loads(made["stage2/tokenizer"].path("tokenizer.json").read_bytes())
-    for corpus, asked in (("web", 10_000), ("pages", 5_000), ("code", 5_000)):
-        assert figures["corpora"][corpus]["sample_bytes"] == pytest.approx(asked, rel=0.3)
+def test_each_corpus_is_sampled_by_its_share(built: dict[str, Artifact]) -> None:
+    figures = json.loads(built["stage2/tokenizer"].path("tokenizer.json").read_bytes())
+    for corpus, target_bytes in (("web", 10_000), ("pages", 5_000), ("code", 5_000)):
+        assert figures["corpora"][corpus]["sample_bytes"] == pytest.approx(target_bytes, rel=0.3)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (lambda recipe: recipe["shards"].update(sources={"web": "0.5", "pages": "0.4"}), "sum to 1, got 0.9"),
         (lambda recipe: recipe["tokenizer"].update(sources={"wbe": "1"}), "wbe has a weight but is not a source"),
@@ -193,18 +195,16 @@ def test_a_corpus_is_drawn_by_its_share_whatever_lies_in_other_shards(made: dict
         (lambda recipe: recipe["sources"][0].update(revision="main"), "a revision must be a commit"),
     ],
 )
-def test_a_recipe_that_cannot_be_is_told_by_its_key(
-    change: Change, said: str, hub: LoopbackHub, tmp_path: Path
-) -> None:
+def test_an_invalid_recipe_is_refused_by_key(change: Change, expected: str, hub: LoopbackHub, tmp_path: Path) -> None:
     with pytest.raises(UsageError) as error:
         recipe_with(tmp_path, hub.commits(), change)
 
-    found = [error.value, *error.value.others]
-    assert any(said in one.what for one in found), [one.what for one in found]
+    reported = [error.value, *error.value.others]
+    assert any(expected in error.what for error in reported), [error.what for error in reported]
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         (lambda recipe: recipe["tokenizer"].update(vocab_size=5000), "for this sample, got 5,000"),
         (lambda recipe: recipe["sources"][1]["columns"].update(text="body"), "column `body` not found"),
@@ -213,49 +213,49 @@ def test_a_recipe_that_cannot_be_is_told_by_its_key(
         (lambda recipe: recipe["tokenizer"].update(expected_sha256="ab" * 32), "expected " + "ab" * 32),
     ],
 )
-def test_what_cannot_be_built_is_told_in_one_line(
-    change: Change, said: str, hub: LoopbackHub, files: HubFiles, tmp_path: Path
+def test_an_impossible_build_is_refused_in_one_line(
+    change: Change, expected: str, hub: LoopbackHub, files: HubFiles, tmp_path: Path
 ) -> None:
-    told = refusal(lambda: build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files))
+    message = refusal(lambda: build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files))
 
-    assert said in told and "\n" not in told
+    assert expected in message and "\n" not in message
     assert not (tmp_path / "stage2/small/inventory").exists()
 
 
-def test_a_model_of_another_hash_than_expected_makes_no_shard(
-    hub: LoopbackHub, files: HubFiles, made: dict[str, Artifact], tmp_path: Path
+def test_a_model_with_an_unexpected_hash_fails_before_any_shard(
+    hub: LoopbackHub, files: HubFiles, built: dict[str, Artifact], tmp_path: Path
 ) -> None:
-    sha256 = made["stage2/tokenizer"].manifest.identity.decisions["sha256"]
+    sha256 = built["stage2/tokenizer"].manifest.identity.decisions["sha256"]
     right = recipe_with(tmp_path, hub.commits(), lambda recipe: recipe["tokenizer"].update(expected_sha256=sha256))
-    assert digests(build(right, tmp_path, files)) == digests(made)
+    assert digests(build(right, tmp_path, files)) == digests(built)
 
     wrong = recipe_with(tmp_path, hub.commits(), lambda recipe: recipe["tokenizer"].update(expected_sha256="0" * 64))
     assert wrong.target("stage2/tokenizer").state(tmp_path)[0] == "failed"
 
 
-def test_a_gated_source_fails_alone_with_the_page_to_accept_its_terms_on(tmp_path: Path) -> None:
+def test_only_a_gated_source_fails_and_its_terms_page_is_named(tmp_path: Path) -> None:
     write_datasets(tmp_path / "hub")
     (tmp_path / "hub" / "datasets" / CODE / ".gated").touch()
     with LoopbackHub(tmp_path / "hub") as hub:
         recipe = recipe_with(tmp_path, hub.commits())
         run = Run(tmp_path, INLINE, HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1))
-        told = refusal(lambda: list(run_targets(recipe.targets(), run, keep_going=True)))
+        message = refusal(lambda: list(run_targets(recipe.targets(), run, keep_going=True)))
 
-    assert f"accept the terms on {hub.endpoint}/datasets/{CODE}" in told
-    for source in ("web", "pages"):  # all else is made from code too
+    assert f"accept the terms on {hub.endpoint}/datasets/{CODE}" in message
+    for source in ("web", "pages"):  # everything else depends on code
         assert recipe.target("stage2/filtered", source).is_up_to_date(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("rows", "licence", "cut", "said"),
+    ("rows", "licence", "cut", "expected"),
     [
         (5000, "mit", -500, ["file-0.json.gz", "the gzip stream is truncated"]),
         (9, "homemade", None, ["0 of 9 documents have a known licence"]),
     ],
     ids=["a file that ends in the middle", "no licence that is known"],
 )
-def test_a_corpus_that_cannot_be_had_whole_or_under_a_licence_is_held_back(
-    rows: int, licence: str, cut: int | None, said: list[str], tmp_path: Path
+def test_a_truncated_or_unlicensed_corpus_is_refused(
+    rows: int, licence: str, cut: int | None, expected: list[str], tmp_path: Path
 ) -> None:
     write_datasets(tmp_path / "hub")
     lines = [json.dumps({"content": f"value = {number}\n" * 50, "license": licence}) for number in range(rows)]
@@ -266,13 +266,13 @@ def test_a_corpus_that_cannot_be_had_whole_or_under_a_licence_is_held_back(
         files = HubFiles(tmp_path / "cache", endpoint=hub.endpoint, tries=1)
         message = refusal(lambda: build(recipe_with(tmp_path, hub.commits(), change), tmp_path, files))
 
-    assert all(word in message for word in said), message
+    assert all(word in message for word in expected), message
 
 
-# Code of this machine
+# Local code
 
 
-def test_code_here_carries_the_licence_of_its_repository_and_is_rebuilt(tmp_path: Path) -> None:
+def test_local_code_has_the_licence_of_its_repository_and_is_rebuilt(tmp_path: Path) -> None:
     mit = "MIT License\n\nSPDX-License-Identifier: MIT\n"
     for repository, licence in (("one", mit), ("two", "Ask the author.")):
         folder = tmp_path / "code" / repository
@@ -282,20 +282,20 @@ def test_code_here_carries_the_licence_of_its_repository_and_is_rebuilt(tmp_path
     code = {"kind": "local", "source": "code", "path": str(tmp_path / "code"), "files": ["**/*.py"]}
     code |= {"text_endings": [".py"], "license_files": "LICENSE*", "license_tag": "unknown", "domain": "code"}
     recipe = Stage2Recipe.from_mapping({"system": "stage2", "name": "here", "sources": [code]}, "made")
-    made = build(recipe, tmp_path)
+    built = build(recipe, tmp_path)
 
-    corpus = made["stage2/raw_corpus/code"]
-    assert {one["meta"]["source_file"]: one["license_tag"] for one in documents(corpus)} == {
+    corpus = built["stage2/raw_corpus/code"]
+    assert {doc["meta"]["source_file"]: doc["license_tag"] for doc in read_documents(corpus)} == {
         "one/module.py": "mit",
         "two/module.py": "unknown",
     }
-    for artifact in made.values():
+    for artifact in built.values():
         assert rebuild(artifact.folder, Run(tmp_path, INLINE), SYSTEMS.kinds).is_identical
 
 
-def test_the_record_of_a_drawn_line_is_its_own(made: dict[str, Artifact], root: Path, files: HubFiles) -> None:
-    for source, place in (("web", "stage2/token_shards/web"), ("code", "stage2/token_shards/code")):
-        [traced, *_] = trace_row(open_rows(made[place].folder, SYSTEMS.kinds), 5)
+def test_a_traced_row_is_read_from_its_own_record(built: dict[str, Artifact], root: Path, files: HubFiles) -> None:
+    for source, role in (("web", "stage2/token_shards/web"), ("code", "stage2/token_shards/code")):
+        [traced, *_] = trace_row(open_rows(built[role].folder, SYSTEMS.kinds), 5)
         row = traced.text.source.rows[0]
         record = json.loads(read_record(row, files))
 

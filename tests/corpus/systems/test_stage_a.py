@@ -1,7 +1,4 @@
-"""The stage A recipe: what it refuses and in which words, what it names, and what a change builds again.
-
-What a manifest keeps of it is enough to make the artifact by; files are those that were hashed.
-"""
+"""Stage A recipes: refusals, targets, staleness and changed files."""
 
 import datetime
 import logging
@@ -19,7 +16,7 @@ import pytest
 import yaml
 from real_samples import some
 from refusals import refusal
-from stage_a_build import INLINE, Change, build, digests, local_source, only, recipe_of, recipe_with
+from stage_a_build import INLINE, Change, build, digests, local_source, only, parse_recipe, recipe_with
 from stage_a_sources import source_named, write_notes
 
 from pipeline_assets.build.run import Run
@@ -44,16 +41,16 @@ FILE_KINDS = ", ".join(get_args(section.model_fields["kind"].annotation)[0] for 
 ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
 
 
-def of(name: str, **keys: object) -> Change:
+def update_source(name: str, **keys: object) -> Change:
     return lambda content: source_named(content, name).update(keys)
 
 
-def twice(name: str) -> Change:
+def repeat_source(name: str) -> Change:
     return lambda content: content["sources"].append(source_named(content, name))
 
 
-def refusing(licence: str, source: str) -> Change:
-    """Refuses a licence that the only source has."""
+def refuse_licence(licence: str, source: str) -> Change:
+    """Refuse a licence that the only source has."""
 
     def change(content: dict[str, Any]) -> None:
         only(source)(content)
@@ -66,23 +63,23 @@ def refusing(licence: str, source: str) -> Change:
     ("change", "what", "fix"),
     [
         (
-            of("notes", filters={"lenght": {"min_words": 3}}),
+            update_source("notes", filters={"lenght": {"min_words": 3}}),
             "unknown key `sources.4.filters.lenght`",
             "did you mean `length`?",
         ),
         (
-            of("wikipedia_en", text_unit="file"),  # a key of another kind
+            update_source("wikipedia_en", text_unit="file"),  # a key of another kind
             "unknown key `sources.1.text_unit`",
             "remove it; known keys: domain, dump_date, files, filters, kind, language, license_tag, "
             "max_reject_fraction, path, source, title",
         ),
         (
-            of("notes", kind="x"),
+            update_source("notes", kind="x"),
             f"`sources.4.kind` must be one of hub, {FILE_KINDS}, normalized, got 'x'",
             "correct the value",
         ),
         (
-            of("notes", license_tag="cc-by-sa-40"),
+            update_source("notes", license_tag="cc-by-sa-40"),
             "`sources.4.license_tag` is 'cc-by-sa-40': unknown licence 'cc-by-sa-40': did you mean cc-by-sa-4.0? "
             "Add new licences to manifests/licences.json",
             "correct the value",
@@ -99,48 +96,48 @@ def refusing(licence: str, source: str) -> Change:
             'write ["2026-11-01"]',
         ),
         (
-            of("pages", revision="main"),
+            update_source("pages", revision="main"),
             "`sources.0.revision` is 'main': a revision must be a commit of 40 hex digits, because branches move; "
             "get it with `corpusmill pin`",
             "correct the value",
         ),
         (
-            of("pages", max_reject_fraction="3"),
+            update_source("pages", max_reject_fraction="3"),
             "`sources.0.max_reject_fraction` must be in [0, 1], got '3'",
             "correct the value",
         ),
         (
-            of("notes", source="My notes"),
+            update_source("notes", source="My notes"),
             "`sources.4.source` must contain only lower-case letters, digits, `_`, `.` and `-`, and start with a "
             "letter or digit, got 'My notes'",
             "correct the value",
         ),
     ],
 )
-def test_a_recipe_that_is_wrong_is_refused_in_one_line(change: Change, what: str, fix: str, tmp_path: Path) -> None:
-    [error] = refused(lambda: recipe_with(tmp_path, change))
+def test_an_invalid_recipe_is_refused_in_one_line(change: Change, what: str, fix: str, tmp_path: Path) -> None:
+    [error] = errors(lambda: recipe_with(tmp_path, change))
 
     assert (error.what, error.fix) == (what, fix)
     [key] = re.findall(r"^(?:unknown key )?`(?:[^`]*\.)?([^`.]+)`", what)
-    assert f"{key}:" in line_of(error, tmp_path)
+    assert f"{key}:" in read_line(error, tmp_path)
 
 
-def refused(read: Callable[[], object]) -> list[InputError]:
+def errors(read: Callable[[], object]) -> list[InputError]:
     with pytest.raises(UsageError) as error:
         read()
     return [error.value, *error.value.others]
 
 
-def refused_lines(root: Path, content: dict[str, Any]) -> list[tuple[str, str]]:
-    """Write a recipe, and return what is wrong with it: lines, and what is told of each, without a nearest name."""
+def read_error_lines(root: Path, content: dict[str, Any]) -> list[tuple[str, str]]:
+    """Write an invalid recipe; return the lines of its errors and their short texts."""
     path = root / "recipes" / "mixed.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump({"system": "stage_a", "name": "mixed"} | content, sort_keys=False))
-    found = refused(lambda: SYSTEMS.read_recipe(path, root))
-    return [(line_of(error, root), error.what.partition(": did you")[0]) for error in found]
+    reported = errors(lambda: SYSTEMS.read_recipe(path, root))
+    return [(read_line(error, root), error.what.partition(": did you")[0]) for error in reported]
 
 
-def line_of(error: InputError, tmp_path: Path) -> str:
+def read_line(error: InputError, tmp_path: Path) -> str:
     path = tmp_path / "recipes" / "mixed.yaml"
     return path.read_text().splitlines()[int(error.where.removeprefix(f"{path}:")) - 1].strip()
 
@@ -148,21 +145,21 @@ def line_of(error: InputError, tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("change", "what", "fix", "line"),
     [
-        (twice("notes"), "two sources have the name notes", "give each source its own name", "source: notes"),
+        (repeat_source("notes"), "two sources have the name notes", "give each source its own name", "source: notes"),
         (
-            of("notes", source="notes.manifest.json"),
+            update_source("notes", source="notes.manifest.json"),
             "source name notes.manifest.json is reserved for the manifest copy of another source",
             "choose another name",
             "source: notes.manifest.json",
         ),
         (
-            refusing("CC0", "notes"),
+            refuse_licence("CC0", "notes"),
             "source notes has the licence cc0-1.0, which `refuse_licences` refuses",
             "remove one of them",
             "license_tag: cc0-1.0",
         ),
         (
-            refusing("cc-by-sa-4.0", "wikipedia_en"),  # which the dump's date stands for
+            refuse_licence("cc-by-sa-4.0", "wikipedia_en"),  # which the dump's date stands for
             "source wikipedia_en has the licence cc-by-sa-4.0, which `refuse_licences` refuses",
             "remove one of them",
             "license_tag: null",
@@ -208,22 +205,22 @@ def line_of(error: InputError, tmp_path: Path) -> str:
         ),
     ],
 )
-def test_sections_that_do_not_fit_together_are_refused_with_the_line_to_correct(
+def test_inconsistent_sections_are_refused_with_the_line_to_correct(
     change: Change, what: str, fix: str, line: str, tmp_path: Path
 ) -> None:
-    [error] = refused(lambda: recipe_with(tmp_path, change))
+    [error] = errors(lambda: recipe_with(tmp_path, change))
 
-    assert (error.what, error.fix, line_of(error, tmp_path)) == (what, fix, line)
+    assert (error.what, error.fix, read_line(error, tmp_path)) == (what, fix, line)
 
 
-def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_path: Path) -> None:
-    there, papers = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
-    gone = papers | {"path": str(tmp_path / "sources/ntoes"), "license_tag": "nobody-knows"}
+def test_all_errors_of_a_recipe_are_reported_with_their_lines(tmp_path: Path) -> None:
+    notes, papers = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
+    missing = papers | {"path": str(tmp_path / "sources/ntoes"), "license_tag": "nobody-knows"}
     pack = {"seq_len": "8", "weights": {"notes": "0.5", "pepers": "0.5"}}
-    content = {"sources": [there, gone | {"text_units": "file"}, dict(there)], "pack": pack}
+    content = {"sources": [notes, missing | {"text_units": "file"}, dict(notes)], "pack": pack}
 
-    assert refused_lines(tmp_path, content) == [
-        (f"path: {gone['path']}", f"folder {gone['path']} not found"),
+    assert read_error_lines(tmp_path, content) == [
+        (f"path: {missing['path']}", f"folder {missing['path']} not found"),
         (
             "license_tag: nobody-knows",
             "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
@@ -236,7 +233,7 @@ def test_all_that_is_wrong_with_a_recipe_is_told_at_once_each_with_its_line(tmp_
     ]
 
 
-def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: Path) -> None:
+def test_wrong_files_columns_and_weights_are_reported_with_other_errors(tmp_path: Path) -> None:
     row, columns = {"body": "A text.", "key": "1"}, {"text": "txet", "id": None}
     notes = local_source(tmp_path, "notes", [row], files=["*.jsonl", "*.parqet"], columns={"text": "body"})
     papers = local_source(tmp_path, "papers", [row], columns=columns, license_tag="nobody-knows")
@@ -249,7 +246,7 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
     content = {"sources": [notes, papers, table, sheet], "pack": pack}
     content |= {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
 
-    assert refused_lines(tmp_path, content) == [
+    assert read_error_lines(tmp_path, content) == [
         ("- '*.parqet'", f"{notes['path']}: no file matches '*.parqet'"),
         (
             "columns:",
@@ -266,12 +263,12 @@ def test_files_columns_and_sums_that_are_wrong_are_told_with_all_else(tmp_path: 
     ]
 
 
-def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
+def test_a_cap_without_a_source_is_reported_with_another_invalid_key() -> None:
     content = {"seq_len": 1, "weights": {"a": "1"}, "max_epochs": {"every_source": "1", "sources": {"b": "2"}}}
 
-    found = refused(lambda: PackSection.from_mapping(content, "recipe.yaml"))
+    reported = errors(lambda: PackSection.from_mapping(content, "recipe.yaml"))
 
-    assert [error.what for error in found] == [
+    assert [error.what for error in reported] == [
         "`seq_len` must be at least 2 (a row needs a next token to predict), got 1",
         "`max_epochs`: max_epochs names b, which has no weight",
     ]
@@ -282,7 +279,7 @@ def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
     [
         {"columns": {"text": "body"}},
         {"max_reject_fraction": "0.5"},  # what allows bad rows may begin with them
-        {"colums": {"text": "body"}},  # told, and what it does to the rows isn't
+        {"colums": {"text": "body"}},  # reported, but its effect on the rows is not
         {"columns": {"text": 3}},
         {"columns": None},
         {"files": ["."]},
@@ -290,52 +287,52 @@ def test_a_cap_of_no_source_is_told_beside_another_key_that_is_wrong() -> None:
         {"path": 3},
     ],
 )
-def test_files_are_looked_at_as_far_as_it_is_said_what_they_are(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_files_are_checked_as_far_as_the_recipe_describes_them(changes: dict[str, Any], tmp_path: Path) -> None:
     section = local_source(tmp_path, "notes", [{"body": "A text."}])
     del section["columns"]
 
     found = [*check_folders({"name": "mixed", "sources": [section | changes]}, tmp_path)]
 
-    assert [misfit.what for misfit in found] == (
+    assert [error.what for error in found] == (
         [f"{section['path']}: the pattern '.' matches only folders"] if changes.get("files") == ["."] else []
     )
 
 
-def test_parts_of_a_recipe_that_are_of_another_kind_than_they_should_be_are_told_once(tmp_path: Path) -> None:
-    wrong = {"sources": "notes", "dedup": [], "outputs": 1, "seen": 2, "max_removed": "1", "pack": {"weights": ["a"]}}
+def test_recipe_sections_of_a_wrong_type_are_reported_once(tmp_path: Path) -> None:
+    content = {"sources": "notes", "dedup": [], "outputs": 1, "seen": 2, "max_removed": "1", "pack": {"weights": ["a"]}}
 
-    lines = [line.partition(":")[0] for line, _ in refused_lines(tmp_path, wrong)]
+    lines = [line.partition(":")[0] for line, _ in read_error_lines(tmp_path, content)]
 
-    assert sorted(lines) == sorted([*wrong.keys() - {"pack"}, "weights"])
+    assert sorted(lines) == sorted([*content.keys() - {"pack"}, "weights"])
 
 
 @pytest.mark.parametrize("folder", ["", ".", "stage_a", "/stage_a/normalized", "stage_a/../x/y", "corpora/x"])
-def test_normalised_sources_lie_below_the_data_root_in_the_area_of_stage_a(folder: str, tmp_path: Path) -> None:
-    [error] = refused(lambda: recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder})))
+def test_the_folder_of_normalised_sources_must_be_below_stage_a(folder: str, tmp_path: Path) -> None:
+    [error] = errors(lambda: recipe_with(tmp_path, lambda content: content.update(outputs={"normalized_dir": folder})))
 
     rule = "must be a folder below stage_a/, such as stage_a/NAME/normalized"
     assert error.what == f"`outputs.normalized_dir` {rule}, got {folder!r}"
 
 
-def test_recipes_whose_copied_manifests_would_have_one_name_keep_both(tmp_path: Path) -> None:
+def test_manifest_copies_with_equal_names_are_both_kept(tmp_path: Path) -> None:
     root, manifests = tmp_path / "data", tmp_path / "data" / "manifests"
     sources = {"a": local_source(tmp_path, "b_c", ROWS), "a_b": local_source(tmp_path, "c", ROWS[:3])}
-    recipes = [recipe_of(source, name=name) for name, source in sources.items()]
+    recipes = [parse_recipe(source, name=name) for name, source in sources.items()]
 
-    def copies() -> dict[str, bytes]:
+    def build_and_read_copies() -> dict[str, bytes]:
         for recipe in recipes:
             assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(root, INLINE)))
         return {path.name: path.read_bytes() for path in manifests.iterdir()}
 
-    first = copies()
+    first = build_and_read_copies()
 
     assert first["a_b_c_raw.json"] == (root / "stage_a/a/raw/b_c/manifest.json").read_bytes()
     sealed = {path.read_bytes() for path in root.glob("stage_a/*/*/*/manifest.json")}
     assert sealed == {*first.values()} and len(sealed) == len(first) == 8
-    assert copies() == first
+    assert build_and_read_copies() == first
 
 
-def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(tmp_path: Path) -> None:
+def test_a_recipe_has_three_artifacts_per_source_and_a_report_upstream_first(tmp_path: Path) -> None:
     recipe = recipe_with(tmp_path, only("notes", "pages"))
 
     assert [(target.role, str(target.folder), target.export_as) for target in recipe.targets()] == [
@@ -358,23 +355,23 @@ def test_a_recipe_names_three_artifacts_a_source_and_the_report_upstream_first(t
         ("normalized", ["stage_a/raw", "stage_a/normalized"]),
     ],
 )
-def test_a_recipe_may_ask_for_the_first_steps_alone(up_to: str | None, kinds: list[str], tmp_path: Path) -> None:
+def test_a_recipe_may_request_only_the_first_stages(up_to: str | None, kinds: list[str], tmp_path: Path) -> None:
     outputs = {"normalized_dir": "stage_a/x/normalized", "up_to": up_to}
 
-    recipe = recipe_of(local_source(tmp_path, "notes", []), outputs=outputs)
+    recipe = parse_recipe(local_source(tmp_path, "notes", []), outputs=outputs)
 
     assert [target.kind.name for target in recipe.targets()] == kinds
 
 
 @pytest.mark.parametrize(("rows", "planned"), [(10, Forecast(80, "`pack.num_seqs`")), (None, None)])
-def test_planned_tokens_are_those_of_the_packed_rows_if_their_number_is_set(
+def test_tokens_are_forecast_if_the_number_of_packed_rows_is_set(
     rows: int | None, planned: Forecast | None, tmp_path: Path
 ) -> None:
     pack = {"seq_len": 8, "strategy": "sequential", "num_seqs": rows}
 
     [packed] = [
         target
-        for target in recipe_of(local_source(tmp_path, "notes", []), pack=pack).targets()
+        for target in parse_recipe(local_source(tmp_path, "notes", []), pack=pack).targets()
         if target.kind.name == "stage_a/packed"
     ]
 
@@ -382,26 +379,26 @@ def test_planned_tokens_are_those_of_the_packed_rows_if_their_number_is_set(
     assert packed.kind.planner.plan_tokens(packed.recipe) == planned
 
 
-def test_a_recipe_that_ends_before_packing_has_folders_of_its_own_and_needs_no_tokenizer(tmp_path: Path) -> None:
+def test_a_recipe_that_ends_before_packing_needs_no_tokenizer(tmp_path: Path) -> None:
     source = local_source(tmp_path, "notes", [])
     pack = {"seq_len": 8, "strategy": "sequential", "tokenizer_path": "none.tiktoken"}
 
-    recipe = recipe_of(source, outputs={"up_to": "filtered"}, pack=pack)
+    recipe = parse_recipe(source, outputs={"up_to": "filtered"}, pack=pack)
 
     recipe.check_local_files(tmp_path)
-    folders = [target.folder for target in recipe_of(source).targets() if target.kind.name != "stage_a/report"]
+    folders = [target.folder for target in parse_recipe(source).targets() if target.kind.name != "stage_a/report"]
     assert [target.folder for target in recipe.targets()] == folders
 
 
-def test_a_section_behind_the_last_step_that_is_asked_for_or_that_says_nothing_is_remarked_on(tmp_path: Path) -> None:
+def test_sections_without_effect_cause_a_warning(tmp_path: Path) -> None:
     notes, outputs = local_source(tmp_path, "notes", []), {"up_to": "filtered", "signatures": True}
 
-    assert [*recipe_of(notes, outputs=outputs, dedup={}).warnings()] == [
+    assert [*parse_recipe(notes, outputs=outputs, dedup={}).warnings()] == [
         f"`{name}` is ignored, because `outputs.up_to` is filtered" for name in ("dedup", "outputs.signatures")
     ]
-    assert [*recipe_of(notes, dedup={}).warnings()] == []
-    assert [*recipe_of(notes, tokenizer=None).warnings()] == [], "without a tokenizer, the report counts no tokens"
-    assert [*recipe_of(notes, dedup=None).warnings()] == [
+    assert [*parse_recipe(notes, dedup={}).warnings()] == []
+    assert [*parse_recipe(notes, tokenizer=None).warnings()] == [], "without a tokenizer, the report counts no tokens"
+    assert [*parse_recipe(notes, dedup=None).warnings()] == [
         "`dedup` is empty and has no effect; to request it with all defaults, write `dedup: {}`"
     ]
 
@@ -414,11 +411,11 @@ def test_the_shipped_recipe_is_read_and_has_no_folder_twice() -> None:
     assert {source.kind for source in recipe.sources} >= {"hub", "wikipedia", "stackexchange", "local"}
 
 
-def test_normalised_sources_of_one_recipe_are_found_by_another_by_their_names(tmp_path: Path) -> None:
+def test_normalised_sources_of_one_recipe_are_used_by_another_by_name(tmp_path: Path) -> None:
     outputs = {"normalized_dir": "stage_a/pool/documents"}
-    first = recipe_of(local_source(tmp_path, "notes", ROWS), outputs=outputs)
-    given = {"kind": "normalized", "source": "notes", "filters": {"rules": ["source_row >= 100"]}}
-    second = recipe_of(given, outputs=outputs, name="second")
+    first = parse_recipe(local_source(tmp_path, "notes", ROWS), outputs=outputs)
+    section = {"kind": "normalized", "source": "notes", "filters": {"rules": ["source_row >= 100"]}}
+    second = parse_recipe(section, outputs=outputs, name="second")
 
     normalized = build(first, tmp_path)["stage_a/normalized/notes"]
     built = build(second, tmp_path, replace=True)
@@ -429,10 +426,10 @@ def test_normalised_sources_of_one_recipe_are_found_by_another_by_their_names(tm
     assert entry == {"name": "stage_a/normalized/notes", "digest": normalized.manifest.digest}
 
 
-def test_a_normalised_source_that_is_not_there_is_an_error_that_names_its_folder(tmp_path: Path) -> None:
-    told = refusal(lambda: build(recipe_of({"kind": "normalized", "source": "notes"}), tmp_path))
+def test_a_missing_normalised_source_is_an_error_with_its_folder(tmp_path: Path) -> None:
+    message = refusal(lambda: build(parse_recipe({"kind": "normalized", "source": "notes"}), tmp_path))
 
-    assert told.startswith(f"{tmp_path}/stage_a/mixed/normalized/notes: ")
+    assert message.startswith(f"{tmp_path}/stage_a/mixed/normalized/notes: ")
 
 
 class TestStaleness:
@@ -444,107 +441,107 @@ class TestStaleness:
         for name in ("letters", "diaries"):
             rows = [{"text": f"Text {n} of {name}, with words.", "key": f"{name}-{n}"} for n in (1, 2)]
             self.content.append(local_source(tmp_path, name, rows))
-        self.built = build(recipe_of(*self.content), tmp_path)
+        self.built = build(parse_recipe(*self.content), tmp_path)
 
     def states(self) -> dict[str, str]:
-        states = {target.role: target.state(self.root) for target in recipe_of(*self.content).targets()}
-        return {role: f"{state}: {words}" for role, (state, words) in states.items() if state != "current"}
+        states = {target.role: target.state(self.root) for target in parse_recipe(*self.content).targets()}
+        return {role: f"{state}: {reason}" for role, (state, reason) in states.items() if state != "current"}
 
-    def again(self) -> list[str]:
-        new = digests(build(recipe_of(*self.content), self.root, replace=True))
+    def rebuild_changed(self) -> list[str]:
+        new = digests(build(parse_recipe(*self.content), self.root, replace=True))
         return [role for role, digest in new.items() if digest != self.built[role].manifest.digest]
 
-    def test_nothing_changed_leaves_all_as_it_is(self) -> None:
+    def test_without_a_change_everything_is_up_to_date(self) -> None:
         assert self.states() == {}
-        assert self.again() == []
+        assert self.rebuild_changed() == []
 
-    def test_a_changed_filter_builds_the_filtered_source_and_the_report_alone(self) -> None:
+    def test_a_changed_filter_rebuilds_only_the_filtered_source_and_the_report(self) -> None:
         self.content[0]["filters"] = {"length": {"min_words": 1}}
 
         states = self.states()
 
         assert list(states) == ["stage_a/filtered/letters"]
         assert states["stage_a/filtered/letters"] == "stale: the recipe changed (`filters.length.min_words`: None → 1)"
-        assert self.again() == ["stage_a/filtered/letters", "stage_a/report"]
+        assert self.rebuild_changed() == ["stage_a/filtered/letters", "stage_a/report"]
 
-    def test_a_folder_that_moved_changes_nothing_and_is_read_where_it_is(self) -> None:
+    def test_a_moved_folder_changes_nothing_and_is_read_from_its_new_path(self) -> None:
         shutil.move(self.content[0]["path"], self.root / "moved")
         self.content[0]["path"] = "moved"  # below the data root
 
         assert self.states() == {}
         shutil.rmtree(self.built["stage_a/normalized/letters"].folder)
-        assert self.again() == []
+        assert self.rebuild_changed() == []
 
-    def test_a_changed_file_builds_all_of_its_source_and_the_report(self) -> None:
+    def test_a_changed_file_rebuilds_its_whole_source_and_the_report(self) -> None:
         local_source(self.root, "letters", [{"text": "Other words.", "key": "letters-3"}])
 
         assert self.states() == {
             "stage_a/raw/letters": f"stale: 1 of the files in {self.root}/sources/letters changed; "
             "the first is rows.jsonl"
         }
-        assert self.again() == [
+        assert self.rebuild_changed() == [
             "stage_a/raw/letters",
             "stage_a/normalized/letters",
             "stage_a/filtered/letters",
             "stage_a/report",
         ]
 
-    def test_a_file_written_again_as_it_was_is_hashed_and_nothing_else_is_built(self) -> None:
+    def test_a_rewritten_equal_file_is_only_hashed_again(self) -> None:
         path = self.root / "sources" / "letters" / "rows.jsonl"
         path.write_bytes(path.read_bytes())
 
         assert self.states() == {"stage_a/raw/letters": f"stale: files in {self.root}/sources/letters were rewritten"}
-        assert self.again() == []
+        assert self.rebuild_changed() == []
         assert self.states() == {}
 
-    def test_another_licence_of_the_source_builds_its_documents_again_and_not_its_raw_files(self) -> None:
+    def test_another_licence_of_a_source_rebuilds_its_documents_but_not_its_raw_files(self) -> None:
         self.content[0]["license_tag"] = "mit"
 
-        changed = self.again()
+        changed = self.rebuild_changed()
 
         assert changed == ["stage_a/normalized/letters", "stage_a/filtered/letters", "stage_a/report"]
 
     @pytest.mark.parametrize(
         ("chosen", "names"), [(slice(1), "['letters']"), (slice(None, None, -1), "['diaries', 'letters']")]
     )
-    def test_fewer_sources_or_another_order_of_them_is_another_report_alone(self, chosen: slice, names: str) -> None:
+    def test_fewer_or_reordered_sources_change_only_the_report(self, chosen: slice, names: str) -> None:
         self.content = self.content[chosen]
 
         assert self.states() == {
             "stage_a/report": f"stale: the recipe changed (`sources`: ['letters', 'diaries'] → {names})"
         }
 
-    def test_an_artifact_of_another_recipe_is_replaced_only_when_told_to(self) -> None:
+    def test_an_artifact_of_another_recipe_is_replaced_only_on_request(self) -> None:
         self.content[0]["filters"] = {"length": {"min_words": 1}}
 
-        told = refusal(lambda: build(recipe_of(*self.content), self.root), UsageError)
+        message = refusal(lambda: build(parse_recipe(*self.content), self.root), UsageError)
 
-        assert told.endswith("; set another `name` in the recipe, or run with --replace")
+        assert message.endswith("; set another `name` in the recipe, or run with --replace")
 
 
-def test_files_that_a_failed_command_listed_give_way_to_those_that_it_should_have(tmp_path: Path) -> None:
+def test_a_corrected_recipe_replaces_the_listing_of_wrong_files(tmp_path: Path) -> None:
     wrong = local_source(tmp_path, "notes", []) | {"files": ["*.txt"]}
     (tmp_path / "sources/notes/other.txt").write_text("no rows")
-    raw = recipe_of(wrong).targets()[0]
+    raw = parse_recipe(wrong).targets()[0]
     raw.kind.build(raw, Run(tmp_path, INLINE))
 
-    right = recipe_of(local_source(tmp_path, "notes", [{"text": "A text of some words.", "key": "1"}])).targets()[0]
+    right = parse_recipe(local_source(tmp_path, "notes", [{"text": "A text of some words.", "key": "1"}])).targets()[0]
 
     assert right.kind.build(right, Run(tmp_path, INLINE)).manifest.identity.inputs[0]["name"] == "rows.jsonl"
 
 
-def test_a_folder_that_is_gone_is_asked_for_only_where_its_files_are_not_hashed_yet(tmp_path: Path) -> None:
-    content = recipe_of(gone := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
-    shutil.rmtree(gone["path"])
-    [misfit] = StageARecipe.cross_checks(content, tmp_path)
+def test_a_missing_folder_is_an_error_only_until_its_files_are_hashed(tmp_path: Path) -> None:
+    content = parse_recipe(section := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
+    shutil.rmtree(section["path"])
+    [error] = StageARecipe.cross_checks(content, tmp_path)
 
     (tmp_path / "stage_a" / content["name"] / "raw" / "notes").mkdir(parents=True)
 
-    assert (misfit.location, misfit.what) == (("sources", 0, "path"), f"folder {gone['path']} not found")
+    assert (error.location, error.what) == (("sources", 0, "path"), f"folder {section['path']} not found")
     assert not [*StageARecipe.cross_checks(content, tmp_path)] and not [*StageARecipe.cross_checks(content, None)]
 
 
-def test_notes_are_found_whatever_order_their_files_were_written_in(tmp_path: Path) -> None:
+def test_the_order_in_which_files_were_written_changes_no_digest(tmp_path: Path) -> None:
     write_notes(tmp_path / "sources" / "notes")
     recipe = recipe_with(tmp_path, only("notes"))
     first = digests(build(recipe, tmp_path))
@@ -561,27 +558,27 @@ def test_the_section_of_a_source_is_read_back_from_its_content(tmp_path: Path) -
         assert not isinstance(source, NormalizedSource)
         content = source.output_content(1234)
 
-        found, shard_text_bytes = parse_source(content | {"licences": "of the table"})
+        parsed, shard_text_bytes = parse_source(content | {"licences": "of the table"})
 
         assert shard_text_bytes == 1234
-        assert found.output_content(1234) == content
+        assert parsed.output_content(1234) == content
         assert {"path", "filters"}.isdisjoint(content)
 
 
-def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
+def test_a_missing_archive_library_is_reported_before_a_dump_is_hashed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "beer.stackexchange.com.7z").write_bytes(b"7z\xbc\xaf\x27\x1c")
     scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
     host = {"host": "beer.stackexchange.com", "source": "beer", "domain": "questions"}
     files = {"path": str(tmp_path), "files": ["*.7z"]}
-    [raw, *_] = recipe_of({"kind": "stackexchange"} | host | files | scores).targets()
+    [raw, *_] = parse_recipe({"kind": "stackexchange"} | host | files | scores).targets()
     monkeypatch.setitem(sys.modules, "py7zr", None)
 
     with caplog.at_level(logging.INFO, "corpusmill"):
-        told = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
+        message = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
 
-    assert told == (
+    assert message == (
         f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', "
         "or unpack the archive"
@@ -589,38 +586,38 @@ def test_what_a_dump_lacks_to_be_read_is_said_before_it_is_hashed(
     assert caplog.messages == []
 
 
-def test_files_that_are_written_or_gone_between_hashing_and_reading_are_one_clear_error(tmp_path: Path) -> None:
+def test_files_changed_or_missing_after_hashing_are_one_error(tmp_path: Path) -> None:
     section = local_source(tmp_path, "notes", ROWS)
-    [raw, normalized, *_] = recipe_of(section).targets()
+    [raw, normalized, *_] = parse_recipe(section).targets()
     raw.kind.build(raw, Run(tmp_path, INLINE))
 
     local_source(tmp_path, "notes", ROWS[:3])
-    written = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
+    changed = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
     Path(section["path"]).rename(tmp_path / "elsewhere")
-    gone = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
+    missing = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
 
-    assert written == (
+    assert changed == (
         f"{tmp_path}/sources/notes: changed since the files were hashed: 1 of the files in {tmp_path}/sources/notes "
         "changed; the first is rows.jsonl; stop writing to the folder, and run the recipe again"
     )
-    assert gone == (
+    assert missing == (
         f"{tmp_path}/sources/notes: the source folder no longer exists; "
         "restore it, create a link to its new path, or correct the source's path"
     )
 
 
-def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
+def test_files_changed_while_they_are_read_stop_the_build_before_the_seal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = recipe_of(local_source(tmp_path, "notes", ROWS))
+    recipe = parse_recipe(local_source(tmp_path, "notes", ROWS))
     convert = files.convert_local
 
-    def disturbed(*arguments: object) -> object:
+    def disturb(*arguments: object) -> object:
         converted = convert(*arguments)  # type: ignore[arg-type]
         os.utime(tmp_path / "sources" / "notes" / "rows.jsonl")
         return converted
 
-    monkeypatch.setattr(files, "convert_local", disturbed)
+    monkeypatch.setattr(files, "convert_local", disturb)
 
     with pytest.raises(InputError, match=r"since the files were hashed: .* were rewritten; stop writing to the folder"):
         build(recipe, tmp_path)
@@ -628,22 +625,22 @@ def test_files_written_while_they_are_read_are_an_error_and_nothing_is_sealed(
     assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()
 
 
-def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_for_it(
+def test_a_missing_language_detector_is_reported_before_the_build_that_needs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking, asking_nothing = (
-        recipe_of(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
+    detecting, plain = (
+        parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
     )
-    unfiltered = asking.model_copy(
+    unfiltered = detecting.model_copy(
         update={"outputs": OutputsSection(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
     )
     monkeypatch.setitem(sys.modules, "py3langid", None)
     load_detector.cache_clear()
 
-    line = refusal(lambda: asking.check_local_files(tmp_path), UsageError)
+    line = refusal(lambda: detecting.check_local_files(tmp_path), UsageError)
 
     assert line.startswith("languages: py3langid is not installed; ")
-    for recipe in (asking_nothing, unfiltered):
+    for recipe in (plain, unfiltered):
         recipe.check_local_files(tmp_path)
 
 
@@ -656,7 +653,7 @@ def test_what_tells_languages_is_missed_before_anything_is_built_for_who_asks_fo
         ({"max_epochs": None}, "`max_epochs` must be a mapping, got None; write {every_source: VALUE}"),
     ],
 )
-def test_a_value_in_place_of_a_mapping_is_told_the_mapping_to_write(values: dict[str, object], message: str) -> None:
-    [error] = refused(lambda: PackSection.from_mapping(values, "recipe.yaml"))
+def test_a_value_in_place_of_a_mapping_is_refused_with_a_fix(values: dict[str, object], message: str) -> None:
+    [error] = errors(lambda: PackSection.from_mapping(values, "recipe.yaml"))
 
     assert f"{error.what}; {error.fix}" == message

@@ -1,4 +1,4 @@
-"""Decontamination in a stage A recipe: what it names, what makes it stale, and how it goes on after a crash."""
+"""Decontamination in stage A recipes: targets, staleness and resumed builds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from document_corpus import numbered
 from refusals import refusal
-from stage_a_build import INLINE, Change, build, digests, local_source, recipe_of
+from stage_a_build import INLINE, Change, build, digests, local_source, parse_recipe
 from stage_a_sources import with_decontamination, with_dedup, write_quiz
 
 from pipeline_assets.build.run import Run
@@ -19,22 +19,22 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import DEDUPLICATED, StageARecipe
 
-RecipeOf = Callable[..., StageARecipe]
+BuildRecipe = Callable[..., StageARecipe]
 
 
-def nothing(content: dict[str, Any]) -> None:
+def unchanged(content: dict[str, Any]) -> None:
     pass
 
 
 @pytest.fixture
-def recipe(tmp_path: Path) -> RecipeOf:
-    """A recipe over notes and pages, of which each has a question of the quiz; `change` edits it."""
+def recipe(tmp_path: Path) -> BuildRecipe:
+    """Return a function that builds a recipe over notes and pages with quiz questions."""
 
-    def of(change: Change = nothing) -> StageARecipe:
+    def build_recipe(change: Change = unchanged) -> StageARecipe:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
         change(content)
-        return recipe_of(*sources, **content)
+        return parse_recipe(*sources, **content)
 
     write_quiz(tmp_path / "quiz", [numbered(100, 20)])
     leaks = {"notes": f"{numbered(1000, 30)} {numbered(100, 20)}", "pages": numbered(95, 30)}
@@ -46,15 +46,15 @@ def recipe(tmp_path: Path) -> RecipeOf:
         )
         for number, (name, leak) in enumerate(leaks.items())
     ]
-    return of
+    return build_recipe
 
 
-def test_it_is_made_of_filtered_sources_or_of_what_deduplication_left_and_the_report_of_it(recipe: RecipeOf) -> None:
+def test_inputs_are_filtered_sources_or_the_deduplicated_corpus(recipe: BuildRecipe) -> None:
     alone, after_dedup = recipe(), recipe(with_dedup)
 
     filtered = ["stage_a/filtered/notes", "stage_a/filtered/pages"]
-    for one, corpora in ((alone, filtered), (after_dedup, ["stage_a/deduplicated"])):
-        by_step = {target.kind.short_name: target for target in one.targets()}
+    for stage_a_recipe, corpora in ((alone, filtered), (after_dedup, ["stage_a/deduplicated"])):
+        by_step = {target.kind.short_name: target for target in stage_a_recipe.targets()}
         evaluation, decontaminated, report = (by_step[step] for step in ("evaluation", "decontaminated", "report"))
         assert [str(target.folder) for target in (evaluation, decontaminated)] == [
             "stage_a/mixed/evaluation/quiz",
@@ -64,8 +64,8 @@ def test_it_is_made_of_filtered_sources_or_of_what_deduplication_left_and_the_re
         assert "stage_a/decontaminated" in [target.role for target in report.upstream]
 
 
-def test_deduplicated_or_not_each_document_keeps_its_source(recipe: RecipeOf, tmp_path: Path) -> None:
-    for change in (nothing, with_dedup):
+def test_each_document_keeps_its_source_with_or_without_deduplication(recipe: BuildRecipe, tmp_path: Path) -> None:
+    for change in (unchanged, with_dedup):
         built = build(recipe(change), tmp_path / str(change))["stage_a/decontaminated"]
 
         assert [(line.doc_id, line.source) for line in read_contaminated(built)] == [
@@ -79,11 +79,11 @@ def test_deduplicated_or_not_each_document_keeps_its_source(recipe: RecipeOf, tm
         ]
 
 
-def change_of(**keys: object) -> Change:
+def with_keys(**keys: object) -> Change:
     return lambda content: content["decontamination"].update(keys)
 
 
-def second_set(content: dict[str, Any]) -> None:
+def repeat_set(content: dict[str, Any]) -> None:
     [quiz] = content["decontamination"]["evaluation"]
     content["decontamination"]["evaluation"] = [quiz, quiz]
 
@@ -91,54 +91,54 @@ def second_set(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (second_set, "`decontamination`: two evaluation sets are called quiz: choose unique names"),
-        (change_of(evaluation=[]), "`decontamination.evaluation` must have at least 1 item, got []"),
-        (change_of(ngram_word=3), "unknown key `decontamination.ngram_word`"),
+        (repeat_set, "`decontamination`: two evaluation sets are called quiz: choose unique names"),
+        (with_keys(evaluation=[]), "`decontamination.evaluation` must have at least 1 item, got []"),
+        (with_keys(ngram_word=3), "unknown key `decontamination.ngram_word`"),
     ],
 )
-def test_a_section_that_says_something_wrong_is_refused_in_one_line(change: Change, what: str, tmp_path: Path) -> None:
+def test_an_invalid_section_is_refused_in_one_line(change: Change, what: str, tmp_path: Path) -> None:
     content: dict[str, Any] = {}
     with_decontamination(content)
     change(content)
-    section = recipe_of({"kind": "normalized", "source": "notes"}).content() | content
+    section = parse_recipe({"kind": "normalized", "source": "notes"}).content() | content
 
     assert what in refusal(lambda: StageARecipe.from_mapping(section, "clean.yaml"), UsageError)
 
 
 class TestStaleness:
     @pytest.fixture(autouse=True)
-    def _build(self, recipe: RecipeOf, tmp_path: Path) -> None:
+    def _build(self, recipe: BuildRecipe, tmp_path: Path) -> None:
         self.root, self.built = tmp_path, build(recipe(), tmp_path)
 
-    def again(self, recipe: StageARecipe) -> list[str]:
+    def rebuild(self, recipe: StageARecipe) -> list[str]:
         new = digests(build(recipe, self.root, replace=True))
         return [role for role, digest in new.items() if digest != self.built[role].manifest.digest]
 
-    def test_a_changed_evaluation_file_makes_stale_what_was_made_with_it(self, recipe: RecipeOf) -> None:
+    def test_a_changed_evaluation_file_makes_downstream_artifacts_stale(self, recipe: BuildRecipe) -> None:
         write_quiz(self.root / "quiz", [numbered(1000, 20)])
 
         states = {target.role: target.state(self.root) for target in recipe().targets()}
 
         assert [role for role, (state, _) in states.items() if state != "current"] == ["stage_a/evaluation/quiz"]
-        assert self.again(recipe()) == ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/report"]
+        assert self.rebuild(recipe()) == ["stage_a/evaluation/quiz", "stage_a/decontaminated", "stage_a/report"]
 
-    def test_a_changed_rule_or_column_does_not_list_the_files_again(self, recipe: RecipeOf) -> None:
-        assert self.again(recipe(change_of(min_item_overlap="1"))) == ["stage_a/decontaminated", "stage_a/report"]
+    def test_a_changed_rule_or_column_does_not_list_the_files_again(self, recipe: BuildRecipe) -> None:
+        assert self.rebuild(recipe(with_keys(min_item_overlap="1"))) == ["stage_a/decontaminated", "stage_a/report"]
 
-    def test_where_the_folder_lies_changes_nothing(self, recipe: RecipeOf) -> None:
+    def test_the_path_of_the_folder_changes_nothing(self, recipe: BuildRecipe) -> None:
         (self.root / "quiz").rename(self.root / "moved")
 
-        assert self.again(recipe(lambda content: with_decontamination(content, "moved"))) == []
+        assert self.rebuild(recipe(lambda content: with_decontamination(content, "moved"))) == []
 
 
-def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
-    recipe: RecipeOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_build_restarts_if_evaluation_files_changed(
+    recipe: BuildRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> Any:
+    def kill(*_: object) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(decontaminate_corpus, "concatenate_lines", killed)
+        patch.setattr(decontaminate_corpus, "concatenate_lines", kill)
         build(recipe(), tmp_path)
     [folder] = tmp_path.glob("stage_a/mixed/decontaminated/.mixed.building.*")
     write_quiz(tmp_path / "quiz", [numbered(9000, 20)])
@@ -149,7 +149,7 @@ def test_a_build_that_was_killed_starts_again_where_evaluation_files_changed(
     assert not folder.exists()
 
 
-class TestGiven:
+class TestExternalCorpora:
     def target(self, folders: list[Path], tmp_path: Path) -> Target:
         content: dict[str, Any] = {}
         with_decontamination(content, str(tmp_path / "quiz"))
@@ -160,26 +160,26 @@ class TestGiven:
     @pytest.mark.parametrize(
         ("change", "roles"),
         [
-            (nothing, ["stage_a/filtered/notes", "stage_a/filtered/pages"]),
+            (unchanged, ["stage_a/filtered/notes", "stage_a/filtered/pages"]),
             (with_dedup, ["stage_a/deduplicated"]),
         ],
     )
-    def test_they_come_to_the_digest_of_the_recipe(
-        self, change: Change, roles: list[str], recipe: RecipeOf, tmp_path: Path
+    def test_external_corpora_give_the_digest_of_the_recipe(
+        self, change: Change, roles: list[str], recipe: BuildRecipe, tmp_path: Path
     ) -> None:
         built = build(recipe(change), tmp_path)
         folders = [built[role].folder for role in roles]
 
         target = self.target(folders, tmp_path)
         SYSTEMS.kinds["stage_a/evaluation"].build(target.upstream[-1], Run(tmp_path, INLINE))
-        given = target.kind.build(target, Run(tmp_path, INLINE))
+        external = target.kind.build(target, Run(tmp_path, INLINE))
 
-        assert given.manifest.digest == built["stage_a/decontaminated"].manifest.digest
+        assert external.manifest.digest == built["stage_a/decontaminated"].manifest.digest
 
-    def test_a_deduplicated_corpus_is_given_alone(self, recipe: RecipeOf, tmp_path: Path) -> None:
+    def test_a_deduplicated_corpus_must_be_the_only_input(self, recipe: BuildRecipe, tmp_path: Path) -> None:
         built = build(recipe(with_dedup), tmp_path)
         folders = [built["stage_a/filtered/notes"].folder, built["stage_a/deduplicated"].folder]
 
-        told = refusal(lambda: self.target(folders, tmp_path), UsageError)
+        message = refusal(lambda: self.target(folders, tmp_path), UsageError)
 
-        assert ": a stage_a/deduplicated must be the only input, got 2; " in told
+        assert ": a stage_a/deduplicated must be the only input, got 2; " in message

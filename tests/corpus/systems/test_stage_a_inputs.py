@@ -1,4 +1,4 @@
-"""Stage A recipes from a command line: inputs by pattern, hub datasets by name, nothing written that can't be built."""
+"""Stage A recipes from a command line: input patterns and hub datasets."""
 
 import gzip
 import os
@@ -32,7 +32,7 @@ NOTES = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("a/x.jsonl", "a/b/y.jsonl", "a/b/z.txt", "c/w.jsonl"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,16 +55,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["/"], "/", ["**/*"]),
     ],
 )
-def test_inputs_are_patterns_below_one_folder(here: Path, inputs: list[str], folder: str, patterns: list[str]) -> None:
-    assert folder_and_patterns(inputs, "**/*") == (Path(os.path.normpath(here / folder)), patterns)
+def test_inputs_are_patterns_below_one_folder(root: Path, inputs: list[str], folder: str, patterns: list[str]) -> None:
+    assert folder_and_patterns(inputs, "**/*") == (Path(os.path.normpath(root / folder)), patterns)
 
 
-def test_an_input_that_matches_nothing_is_named(here: Path) -> None:
+def test_an_input_that_matches_nothing_is_named(root: Path) -> None:
     with pytest.raises(UsageError, match=r"a/\*.parquet: no file matches; correct the path, or quote the pattern"):
         folder_and_patterns(["a/x.jsonl", "a/*.parquet"], "**/*")
 
 
-def test_the_recipe_is_written_and_reads_back(tmp_path: Path) -> None:
+def test_a_written_recipe_is_read_back(tmp_path: Path) -> None:
     content = stage_a_recipe("notes", [NOTES], "normalized", refuse_licences=["gpl-3.0"])
 
     recipe, path = write_new_recipe(StageARecipe, content, tmp_path, "stage-a", False)
@@ -95,7 +95,7 @@ configs:
 """
 
 
-def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., str], hub_files: HubFiles) -> None:
+def test_a_hub_source_has_the_files_in_the_card(publish: Callable[..., str], hub_files: HubFiles) -> None:
     page = pa.table({"text": ["a page"]})
     commit = publish({"README.md": CARD, "data/a.parquet": page, "data/extra/b.parquet": page})
 
@@ -109,15 +109,15 @@ def test_a_hub_source_has_the_files_that_the_card_means(publish: Callable[..., s
         files("folder")
 
 
-def test_a_dataset_without_a_format_that_hub_sources_read_is_refused_with_a_way_to_read_it(
+def test_a_dataset_in_an_unsupported_format_is_refused_with_an_alternative(
     publish: Callable[..., str], hub_files: HubFiles
 ) -> None:
     commit = publish({"README.md": b"A card.\n", "train.csv": b"text\na page\n"})
 
-    told = refusal(lambda: hub_source_section(hub_files, DATASET, "default", commit, {"documents": 1}, (), "0"))
+    message = refusal(lambda: hub_source_section(hub_files, DATASET, "default", commit, {"documents": 1}, (), "0"))
 
     fix = "download it, and run corpusmill init pages --input FOLDER"
-    assert told == f"{DATASET}@{commit}: no file of the dataset is Parquet or JSON lines; {fix}"
+    assert message == f"{DATASET}@{commit}: no file of the dataset is Parquet or JSON lines; {fix}"
 
 
 LINES = b'{"text": "a page", "timestamp": "2019-04-25", "url": "http://a", "id": 7}\n'
@@ -139,7 +139,7 @@ configs:
     ("config", "files"),
     [("en", ["en/c4-train.*.json.gz"]), ("folder", ["books/train/*.jsonl"])],
 )
-def test_a_hub_source_of_json_lines_has_the_files_that_the_card_means(
+def test_a_hub_source_of_json_lines_has_the_files_in_the_card(
     config: str, files: list[str], publish: Callable[..., str], hub_files: HubFiles
 ) -> None:
     packed = gzip.compress(LINES)
@@ -163,10 +163,10 @@ def test_a_hub_source_of_json_lines_has_the_files_that_the_card_means(
         (["a.parquet", "b.jsonl"], ["*.parquet"]),
     ],
 )
-def test_where_no_card_says_it_folders_and_names_say_the_split(paths: list[str], files: list[str]) -> None:
-    patterns, meant = find_split_files(None, "train", paths, "here")
+def test_without_a_card_folders_and_file_names_decide_the_split(paths: list[str], files: list[str]) -> None:
+    patterns, matches = find_split_files(None, "train", paths, "here")
 
-    assert recipe_patterns(patterns, meant, paths) == files
+    assert recipe_patterns(patterns, matches, paths) == files
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_files_whose_names_contain_no_split_belong_to_train(split: str, used: li
 
 
 @pytest.mark.parametrize("folder", ["train_sets", "./train_sets/"])
-def test_the_name_of_the_folder_of_a_config_labels_only_files_without_a_label(folder: str) -> None:
+def test_the_folder_name_of_a_config_labels_only_files_without_a_label(folder: str) -> None:
     config = Config("default", None, None, (), folder)
     labelled = ["train_sets/train-0.parquet", "train_sets/test-0.parquet"]
 

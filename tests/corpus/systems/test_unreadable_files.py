@@ -1,4 +1,4 @@
-"""Unreadable files of a local source: rejects that do not end the source, unless it would lose too much."""
+"""Unreadable files of a local source: rejects, up to a limit."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill
 from refusals import refusal
-from stage_a_build import INLINE, ledger, local_source, normalize, recipe_of
+from stage_a_build import INLINE, ledger, local_source, normalize, parse_recipe
 
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.document import Document
@@ -32,14 +32,14 @@ def rows(file: str, count: int = 20) -> bytes:
     ).encode()
 
 
-def damaged_parquet(folder: Path) -> bytes:
-    """Parquet whose second row group is damaged, so that the first is read before the error."""
+def build_damaged_parquet(folder: Path) -> bytes:
+    """Build Parquet with a damaged second row group, read after the first."""
     table = pa.table({"text": [f"Row {n} of the table." for n in range(40)], "key": [f"t-{n}" for n in range(40)]})
     pq.write_table(table, folder / "made", row_group_size=20, compression="none", use_dictionary=False)
     content = bytearray((folder / "made").read_bytes())
     (folder / "made").unlink()
-    place = content.index(b"Row 30 of")
-    content[place - 200 : place] = b"\xff" * 200
+    position = content.index(b"Row 30 of")
+    content[position - 200 : position] = b"\xff" * 200
     return bytes(content)
 
 
@@ -60,12 +60,12 @@ MAKERS: dict[str, tuple[str, Callable[[Path], bytes], str]] = {
     "csv header": ("bad.csv", lambda _: b"text,text\nbad,a\n", "two columns have the name `text`"),
     "utf-16": ("bad.jsonl", lambda _: rows("bad").decode().encode("utf-16"), "the file is UTF-16"),
     "no parquet": ("bad.parquet", lambda _: b"<html>", "the Parquet footer cannot be read ("),
-    "damaged pages": ("bad.parquet", damaged_parquet, "row groups "),
+    "damaged pages": ("bad.parquet", build_damaged_parquet, "row groups "),
     "parquet by another name": ("bad.jsonl", lambda _: b"PAR1" + b"x" * 20, "the file is Parquet"),
 }
 
 
-def source_with(root: Path, contents: dict[str, bytes], **changes: object) -> dict[str, Any]:
+def build_source(root: Path, contents: dict[str, bytes], **changes: object) -> dict[str, Any]:
     section = local_source(
         root, "notes", [], **{"files": ["*"], "text_unit": "file", "columns": {"text": "text"}, **changes}
     )
@@ -76,39 +76,39 @@ def source_with(root: Path, contents: dict[str, bytes], **changes: object) -> di
     return section
 
 
-def whole_files(count: int) -> dict[str, bytes]:
+def good_files(count: int) -> dict[str, bytes]:
     return {f"good-{n}.jsonl": rows(f"good-{n}", 40) for n in range(count)}
 
 
-def rejected(normalized: Artifact) -> list[Reject]:
+def read_rejects(normalized: Artifact) -> list[Reject]:
     return list(read_structs(normalized.path(REJECTS_FILE), Reject))
 
 
-def texts(normalized: Artifact) -> list[str]:
+def read_texts(normalized: Artifact) -> list[str]:
     shards = sorted((normalized.folder / "shards").iterdir())
     return [document.text for shard in shards for document in read_structs(shard, Document)]
 
 
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("shard_bytes", [300, 1 << 26])
-def test_one_unreadable_file_is_one_reject_and_none_of_it_is_kept(kind: str, shard_bytes: int, tmp_path: Path) -> None:
-    name, make, why = MAKERS[kind]
+def test_an_unreadable_file_is_one_reject_without_kept_rows(kind: str, shard_bytes: int, tmp_path: Path) -> None:
+    name, build_content, message = MAKERS[kind]
     (tmp_path / "bad").mkdir()
-    bad = make(tmp_path / "bad")
-    recipe = recipe_of(source_with(tmp_path, whole_files(3) | {name: bad}), shard_text_bytes=shard_bytes)
+    bad = build_content(tmp_path / "bad")
+    recipe = parse_recipe(build_source(tmp_path, good_files(3) | {name: bad}), shard_text_bytes=shard_bytes)
 
     normalized = normalize(recipe, tmp_path)
 
-    [reject] = rejected(normalized)
+    [reject] = read_rejects(normalized)
     assert (reject.file, reject.row, reject.reason) == (name, 0, "unreadable_file")
-    assert reject.detail.startswith(why)
+    assert reject.detail.startswith(message)
     assert ledger(normalized) == {"in": 121, "out": 120, "dropped": {}, "rejected": {"unreadable_file": 1}}
-    assert not any("bad" in text or "table" in text for text in texts(normalized))
+    assert not any("bad" in text or "table" in text for text in read_texts(normalized))
 
 
-def test_shards_with_unreadable_files_are_the_same_for_any_number_of_workers(tmp_path: Path) -> None:
+def test_shards_with_unreadable_files_do_not_depend_on_workers(tmp_path: Path) -> None:
     bad = {"cut.jsonl.gz": MAKERS["cut gzip"][1](tmp_path), "cut.jsonl": rows("cut", 10)[:-3]}
-    recipe = recipe_of(source_with(tmp_path, whole_files(6) | bad, max_reject_fraction=0.5), shard_text_bytes=300)
+    recipe = parse_recipe(build_source(tmp_path, good_files(6) | bad, max_reject_fraction=0.5), shard_text_bytes=300)
 
     digests = [
         normalize(recipe, tmp_path / name, engine=engine).manifest.digest
@@ -120,14 +120,14 @@ def test_shards_with_unreadable_files_are_the_same_for_any_number_of_workers(tmp
 
 def test_two_unreadable_files_or_a_large_one_stop_the_source_and_are_named(tmp_path: Path) -> None:
     bad = {"bad-1.parquet": b"x" * 50, "bad-2.parquet": b"x" * 50}
-    two = recipe_of(source_with(tmp_path / "two", whole_files(6) | bad))
-    large = recipe_of(source_with(tmp_path / "large", {**whole_files(3), "bad.parquet": b"x" * 90_000}))
+    two = parse_recipe(build_source(tmp_path / "two", good_files(6) | bad))
+    large = parse_recipe(build_source(tmp_path / "large", {**good_files(3), "bad.parquet": b"x" * 90_000}))
 
-    said = refusal(lambda: normalize(two, tmp_path / "two"), InputError)
+    message = refusal(lambda: normalize(two, tmp_path / "two"), InputError)
 
-    assert "/stage_a/mixed/normalized/notes: 2 of 8 files cannot be read, 0.8% of the bytes, above" in said
-    assert "(the first: bad-1.parquet: the Parquet footer cannot be read (" in said
-    assert said.endswith(
+    assert "/stage_a/mixed/normalized/notes: 2 of 8 files cannot be read, 0.8% of the bytes, above" in message
+    assert "(the first: bad-1.parquet: the Parquet footer cannot be read (" in message
+    assert message.endswith(
         "repair these files, list them in `exclude` in the recipe, or set `max_reject_fraction` in the recipe to 0.01 "
         "to lose them"
     )
@@ -151,7 +151,7 @@ def test_a_small_source_may_lose_five_rows_but_no_more_than_a_third(
 ) -> None:
     contents = {f"good-{n}.txt": b"A text." + str(n).encode() for n in range(good)}
     contents |= {f"bad-{n}.txt": b"caf\xe9 %d" % n if n % 2 else "A text.".encode("utf-16") for n in range(bad)}
-    recipe = recipe_of(source_with(tmp_path, contents, max_reject_fraction=fraction))
+    recipe = parse_recipe(build_source(tmp_path, contents, max_reject_fraction=fraction))
 
     if is_built:
         assert ledger(normalize(recipe, tmp_path))["in"] == good + bad
@@ -160,9 +160,9 @@ def test_a_small_source_may_lose_five_rows_but_no_more_than_a_third(
             normalize(recipe, tmp_path)
 
 
-def test_a_file_that_changed_after_it_was_hashed_is_no_reject(tmp_path: Path) -> None:
-    section = source_with(tmp_path, whole_files(5))
-    recipe = recipe_of(section)
+def test_a_file_changed_after_hashing_is_an_error_not_a_reject(tmp_path: Path) -> None:
+    section = build_source(tmp_path, good_files(5))
+    recipe = parse_recipe(section)
     normalize(recipe, tmp_path)
     changed = Path(section["path"]) / "good-1.jsonl"
     stamp = changed.stat()
@@ -197,7 +197,7 @@ def test_exclude_names_files_and_folders(name: str, pattern: str, is_out: bool) 
     assert is_excluded(name, [pattern]) is is_out
 
 
-def test_thousands_of_excluded_names_are_found_as_a_set_next_to_patterns() -> None:
+def test_thousands_of_excluded_names_are_matched_next_to_patterns() -> None:
     excluded = [f"notes/{number}.md" for number in range(3000)] + ["drafts", "**/*.tmp"]
     names = [f"notes/{number}.md" for number in range(6000)] + ["drafts/a.md", "x/a.tmp", "x/a.md", "notes"]
 
@@ -206,31 +206,31 @@ def test_thousands_of_excluded_names_are_found_as_a_set_next_to_patterns() -> No
     assert kept == [*(f"notes/{number}.md" for number in range(3000, 6000)), "x/a.md", "notes"]
 
 
-def test_excluded_files_are_no_inputs_and_a_recipe_without_the_key_keeps_its_digest(tmp_path: Path) -> None:
-    section = source_with(tmp_path, whole_files(3) | {"bad.jsonl": b"[", "bad.parquet": b"x"})
+def test_excluded_files_are_not_inputs_and_the_key_is_optional_content(tmp_path: Path) -> None:
+    section = build_source(tmp_path, good_files(3) | {"bad.jsonl": b"[", "bad.parquet": b"x"})
     plain = LocalSource.model_validate(section)
-    excluding = LocalSource.model_validate(section | {"exclude": "bad.*\n"})
+    with_exclude = LocalSource.model_validate(section | {"exclude": "bad.*\n"})
 
     assert "exclude" not in plain.output_content(1)
-    assert [file.name for file in to_source_folder(excluding).files()] == [f"good-{n}.jsonl" for n in range(3)]
-    normalized = normalize(recipe_of(section | {"exclude": ["bad.*"]}), tmp_path)
+    assert [file.name for file in to_source_folder(with_exclude).files()] == [f"good-{n}.jsonl" for n in range(3)]
+    normalized = normalize(parse_recipe(section | {"exclude": ["bad.*"]}), tmp_path)
     assert ledger(normalized)["in"] == 120
     (Path(section["path"]) / "bad.zip").write_bytes(b"excluded, too")
-    normalize(recipe_of(section | {"exclude": ["bad.*"]}), tmp_path)  # no file of the source changed
+    normalize(parse_recipe(section | {"exclude": ["bad.*"]}), tmp_path)  # no file of the source changed
 
 
 def test_a_source_whose_files_are_all_excluded_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    section = source_with(tmp_path, whole_files(2), exclude="good-*")
+    section = build_source(tmp_path, good_files(2), exclude="good-*")
 
     [error] = check_folders({"name": "mixed", "sources": [section]}, tmp_path)
 
     assert (error.location, error.what) == (("sources", 0, "exclude"), "all files of the source are excluded")
 
 
-def test_run_ends_with_the_files_that_were_not_read(corpusmill: Corpusmill, tmp_path: Path) -> None:
+def test_run_lists_unread_files_in_its_last_lines(corpusmill: Corpusmill, tmp_path: Path) -> None:
     contents = {f"good-{n}.txt": b"A text of number %d." % n for n in range(9)}
     contents |= {"cut.md.gz": gzip.compress(b"A text. " * 99, mtime=0)[:-9], "latin.txt": b"caf\xe9", "empty.txt": b""}
-    section = source_with(tmp_path, contents)
+    section = build_source(tmp_path, contents)
     recipe = {"system": "stage_a", "name": "mixed", "sources": [section | {"columns": None}]}
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mixed.yaml").write_text(json.dumps(recipe))

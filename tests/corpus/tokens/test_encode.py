@@ -1,4 +1,4 @@
-"""The stage `encode`: which documents become tokens, which are rejected, and how the fast driver is watched."""
+"""The stage `encode`: tokens, rejects and spot checks of the fast driver."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,8 +27,8 @@ END = 199_999
 SHIPPED = TokenizerFile(HarmonyRecipe())
 
 
-class Encoded(NamedTuple):
-    """What became of a shard."""
+class Result(NamedTuple):
+    """Receipt and contents of an encoded shard."""
 
     receipt: Receipt
     ids: list[int]
@@ -45,10 +45,10 @@ class Encoded(NamedTuple):
 
 
 @pytest.fixture
-def encoded(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[..., Encoded]:
-    """Encodes (doc_id, text) pairs, or lines as they are given."""
+def run_encode(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) -> Callable[..., Result]:
+    """Return a function that encodes pairs (doc_id, text), or lines of JSON."""
 
-    def run(*documents: tuple[str, str] | bytes, window: Window = WHOLE_SHARD, **split: Any) -> Encoded:
+    def run(*documents: tuple[str, str] | bytes, window: Window = WHOLE_SHARD, **split: Any) -> Result:
         lines = [
             document
             if isinstance(document, bytes)
@@ -64,106 +64,106 @@ def encoded(tmp_path: Path, jsonl: Callable[[Path], list[dict[str, object]]]) ->
         columns = [table.doc_ids.to_pylist(), table.license_tags.to_pylist()]
         columns += [column.tolist() for column in (table.rows, table.starts, table.tokens)]
         names = ("doc_id", "license_tag", "row", "start", "tokens")
-        told = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-        return Encoded(receipt, np.fromfile(tokens, np.int32).tolist(), told, jsonl(rejects))
+        entries = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+        return Result(receipt, np.fromfile(tokens, np.int32).tolist(), entries, jsonl(rejects))
 
     return run
 
 
-def test_each_document_is_its_ids_and_the_end_of_text_and_a_row_of_the_table(encoded: Callable[..., Encoded]) -> None:
-    found = encoded(("page-0", "Hello world"), ("page-1", " world"))
+def test_each_document_has_ids_with_an_end_of_text_and_a_row_of_the_table(run_encode: Callable[..., Result]) -> None:
+    result = run_encode(("page-0", "Hello world"), ("page-1", " world"))
 
-    assert found.ids == [*HELLO, END, 2375, END]
-    assert found.table == [
+    assert result.ids == [*HELLO, END, 2375, END]
+    assert result.table == [
         {"doc_id": "page-0", "license_tag": "odc-by", "row": 0, "start": 0, "tokens": 3},
         {"doc_id": "page-1", "license_tag": "odc-by", "row": 1, "start": 3, "tokens": 2},
     ]
-    assert found.counts == {"rows": 2, "documents": 2, "tokens": 5, "bytes": 17, "spot_checked": 0}
-    assert found.receipt.notes == {"driver": "gigatoken"}
+    assert result.counts == {"rows": 2, "documents": 2, "tokens": 5, "bytes": 17, "spot_checked": 0}
+    assert result.receipt.notes == {"driver": "gigatoken"}
 
 
-def test_documents_of_the_other_split_are_counted_and_keep_their_row_numbers(encoded: Callable[..., Encoded]) -> None:
+def test_documents_of_the_other_split_are_counted_but_keep_row_numbers(run_encode: Callable[..., Result]) -> None:
     documents = [(f"page-{number}", "Hello world") for number in range(30)]
 
-    train = encoded(*documents, split="train", valid_fraction="0.1")
-    valid = encoded(*documents, split="valid", valid_fraction="0.1")
+    train = run_encode(*documents, split="train", valid_fraction="0.1")
+    valid = run_encode(*documents, split="valid", valid_fraction="0.1")
 
     assert valid.rows == [1, 2, 27]
     assert train.rows == [row for row in range(30) if row not in (1, 2, 27)]
     assert (train.counts["dropped/other_split"], valid.counts["dropped/other_split"]) == (3, 27)
 
 
-def test_a_shard_without_documents_at_all_or_of_the_split_leaves_empty_files(encoded: Callable[..., Encoded]) -> None:
-    other = encoded(("page-0", "Hello world"), split="valid")
-    empty = encoded()
+def test_a_shard_without_documents_of_the_split_has_empty_files(run_encode: Callable[..., Result]) -> None:
+    other = run_encode(("page-0", "Hello world"), split="valid")
+    empty = run_encode()
 
     assert other.ids == other.table == empty.ids == empty.table == []
     assert other.counts["dropped/other_split"] == 1
     assert empty.counts == {"rows": 0, "documents": 0, "tokens": 0, "bytes": 0, "spot_checked": 0}
 
 
-def test_blocks_of_lines_change_no_result(encoded: Callable[..., Encoded], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_lines_change_no_result(run_encode: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [(f"page-{number}", f"Hello {number}\u2028world") for number in range(200)]
-    whole = encoded(*documents)
+    whole = run_encode(*documents)
 
     monkeypatch.setattr(encode, "_BLOCK_BYTES", 1)
 
-    assert encoded(*documents) == whole
+    assert run_encode(*documents) == whole
 
 
 def test_a_document_on_which_tiktoken_panics_is_rejected_with_its_row(
-    encoded: Callable[..., Encoded], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    run_encode: Callable[..., Result], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = encoded(("page-0", "Hello world"), ("page-1", " " * 999_999), ("page-2", "Hello world"))
+    result = run_encode(("page-0", "Hello world"), ("page-1", " " * 999_999), ("page-2", "Hello world"))
 
     detail = "a million blanks in a row overflow the tokenizer"
     assert caplog.messages == [f"{PATH} row 1: document 'page-1' is rejected: {detail}"]
     assert "panicked" not in capfd.readouterr().err
-    assert found.ids == [*HELLO, END, *HELLO, END]
-    assert found.rejects == [{"file": PATH, "row": 1, "reason": "blanks", "detail": detail}]
-    assert found.counts["rejected/blanks"] == 1
+    assert result.ids == [*HELLO, END, *HELLO, END]
+    assert result.rejects == [{"file": PATH, "row": 1, "reason": "blanks", "detail": detail}]
+    assert result.counts["rejected/blanks"] == 1
 
 
-def test_a_row_that_kills_its_worker_is_rejected_unread(encoded: Callable[..., Encoded]) -> None:
+def test_a_poison_row_is_rejected_unread(run_encode: Callable[..., Result]) -> None:
     documents = ("page-0", "Hello world"), b"not even JSON", ("page-2", "Hello world")
 
-    found = encoded(*documents, window=Window(poison_rows=frozenset({1})))
+    result = run_encode(*documents, window=Window(poison_rows=frozenset({1})))
 
-    assert found.rows == [0, 2]
-    assert found.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]
-    assert (found.counts["rows"], found.counts["rejected/killed_worker"]) == (3, 1)
+    assert result.rows == [0, 2]
+    assert result.rejects == [{"file": PATH, "row": 1, "reason": "killed_worker", "detail": ""}]
+    assert (result.counts["rows"], result.counts["rejected/killed_worker"]) == (3, 1)
 
 
-def test_one_document_in_a_thousand_is_spot_checked_always_the_same(encoded: Callable[..., Encoded]) -> None:
-    found = encoded(*[(f"page-{number}", "Hello world") for number in range(1000)])
+def test_the_same_thousandth_of_documents_is_always_spot_checked(run_encode: Callable[..., Result]) -> None:
+    result = run_encode(*[(f"page-{number}", "Hello world") for number in range(1000)])
 
     assert [number for number in range(1000) if is_spot_checked(f"page-{number}")] == [175, 475]
-    assert found.counts["spot_checked"] == 2
+    assert result.counts["spot_checked"] == 2
     assert sum(is_spot_checked(f"page-{number}") for number in range(100_000)) == 94
 
 
-def test_when_the_fast_tokenizer_is_wrong_everything_is_encoded_again_by_tiktoken(
-    take: Callable[..., Artifact],
+def test_a_wrong_fast_tokenizer_is_replaced_by_tiktoken_for_all_documents(
+    ingest: Callable[..., Artifact],
     build_megatron: Callable[..., Artifact],
     healing_recipe: Callable[..., HealingRecipe],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # page-175 is spot-checked; page-5, in the shard before it, is wrong too and nobody looks at it.
+    # page-175 is spot-checked; page-5, in the shard before it, is wrong too but not checked.
     pages = pa.table({"text": ["It's a page", "It's a page"], "id": ["page-5", "page-175"]})
     corpus = {"rows_per_group": 1, "shard_text_bytes": 1}
-    revision = take({"a.parquet": pages}, **corpus).manifest.identity.recipe["revision"]
-    take({"a.parquet": pages}, root="slow", **corpus)
+    revision = ingest({"a.parquet": pages}, **corpus).manifest.identity.recipe["revision"]
+    ingest({"a.parquet": pages}, root="slow", **corpus)
     recipe = healing_recipe(revision, {"shard_text_bytes": 1})
     right = build_megatron(recipe, tmp_path / "slow", "train", driver="tiktoken")
 
     with wrong_gigatoken():
-        redone = build_megatron(recipe, tmp_path / "data", "train")
+        rebuilt = build_megatron(recipe, tmp_path / "data", "train")
 
-    assert redone.manifest.digest == right.manifest.digest
-    assert redone.path("tokens.bin").read_bytes() == right.path("tokens.bin").read_bytes()
-    assert redone.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
-    assert redone.manifest.provenance["spot_checked_documents"] == 1
+    assert rebuilt.manifest.digest == right.manifest.digest
+    assert rebuilt.path("tokens.bin").read_bytes() == right.path("tokens.bin").read_bytes()
+    assert rebuilt.manifest.provenance["tokenizer_driver"] == ["tiktoken"]
+    assert rebuilt.manifest.provenance["spot_checked_documents"] == 1
     assert caplog.messages[-1] == (
         "shards/00001.jsonl.zst row 0: gigatoken and tiktoken disagree; tiktoken encodes everything again"
     )

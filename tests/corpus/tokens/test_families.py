@@ -1,4 +1,4 @@
-"""Tokenizers of all families: pinned files, ids of plain text, ends of documents, and what is refused."""
+"""Tokenizers of all families: pinned files, ids, ends of documents and refusals."""
 
 import hashlib
 import io
@@ -23,24 +23,24 @@ Load = Callable[..., Tokenizer]
 Content = dict[str, Any]
 
 
-def ids_of(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
+def encode_texts(tokenizer: Tokenizer, *texts: str) -> list[list[int]]:
     runs = tokenizer.encode(texts)
     return [run.tolist() for run in runs.split()]
 
 
-def added(number: int, content: str, special: bool = True) -> Content:
+def added_token(number: int, content: str, special: bool = True) -> Content:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {"id": number, "content": content, "special": special, **flags}
 
 
 def hf_content(**changes: Any) -> Content:
-    """A tokenizer.json of three words, an unknown and an end."""
+    """Content of a tokenizer.json with three words, an unknown token and an end."""
     vocabulary = {"<unk>": 0, "one": 1, "two": 2, "three": 3, "<end>": 4}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [added(0, "<unk>"), added(4, "<end>")],
+        "added_tokens": [added_token(0, "<unk>"), added_token(4, "<end>")],
         "normalizer": None,
         "pre_tokenizer": {"type": "WhitespaceSplit"},
         "post_processor": None,
@@ -49,21 +49,21 @@ def hf_content(**changes: Any) -> Content:
     } | changes
 
 
-def padded_with(number: int, token: str) -> Content:
-    """The section on padding, as the library writes it."""
+def padding_section(number: int, token: str) -> Content:
+    """Padding section in the form that the library writes."""
     form = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_type_id": 0}
     return {**form, "pad_id": number, "pad_token": token}
 
 
-def bpe(**changes: Any) -> Content:
+def bpe_content(**changes: Any) -> Content:
     vocabulary = {"a": 0, "b": 1, "ab": 2, "<end>": 3}
     model = {"type": "BPE", "vocab": vocabulary, "merges": [["a", "b"]], "unk_token": None, "dropout": None}
-    return hf_content(model=model | changes, added_tokens=[added(3, "<end>")], pre_tokenizer=None)
+    return hf_content(model=model | changes, added_tokens=[added_token(3, "<end>")], pre_tokenizer=None)
 
 
 @pytest.fixture
 def load_hf(tmp_path: Path) -> Load:
-    """Loads a tokenizer.json of this content, or bytes."""
+    """Return a function that loads a tokenizer.json with this content, or bytes."""
     pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 
     def load(content: Content | bytes, end_of_document: str = "<end>") -> Tokenizer:
@@ -80,16 +80,16 @@ def load_hf(tmp_path: Path) -> Load:
 def test_a_tokenizer_json_gives_the_ids_of_plain_text_and_names_its_end(load_hf: Load) -> None:
     tokenizer = load_hf(hf_content())
 
-    assert ids_of(tokenizer, "one two", "", "three nine") == [[1, 2], [], [3, 0]]
+    assert encode_texts(tokenizer, "one two", "", "three nine") == [[1, 2], [], [3, 0]]
     assert tokenizer.encode(["één", "two"]).text_bytes == 8
     assert (tokenizer.end_of_document_id, tokenizer.padding_id, tokenizer.vocabulary_size) == (4, 4, 5)
     assert not tokenizer.contains_special(tokenizer.encode(["one nine"]).ids)
     assert tokenizer.decode(np.array([1, 2, 4], np.int32)) == "one two <end>"
 
 
-def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_text(load_hf: Load) -> None:
+def test_truncation_padding_and_template_of_the_file_are_ignored(load_hf: Load) -> None:
     truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
-    padding = padded_with(5, "<pad>") | {"strategy": {"Fixed": 8}}
+    padding = padding_section(5, "<pad>") | {"strategy": {"Fixed": 8}}
     template = {
         "type": "TemplateProcessing",
         "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<end>", "type_id": 0}}],
@@ -97,30 +97,30 @@ def test_neither_truncation_nor_padding_nor_a_template_of_the_file_touches_the_t
         "special_tokens": {"<end>": {"id": "<end>", "ids": [4], "tokens": ["<end>"]}},
     }
 
-    tokens = [added(0, "<unk>"), added(4, "<end>"), added(5, "<pad>")]
+    tokens = [added_token(0, "<unk>"), added_token(4, "<end>"), added_token(5, "<pad>")]
 
     tokenizer = load_hf(
         hf_content(truncation=truncation, padding=padding, post_processor=template, added_tokens=tokens)
     )
 
-    assert ids_of(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
+    assert encode_texts(tokenizer, "one two three one", "two") == [[1, 2, 3, 1], [2]]
     assert tokenizer.padding_id == 5
     assert tokenizer.contains_special(np.array([1, 5], np.int32))
 
 
 @pytest.mark.parametrize(("number", "token"), [(1, "[PAD]"), (0, "<unk>")])
-def test_padding_with_an_id_of_text_is_not_taken_and_rejects_no_text(load_hf: Load, number: int, token: str) -> None:
-    tokenizer = load_hf(hf_content(padding=padded_with(number, token)))
+def test_padding_with_an_id_of_text_is_ignored(load_hf: Load, number: int, token: str) -> None:
+    tokenizer = load_hf(hf_content(padding=padding_section(number, token)))
 
     assert tokenizer.padding_id == tokenizer.end_of_document_id == 4
     assert not tokenizer.contains_special(tokenizer.encode(["one two", "nine"]).ids)
 
 
-def test_a_text_that_the_library_cannot_encode_is_the_fault_of_the_file(load_hf: Load, tmp_path: Path) -> None:
+def test_an_unencodable_text_is_an_error_of_the_tokenizer_file(load_hf: Load, tmp_path: Path) -> None:
     model = {"type": "WordLevel", "vocab": {"one": 0, "<end>": 1}, "unk_token": "<unk>"}
-    tokenizer = load_hf(hf_content(model=model, added_tokens=[added(1, "<end>")]))
+    tokenizer = load_hf(hf_content(model=model, added_tokens=[added_token(1, "<end>")]))
 
-    assert ids_of(tokenizer, "one one") == [[0, 0]]
+    assert encode_texts(tokenizer, "one one") == [[0, 0]]
     with pytest.raises(
         InputError, match=r"the tokenizer cannot encode a text \(.*\); use a tokenizer.json that has an id"
     ) as error:
@@ -128,31 +128,31 @@ def test_a_text_that_the_library_cannot_encode_is_the_fault_of_the_file(load_hf:
     assert error.value.where == str(tmp_path / "tokenizer.json")
 
 
-def test_a_special_token_in_a_text_is_its_characters(load_hf: Load) -> None:
-    tokenizer = load_hf(bpe())
+def test_a_special_token_in_a_text_is_encoded_as_characters(load_hf: Load) -> None:
+    tokenizer = load_hf(bpe_content())
 
-    [ids] = ids_of(tokenizer, "ab<end>ba")
+    [ids] = encode_texts(tokenizer, "ab<end>ba")
 
     assert ids == [2, 1, 0]  # the characters of <end> are not in the vocabulary
     assert not tokenizer.contains_special(tokenizer.encode(["ab<end>ba"]).ids)
 
 
-def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) -> None:
+def test_a_special_id_in_encoded_text_is_detected(load_hf: Load) -> None:
     tokenizer = load_hf(hf_content())
 
-    assert ids_of(tokenizer, "one <end>") == [[1, 4]]
+    assert encode_texts(tokenizer, "one <end>") == [[1, 4]]
     assert tokenizer.contains_special(tokenizer.encode(["one <end>"]).ids)
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "message"),
     [
         (b"no JSON", "not a tokenizer.json ("),
         (b'{"a": 1}', "not a tokenizer.json ("),
         (b"\xff\xfe", "not a tokenizer.json ("),
-        (hf_content(added_tokens=[added(9, "<end>")]), "'<end>' has id 9 in the file, 4 when loaded; use a file"),
+        (hf_content(added_tokens=[added_token(9, "<end>")]), "'<end>' has id 9 in the file, 4 when loaded; use a file"),
         (
-            hf_content(added_tokens=[added(4, "<end>"), added(9, "<gap>")]),
+            hf_content(added_tokens=[added_token(4, "<end>"), added_token(9, "<gap>")]),
             "'<gap>' has id 9 in the file, 5 when loaded; use a file whose ids have no gap",
         ),
         (
@@ -160,36 +160,36 @@ def test_where_a_text_gives_a_special_id_all_the_same_it_is_told(load_hf: Load) 
             "the largest id is 2147483648; use a tokenizer with ids below 2,147,483,648, because tokens are int32",
         ),
         (
-            hf_content(padding=padded_with(99_999, "[PAD]")),
+            hf_content(padding=padding_section(99_999, "[PAD]")),
             "padding id is 99999, the largest id is 4; use a file whose `padding.pad_id` is the id of a",
         ),
-        (hf_content(padding=padded_with(2**31 + 5, "[PAD]")), "padding id is 2147483653, the largest id is"),
-        (bpe(dropout=0.1), "the tokenizer drops merges at random (model.dropout); use a file without dropout"),
+        (hf_content(padding=padding_section(2**31 + 5, "[PAD]")), "padding id is 2147483653, the largest id is"),
+        (bpe_content(dropout=0.1), "the tokenizer drops merges at random (model.dropout); use a file without dropout"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused(load_hf: Load, content: Content | bytes, complaint: str) -> None:
+def test_an_unusable_file_is_refused(load_hf: Load, content: Content | bytes, message: str) -> None:
     if isinstance(content, dict) and content["added_tokens"][0]["id"] == 0:
         content["added_tokens"] = content["added_tokens"][1:]
 
     with pytest.raises(InputError) as error:
         load_hf(content)
 
-    assert complaint in f"{error.value.what}; {error.value.fix}"
+    assert message in f"{error.value.what}; {error.value.fix}"
     assert error.value.where.endswith("tokenizer.json")
 
 
-def test_an_end_that_is_no_special_token_is_refused_and_those_there_are_are_named(load_hf: Load) -> None:
+def test_an_end_other_than_a_special_token_is_refused_with_the_existing_ones(load_hf: Load) -> None:
     assert refusal(lambda: load_hf(hf_content(), end_of_document="</s>"), UsageError) == (
         "pack.tokenizer.end_of_document: '</s>' is not a special token of tokenizer.json; "
         "name the token that ends a document; it has <unk>, <end>"
     )
 
 
-def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
+def test_only_the_shipped_tokenizer_needs_no_file() -> None:
     shipped = load_tokenizer(TokenizerFile(HarmonyRecipe(family="o200k_harmony", sha256=VOCABULARY_SHA256)))
 
     assert (shipped.end_of_document_id, shipped.padding_id, shipped.vocabulary_size) == (199_999, 199_999, 201_088)
-    assert ids_of(shipped, "Hello world") == [[13225, 2375]]
+    assert encode_texts(shipped, "Hello world") == [[13225, 2375]]
     recipe = FileTokenizerRecipe(family="sentencepiece", sha256="0" * 64, end_of_document="</s>")
     with pytest.raises(
         UsageError,
@@ -200,7 +200,7 @@ def test_the_tokenizer_that_ships_needs_no_file_and_others_do() -> None:
 
 @pytest.fixture
 def load_model(tmp_path: Path) -> Load:
-    """Trains a SentencePiece model on a few words, and loads it."""
+    """Return a function that trains a SentencePiece model on a few words and loads it."""
     sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
 
     def load(end_of_document: str = "</s>", data: bytes | None = None, **options: Any) -> Tokenizer:
@@ -226,7 +226,7 @@ def load_model(tmp_path: Path) -> Load:
 
 
 @pytest.mark.parametrize("library", ["tokenizers", "sentencepiece"])
-def test_a_library_that_is_not_installed_is_named_with_the_command_that_installs_it(
+def test_a_missing_library_is_named_with_its_install_command(
     library: str, load_hf: Load, load_model: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
@@ -249,11 +249,11 @@ def test_a_sentencepiece_model_gives_the_ids_of_plain_text_and_no_control_symbol
     assert tokenizer.decode(runs.ids[: runs.lengths[0]]) == "hello world"
 
 
-def test_the_padding_of_a_model_is_its_own_where_it_has_one(load_model: Load) -> None:
+def test_a_model_with_a_padding_id_uses_it(load_model: Load) -> None:
     assert load_model(pad_id=3).padding_id == 3
 
 
-def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: Load) -> None:
+def test_a_user_defined_end_in_a_text_is_detected(load_model: Load) -> None:
     tokenizer = load_model("<sep>", user_defined_symbols=["<sep>"])
 
     assert tokenizer.contains_special(tokenizer.encode(["hello <sep> world"]).ids)
@@ -261,7 +261,7 @@ def test_an_end_that_its_user_defined_comes_out_of_text_and_is_told(load_model: 
 
 
 @pytest.mark.parametrize("data", [b"", b"no model at all", b"\x0a\x03abc"])
-def test_a_file_that_is_no_model_is_refused(load_model: Load, data: bytes) -> None:
+def test_an_invalid_model_file_is_refused(load_model: Load, data: bytes) -> None:
     with pytest.raises(InputError, match=r"not a SentencePiece model; put the \.model file there"):
         load_model(data=data)
 

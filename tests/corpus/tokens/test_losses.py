@@ -47,7 +47,7 @@ def word_pieces() -> Tokenizer:
     return library
 
 
-def losses_of(library: Tokenizer, path: Path, *texts: str) -> Losses:
+def measure_losses(library: Tokenizer, path: Path, *texts: str) -> Losses:
     library.save(str(path))
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     recipe = FileTokenizerRecipe(family="hf_tokenizer", sha256=sha256, end_of_document="<end>")
@@ -107,20 +107,20 @@ CASES: Mapping[str, tuple[Tokenizer, str, Losses]] = {
 def test_lost_characters_and_unknown_tokens_are_counted(case: str, tmp_path: Path) -> None:
     library, text, losses = CASES[case]
 
-    assert losses_of(library, tmp_path / "tokenizer.json", text) == losses
-    double = losses_of(library, tmp_path / "tokenizer.json", text, "", text)
+    assert measure_losses(library, tmp_path / "tokenizer.json", text) == losses
+    double = measure_losses(library, tmp_path / "tokenizer.json", text, "", text)
     assert double == losses + losses
 
 
 @given(texts=st.lists(st.text("ab de\né的是\u00a0", max_size=12), max_size=4), has_unknown=st.booleans())
-def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
+def test_a_tokenizer_of_single_characters_loses_missing_ones(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], has_unknown: bool
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "tokenizer.json"
     library = bpe(["<unk>", *"abdé"], **UNKNOWN) if has_unknown else bpe([*"abdé"])
     library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
-    losses = losses_of(library, path, *texts)
+    losses = measure_losses(library, path, *texts)
 
     characters = "".join("".join(text.split()) for text in texts)
     missing = sum(character not in "abdé" for character in characters)
@@ -141,7 +141,7 @@ def test_a_tokenizer_of_single_characters_loses_those_that_it_lacks(
         (Losses(1000, 1, 1000, 1), "0.0001", False, True),
     ],
 )
-def test_a_sources_larger_share_is_held_against_limits(losses: Losses, limit: str, passes: bool, blocks: bool) -> None:
+def test_a_sources_larger_share_is_compared_to_limits(losses: Losses, limit: str, passes: bool, blocks: bool) -> None:
     verdict = LossLimit(limit).evaluate_losses({"whole": Losses(9, 0, 9, 0), "lossy": losses})
 
     assert (verdict.passed, not verdict.passed and not verdict.is_minor) == (passes, blocks)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wrong_tokenizer import nothing_kept
+from wrong_tokenizer import without_cached_tokenizers
 
 from pipeline_assets.corpus.harmony.message import CONTROL_TOKENS
 from pipeline_assets.corpus.tokens import o200k_harmony
@@ -67,7 +67,7 @@ def test_blanks_marks_contractions_and_digits_in_any_order_have_the_ids_of_tikto
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
 
 
-def test_the_name_of_a_special_token_in_a_text_is_ordinary_characters(
+def test_the_name_of_a_special_token_in_a_text_is_encoded_as_characters(
     encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     names = [*SPECIAL_TOKENS, "<|endofprompt|>"]
@@ -86,15 +86,15 @@ CONTROLLED = st.lists(
 
 @given(texts=st.lists(CONTROLLED.map("".join), max_size=3))
 @settings(max_examples=300)
-def test_what_stands_around_control_tokens_is_encoded_by_itself(encoder: HarmonyEncoder, texts: list[str]) -> None:
+def test_text_around_control_tokens_is_encoded_separately(encoder: HarmonyEncoder, texts: list[str]) -> None:
     raw = [text.encode() for text in texts]
 
     encoded = encoder.encode_controlled(raw, CONTROL_TOKENS)
 
     expected = HarmonyEncoder(VOCABULARY_PATH, VOCABULARY_SHA256, "tiktoken").encode_controlled(raw, CONTROL_TOKENS)
-    assert [one.ids.tolist() for one in encoded] == [one.ids.tolist() for one in expected]
-    assert [one.control_positions.tolist() for one in encoded] == [one.control_positions.tolist() for one in expected]
-    assert {one.ids.dtype for one in (*encoded, *expected)} <= {np.dtype(np.int32)}
+    assert [row.ids.tolist() for row in encoded] == [row.ids.tolist() for row in expected]
+    assert [row.control_positions.tolist() for row in encoded] == [row.control_positions.tolist() for row in expected]
+    assert {row.ids.dtype for row in (*encoded, *expected)} <= {np.dtype(np.int32)}
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_999_998_blanks_in_a_row_can_be_encoded(
     assert encoder.encode([text]).ids.tolist() == tiktoken_ids(text)
 
 
-def test_runs_of_blanks_that_are_just_short_enough_are_each_looked_at_once(encoder: HarmonyEncoder) -> None:
-    """From each of their blanks on, it would be half a million million steps."""
+def test_the_longest_encodable_runs_of_blanks_are_scanned_once(encoder: HarmonyEncoder) -> None:
+    """A scan from each of the blanks would need half a million million steps."""
     assert encoder.can_encode((" " * 999_998 + "x") * 2)
 
 
 @pytest.mark.parametrize("text", [" " * 999_999, "from" + " " * 1_200_000 + "to", " \t" * 500_000, "\u3000" * 999_999])
-def test_a_million_blanks_in_a_row_panic_tiktoken_and_are_told_apart(
+def test_a_million_blanks_in_a_row_are_recognised_as_unencodable(
     encoder: HarmonyEncoder, text: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert not encoder.can_encode(text)
@@ -161,7 +161,7 @@ def test_web_texts_have_the_ids_of_tiktoken(
 
 @pytest.fixture(scope="module")
 def contractions_by_tiktoken(tiktoken_ids: Callable[[str], list[int]]) -> list[list[int]]:
-    """Ids of every code point before 't: how they split shows whether it is a letter, a mark or neither."""
+    """Encode each code point before 't; the split shows if it is a letter or a mark."""
     return [tiktoken_ids(f"{character}'t") for character in UNICODE]
 
 
@@ -181,25 +181,25 @@ def test_all_code_points_have_tiktokens_ids(encoder: HarmonyEncoder, contraction
 
 
 @pytest.mark.slow
-def test_the_code_points_that_gigatoken_classes_otherwise_are_exactly_those_left_to_tiktoken(
+def test_exactly_the_code_points_that_gigatoken_misclassifies_are_encoded_by_tiktoken(
     contractions_by_tiktoken: list[list[int]],
 ) -> None:
     fast = gigatoken.Tokenizer.from_tiktoken(VOCABULARY_PATH, pretokenizer="o200k", special_tokens={})
     layout = fast.encode_batch([f"{character}'t".encode() for character in UNICODE], parallel=False).layout
     ids, ends = np.asarray(layout.content.data).tolist(), np.asarray(layout.offsets.data).tolist()
 
-    apart = {
+    different = {
         character
         for number, character in enumerate(UNICODE)
         if ids[ends[number] : ends[number + 1]] != contractions_by_tiktoken[number]
     }
 
-    left_to_tiktoken = {character for character in UNICODE if o200k_harmony._may_split_differently(character.encode())}
-    assert apart == left_to_tiktoken
-    assert len(apart) == 4_699
+    by_tiktoken = {character for character in UNICODE if o200k_harmony._may_split_differently(character.encode())}
+    assert different == by_tiktoken
+    assert len(different) == 4_699
 
 
-def test_texts_left_to_tiktoken_keep_their_place_in_the_batch(
+def test_texts_encoded_by_tiktoken_keep_their_position_in_the_batch(
     encoder: HarmonyEncoder, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     texts = ["\U0002cea2's", "plain", "", "\u088f and \ua7ce", "🙂", "\U000323b0"]
@@ -219,12 +219,12 @@ def test_the_driver_tiktoken_gives_the_same_ids(tiktoken_ids: Callable[[str], li
     assert slow.encode([]).ids.tolist() == []
 
 
-def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
+def test_without_gigatoken_tiktoken_is_used_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "gigatoken", None)
 
-    with nothing_kept():
+    with without_cached_tokenizers():
         encoder = load_encoder(VOCABULARY_SHA256)
 
     assert encoder.driver == "tiktoken"
@@ -232,7 +232,7 @@ def test_without_gigatoken_tiktoken_drives_and_a_warning_says_so(
 
 
 @given(runs=st.lists(st.lists(st.integers(0, 200_000), max_size=4), max_size=6))
-def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
+def test_added_ends_equal_those_of_a_loop(runs: list[list[int]]) -> None:
     ids = np.array([token for run in runs for token in run], np.int32)
 
     closed = TokenRuns(ids, np.array([len(run) for run in runs], np.int32), 12).with_ends(END_OF_TEXT)
@@ -243,15 +243,15 @@ def test_closing_is_what_a_loop_does(runs: list[list[int]]) -> None:
 
 @given(texts=st.lists(ANY_TEXT, max_size=4), characters=st.integers(0, 3_000))
 @settings(max_examples=30, deadline=None)
-def test_a_text_has_its_ids_whether_texts_beside_it_are_long_or_short(
+def test_ids_of_a_text_do_not_depend_on_other_texts_in_the_batch(
     encoder: HarmonyEncoder, texts: list[str], characters: int
 ) -> None:
-    beside = ["a café of many words \U00011dd2 " * (characters // 20), ""]
+    extras = ["a café of many words \U00011dd2 " * (characters // 20), ""]
 
-    together, alone = encoder.encode([*texts, *beside]), [encoder.encode([text]) for text in [*texts, *beside]]
+    batch, single = encoder.encode([*texts, *extras]), [encoder.encode([text]) for text in [*texts, *extras]]
 
-    assert split(together) == [ids for one in alone for ids in split(one)]
-    assert together.text_bytes == sum(one.text_bytes for one in alone)
+    assert split(batch) == [ids for runs in single for ids in split(runs)]
+    assert batch.text_bytes == sum(runs.text_bytes for runs in single)
 
 
 RANDOM_WORDS = """
@@ -278,12 +278,12 @@ print(round(own_peak_mib() - before))
 
 
 @pytest.mark.slow
-def test_memory_stays_bounded_over_60_MB_of_words_never_seen_before() -> None:  # noqa: N802
+def test_memory_is_bounded_for_60_MB_of_new_words() -> None:  # noqa: N802
     command = [sys.executable, "-c", RANDOM_WORDS]
 
-    grown_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
+    growth_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
 
-    assert grown_mib < 400
+    assert growth_mib < 400
 
 
 SHORT_TEXTS = """
@@ -300,12 +300,12 @@ print(round(own_peak_mib() - before))
 def test_the_ids_of_200_000_short_texts_take_less_than_a_kibibyte_each() -> None:
     command = [sys.executable, "-c", SHORT_TEXTS]
 
-    grown_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
+    growth_mib = int(subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True).stdout)
 
-    assert grown_mib < 195
+    assert growth_mib < 195
 
 
-def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
+def test_ids_are_correct_if_the_fast_tokenizer_restarts_with_every_batch(
     monkeypatch: pytest.MonkeyPatch, tiktoken_ids: Callable[[str], list[int]]
 ) -> None:
     monkeypatch.setattr(o200k_harmony, "resident_bytes", lambda: 0)
@@ -318,15 +318,15 @@ def test_ids_stay_right_when_the_fast_tokenizer_starts_afresh_with_every_batch(
     assert runs == [tiktoken_ids(text) for text in texts]
 
 
-def test_the_fast_tokenizer_stays_where_others_take_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_tokenizer_is_kept_if_other_objects_use_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(VOCABULARY_SHA256)
     encoder.encode(["a"])
-    made: list[object] = []
-    monkeypatch.setattr(gigatoken, "Tokenizer", made.append)
+    created: list[object] = []
+    monkeypatch.setattr(gigatoken, "Tokenizer", created.append)
     monkeypatch.setattr(o200k_harmony, "_MAX_CACHE_BYTES", 16 << 20)
 
-    others = np.ones(32 << 20, np.uint8)
+    other_memory = np.ones(32 << 20, np.uint8)
     encoder.encode(["b"])
 
-    assert others.all()
-    assert not made
+    assert other_memory.all()
+    assert not created

@@ -1,4 +1,4 @@
-"""Unigram models by SentencePiece: the same bytes from the same lines, and no line that is skipped in silence."""
+"""Unigram models by SentencePiece: reproducible, and without skipped lines."""
 
 import hashlib
 import io
@@ -34,10 +34,10 @@ def lines() -> list[str]:
     return [" ".join(dice.choice(words) for _ in range(20)) for _ in range(400)]
 
 
-def test_two_trainings_give_one_file_that_names_no_place(lines: list[str], tmp_path: Path) -> None:
-    first, again = train_unigram(lines, SMALL), train_unigram(iter(lines), SMALL)
+def test_two_trainings_give_equal_files_without_paths(lines: list[str], tmp_path: Path) -> None:
+    first, second = train_unigram(lines, SMALL), train_unigram(iter(lines), SMALL)
 
-    assert hashlib.sha256(first.model).digest() == hashlib.sha256(again.model).digest()
+    assert hashlib.sha256(first.model).digest() == hashlib.sha256(second.model).digest()
     assert str(tmp_path.parent).encode() not in first.model
     loaded = sentencepiece.SentencePieceProcessor(model_proto=first.model)
     assert loaded.get_piece_size() == 300
@@ -46,10 +46,10 @@ def test_two_trainings_give_one_file_that_names_no_place(lines: list[str], tmp_p
     assert first.text_bytes == sum(len(line.encode()) for line in lines)
 
 
-def trainers_words(lines: list[str]) -> str:
-    """What the trainer says of lines when it is let speak."""
+def capture_trainer_log(lines: list[str]) -> str:
+    """Train on lines with full logging; return the log."""
     with tempfile.TemporaryFile() as log:
-        former = os.dup(2)
+        saved_stderr = os.dup(2)
         os.dup2(log.fileno(), 2)
         try:
             sentencepiece.SentencePieceTrainer.train(
@@ -61,26 +61,26 @@ def trainers_words(lines: list[str]) -> str:
                 max_sentence_length=MAX_TRAINER_LINE_BYTES,
             )
         finally:
-            os.dup2(former, 2)
-            os.close(former)
+            os.dup2(saved_stderr, 2)
+            os.close(saved_stderr)
         log.seek(0)
         return log.read().decode()
 
 
-def test_the_trainer_reads_every_line_that_it_is_given(lines: list[str]) -> None:
-    nasty = [*lines, "", "  ", "x" * 9000, "é" * 4000, "a \u2585 b", "tab\tnul\0end", "a\nb", "long " * 2000]
-    fit = [piece for line in nasty for piece in split_for_trainer(line)]
+def test_the_trainer_reads_every_line(lines: list[str]) -> None:
+    awkward_lines = [*lines, "", "  ", "x" * 9000, "é" * 4000, "a \u2585 b", "tab\tnul\0end", "a\nb", "long " * 2000]
+    pieces = [piece for line in awkward_lines for piece in split_for_trainer(line)]
 
-    said = trainers_words(fit)
+    log = capture_trainer_log(pieces)
 
-    assert re.findall(r"Loaded all (\d+) sentences", said) == [str(len(fit))]
-    assert not re.search("[Ss]kipp|null character", said)
-    assert train_unigram(nasty, SMALL).lines == len(fit)
-    assert train_unigram(nasty, SMALL).added_lines == len(fit) - (len(nasty) - 2)  # two are blank
+    assert re.findall(r"Loaded all (\d+) sentences", log) == [str(len(pieces))]
+    assert not re.search("[Ss]kipp|null character", log)
+    assert train_unigram(awkward_lines, SMALL).lines == len(pieces)
+    assert train_unigram(awkward_lines, SMALL).added_lines == len(pieces) - (len(awkward_lines) - 2)  # two are blank
 
 
 @given(st.text(max_size=40).flatmap(lambda text: st.integers(1, 700).map(lambda times: text * times)))
-def test_cut_lines_have_all_that_can_be_read(text: str) -> None:
+def test_split_lines_have_all_readable_characters(text: str) -> None:
     pieces = list(split_for_trainer(text))
 
     assert all(0 < len(piece.encode()) <= MAX_TRAINER_LINE_BYTES for piece in pieces)
@@ -89,7 +89,7 @@ def test_cut_lines_have_all_that_can_be_read(text: str) -> None:
     assert re.sub(r"\s", "", "".join(pieces)) == readable
 
 
-def test_more_pieces_than_the_sample_supports_says_how_many_it_does(lines: list[str]) -> None:
+def test_too_many_pieces_are_refused_with_the_possible_number(lines: list[str]) -> None:
     with pytest.raises(VocabularyTooLargeError) as refused:
         train_unigram(lines, UnigramRecipe(vocab_size=100_000))
 
@@ -100,7 +100,7 @@ def test_more_pieces_than_the_sample_supports_says_how_many_it_does(lines: list[
     assert train_unigram(lines, UnigramRecipe(vocab_size=pieces)).lines == len(lines)
 
 
-def test_fewer_pieces_than_characters_says_how_many_these_are(lines: list[str]) -> None:
+def test_fewer_pieces_than_characters_are_refused_with_the_required_number(lines: list[str]) -> None:
     line = refusal(lambda: train_unigram(lines, UnigramRecipe(vocab_size=8)), UsageError)
 
     assert re.fullmatch(

@@ -1,4 +1,4 @@
-"""Trained tokenizers: the shares of their sample, memory, drawn documents and figures."""
+"""Trained tokenizers: shares of their sample, memory, drawn documents and figures."""
 
 import hashlib
 import json
@@ -53,10 +53,10 @@ def test_a_sample_that_needs_more_memory_than_the_machine_has_is_refused_before_
     monkeypatch.setattr(train_tokenizer, "MEMORY_PER_BYTE", 1 << 50)
     targets = write_local_mixture(tmp_path).targets()
 
-    told = refusal(lambda: list(run_targets(targets, Run(tmp_path, INLINE))), RetryableError)
+    message = refusal(lambda: list(run_targets(targets, Run(tmp_path, INLINE))), RetryableError)
 
-    assert " bytes of memory, this machine has " in told
-    assert told.endswith("; lower `tokenizer.sample_bytes`, or use a larger machine")
+    assert " bytes of memory, this machine has " in message
+    assert message.endswith("; lower `tokenizer.sample_bytes`, or use a larger machine")
 
 
 def document(doc_id: str) -> Document:
@@ -64,7 +64,7 @@ def document(doc_id: str) -> Document:
 
 
 def test_documents_with_ranks_below_the_limits_are_sampled_or_held_out(tmp_path: Path) -> None:
-    """A document whose rank is equal to a limit is not below it."""
+    """A document with a rank equal to a limit is not below it."""
     corpus = seal_corpus(tmp_path, "notes", [document(name) for name in ("doc-0", "doc-2", "doc-3")], 3)
     [path] = shard_rows(corpus)
     shard, folder = DocumentShard("notes-0", f"notes/{path}", corpus.path(path), 3), StagingView(tmp_path)

@@ -1,4 +1,4 @@
-"""The vocabulary of o200k Harmony: the shipped file is the pinned one, and no other is ever taken for it."""
+"""The vocabulary of o200k Harmony: only the pinned, shipped file is accepted."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_the_shipped_file_is_the_published_one() -> None:
     assert VOCABULARY_SHA256 == "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
-def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_cure() -> None:
+def test_a_file_with_another_hash_is_refused_with_both_hashes_and_a_fix() -> None:
     pinned = "0" * 64
 
     with pytest.raises(InputError) as error:
@@ -37,25 +37,25 @@ def test_a_file_with_another_hash_is_refused_with_both_hashes_the_file_and_the_c
 
 
 @pytest.mark.parametrize(
-    ("name", "shipped", "why", "fix"),
+    ("name", "shipped", "problem", "fix"),
     [
         ("none.tiktoken", VOCABULARY_PATH.name, "No such file or directory", "pass the path of a .tiktoken file"),
         (".", VOCABULARY_PATH.name, "Is a directory", "pass the path of a .tiktoken file"),
         ("gone.tiktoken", "gone.tiktoken", "No such file or directory", "reinstall the program"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_and_one_that_ships_needs_a_new_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shipped: str, why: str, fix: str
+def test_an_unreadable_file_is_named_and_the_shipped_one_needs_a_reinstallation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, shipped: str, problem: str, fix: str
 ) -> None:
     monkeypatch.setattr(o200k_harmony, "VOCABULARY_PATH", tmp_path / shipped)
 
     with pytest.raises(InputError) as error:
         load_encoder(VOCABULARY_SHA256, tmp_path / name)
 
-    assert str(error.value) == f"{tmp_path / name}: cannot read the tokenizer file ({why}); {fix}"
+    assert str(error.value) == f"{tmp_path / name}: cannot read the tokenizer file ({problem}); {fix}"
 
 
-def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:
+def test_a_recipe_can_pin_only_the_shipped_vocabulary() -> None:
     other = "ab" * 32
 
     with pytest.raises(pydantic.ValidationError) as refused:
@@ -72,7 +72,7 @@ def test_a_recipe_can_only_pin_the_vocabulary_that_ships() -> None:
     [b"", b"IQ== 0\nIg==\n", b"IQ== 0\nIg== 2\n", b"IQ== 1\n", b"IQ== zero\n", b"IQ== 0\nIQ== 1\n", b"{} 0 1"],
     ids=["empty", "cut", "gap", "starts at 1", "word", "twice", "json"],
 )
-def test_ranks_with_a_gap_or_of_another_form_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_ranks_with_a_gap_or_in_another_form_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "ranks").write_bytes(content)
 
     with pytest.raises(InputError) as error:
@@ -94,11 +94,11 @@ print(json.dumps([names, harmony.encode("".join(names), allowed_special=set(name
 """
     environment = {**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(VOCABULARY_PATH.parent)}
 
-    theirs = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
-    names, ids = json.loads(theirs)
+    names, ids = json.loads(output)
     assert dict(zip(names, ids, strict=True)) == SPECIAL_TOKENS
 
 

@@ -23,8 +23,8 @@ Row = dict[str, Any]
 SYSTEM = "<|start|>system<|message|>You are ChatGPT.<|end|>"
 
 
-def written(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True) -> list[Row]:
-    """The rows that an export of these rows has."""
+def export(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None, complete: bool = True) -> list[Row]:
+    """Export rows as chat messages; return the exported rows."""
     pq.write_table(pa.Table.from_pylist(rows, SCHEMA), tmp_path / "rows.parquet")
     (tmp_path / "tools.json").write_text(json.dumps(tools or {}))
     (tmp_path / "out").mkdir()
@@ -33,22 +33,22 @@ def written(tmp_path: Path, rows: list[Row], tools: dict[str, Any] | None = None
     return pq.ParquetFile(tmp_path / "out" / "data" / "x.parquet").read().to_pylist()
 
 
-def said(row: Row) -> list[Row]:
-    """The messages of a row without what they lack."""
+def stated_messages(row: Row) -> list[Row]:
+    """Return the messages of a row without null values."""
     return [{name: value for name, value in message.items() if value is not None} for message in row["messages"]]
 
 
 def calls(*arguments: str) -> list[Row]:
     return [
-        {"id": f"call_{number}", "type": "function", "function": {"name": "lookup", "arguments": one}}
-        for number, one in enumerate(arguments)
+        {"id": f"call_{number}", "type": "function", "function": {"name": "lookup", "arguments": call_arguments}}
+        for number, call_arguments in enumerate(arguments)
     ]
 
 
 def test_reasoning_calls_and_answer_are_parts_of_messages(tmp_path: Path) -> None:
-    [row] = written(tmp_path, [talk("a", "four")])
+    [row] = export(tmp_path, [talk("a", "four")])
 
-    assert said(row) == [
+    assert stated_messages(row) == [
         {"role": "user", "content": "2 + 2?"},
         {"role": "assistant", "content": "", "thinking": "think of four", "tool_calls": calls('{"word": "2 + 2"}')},
         {"role": "tool", "content": "4", "name": "lookup", "tool_call_id": "call_0"},
@@ -58,30 +58,30 @@ def test_reasoning_calls_and_answer_are_parts_of_messages(tmp_path: Path) -> Non
     assert counted == [[], ["thinking", "tool_calls"], [], ["content"]]
 
 
-def test_tools_are_a_column_and_no_longer_text(tmp_path: Path) -> None:
+def test_tools_are_moved_from_the_text_to_a_column(tmp_path: Path) -> None:
     messages = [{"role": "system", "content": "Be kind."}, QUESTION, ANSWER]
     [source] = normalised({"uuid": "a", "messages": messages, "tools": [LOOKUP]}).batch.to_pylist()
 
-    [row] = written(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
+    [row] = export(tmp_path, [source], {source["source_tools_id"]: [LOOKUP]})
 
-    assert said(row)[0] == {"role": "system", "content": "Be kind."}
+    assert stated_messages(row)[0] == {"role": "system", "content": "Be kind."}
     assert json.loads(row["tools"]) == [LOOKUP]
 
 
-def test_tools_that_no_artifact_lists_stay_in_the_system_message(tmp_path: Path) -> None:
+def test_unlisted_tools_remain_in_the_system_message(tmp_path: Path) -> None:
     [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
 
-    [row] = written(tmp_path, [source])
+    [row] = export(tmp_path, [source])
 
     assert row["tools"] is None
-    assert said(row)[0]["content"].startswith("# Tools\n\n## functions\n\nnamespace functions {")
+    assert stated_messages(row)[0]["content"].startswith("# Tools\n\n## functions\n\nnamespace functions {")
 
 
-def test_a_missing_list_of_tools_that_may_be_elsewhere_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_list_of_tools_is_an_error_if_it_may_be_remote(tmp_path: Path) -> None:
     [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER], "tools": [LOOKUP]}).batch.to_pylist()
 
     with pytest.raises(InputError, match="the tools of row a are not in the data root; pull the normalised rows"):
-        written(tmp_path, [source], complete=False)
+        export(tmp_path, [source], complete=False)
 
 
 def test_the_system_message_of_harmony_is_a_column(tmp_path: Path) -> None:
@@ -89,19 +89,19 @@ def test_the_system_message_of_harmony_is_a_column(tmp_path: Path) -> None:
     [source] = normalised({"uuid": "a", "messages": [QUESTION, ANSWER]}).batch.to_pylist()
     text = f"{SYSTEM}<|start|>user<|message|>2 + 2?<|end|>{answer}"
 
-    [row] = written(tmp_path, [{**source, "text": text, "template": "harmony/1"}])
+    [row] = export(tmp_path, [{**source, "text": text, "template": "harmony/1"}])
 
     assert row["harmony_system"] == "You are ChatGPT."
-    assert said(row) == [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    assert stated_messages(row) == [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 
 
 def test_plain_texts_keep_their_system_message(tmp_path: Path) -> None:
     text = f"{SYSTEM}<|start|>user<|message|>2 + 2?<|end|><|start|>assistant<|message|>4<|end|>"
 
-    [row] = written(tmp_path, [{**talk("a"), "text": text, "template": "plain/1"}])
+    [row] = export(tmp_path, [{**talk("a"), "text": text, "template": "plain/1"}])
 
     assert row["harmony_system"] is None
-    assert [message["role"] for message in said(row)] == ["system", "user", "assistant"]
+    assert [message["role"] for message in stated_messages(row)] == ["system", "user", "assistant"]
 
 
 def test_replies_name_their_calls_in_order_for_each_tool() -> None:
@@ -137,7 +137,7 @@ def test_no_body_is_lost_and_each_has_its_part_of_the_loss() -> None:
     assert counted == [[], ["content", "tool_calls"], [], ["content"], ["content"]]
 
 
-def test_a_file_of_harmony_alone_counts_no_drops(tmp_path: Path) -> None:
+def test_a_file_of_only_harmony_texts_has_no_drops(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist([talk("a"), talk("b")], SCHEMA), tmp_path / "rows.parquet")
     (tmp_path / "out").mkdir()
     source = ChatFile("00000", "data/x.parquet", tmp_path / "rows.parquet", (), True)
@@ -162,4 +162,4 @@ def test_an_unknown_loss_rule_names_its_row(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"x.parquet row a: loss_rule is 'all/9', none of: .*; normalise the rows again"
     ):
-        written(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])
+        export(tmp_path, [{**talk("a"), "loss_rule": "all/9"}])

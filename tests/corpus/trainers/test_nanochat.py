@@ -1,4 +1,4 @@
-"""Files for nanochat: each document once, row groups of 1,000 texts, each hundredth document in the last file."""
+"""Files for nanochat: row groups of 1,000 texts, 1 % of documents for validation."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.opening import open_staging_dir
 
 
-def exported(tmp_path: Path, count: int, shard_documents: int) -> tuple[BuildResult, list[pq.ParquetFile]]:
+def export_corpus(tmp_path: Path, count: int, shard_documents: int) -> tuple[BuildResult, list[pq.ParquetFile]]:
     meta = Meta(source_file="f", source_row=0, license_evidence="recipe")
     documents = [
         Document(
@@ -36,7 +36,7 @@ def exported(tmp_path: Path, count: int, shard_documents: int) -> tuple[BuildRes
 
 
 def test_files_have_groups_of_1000_and_the_last_is_for_validation(tmp_path: Path) -> None:
-    result, files = exported(tmp_path, 2_351, 1_000)
+    result, files = export_corpus(tmp_path, 2_351, 1_000)
 
     assert [file.path for file in result.files] == ["shard_00000.parquet", "shard_00001.parquet"]
     groups = [[file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] for file in files]
@@ -50,7 +50,7 @@ def test_files_have_groups_of_1000_and_the_last_is_for_validation(tmp_path: Path
 def test_a_file_has_100_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nanochat, "_FILE_ROW_GROUPS", 2)
 
-    result, files = exported(tmp_path, 4_041, 4_100)
+    result, files = export_corpus(tmp_path, 4_041, 4_100)
 
     assert [file.rows for file in result.files] == [2000, 2000, 41]
     assert [file.num_row_groups for file in files] == [2, 2, 1]
@@ -59,4 +59,4 @@ def test_a_file_has_100_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_corpus_without_two_documents_is_refused(tmp_path: Path, count: int) -> None:
     with pytest.raises(UsageError, match=f"nanochat needs at least 2 documents, got {count}"):
-        exported(tmp_path, count, 10)
+        export_corpus(tmp_path, count, 10)

@@ -15,8 +15,8 @@ from pipeline_assets.spine.staging import Receipt, StagingView
 PAD = 9999
 
 
-def packed(folder: Path, lengths: list[int], seq_len: int) -> tuple[Receipt, list[dict[str, list[int]]]]:
-    """Rows of conversations with ids 0, 1, …; every third token counts in the loss."""
+def pack_conversations(folder: Path, lengths: list[int], seq_len: int) -> tuple[Receipt, list[dict[str, list[int]]]]:
+    """Pack conversations with ids 0, 1, …; every third token is in the loss."""
     folder.mkdir()
     tokens = np.arange(sum(lengths), dtype=np.int32)
     np.save(folder / "tokens.npy", tokens)
@@ -32,7 +32,7 @@ def packed(folder: Path, lengths: list[int], seq_len: int) -> tuple[Receipt, lis
 
 
 def test_conversations_share_rows_and_keep_their_bounds(tmp_path: Path) -> None:
-    receipt, [first, second, third] = packed(tmp_path / "a", [3, 2, 6, 2], 6)
+    receipt, [first, second, third] = pack_conversations(tmp_path / "a", [3, 2, 6, 2], 6)
 
     assert receipt.counts == {"rows": 4, "documents": 4, "tokens": 13}
     assert first == {
@@ -55,8 +55,8 @@ def test_conversations_share_rows_and_keep_their_bounds(tmp_path: Path) -> None:
     }
 
 
-def test_a_conversation_that_is_longer_than_a_row_is_dropped(tmp_path: Path) -> None:
-    receipt, [row] = packed(tmp_path / "a", [5, 3], 4)
+def test_a_conversation_longer_than_a_row_is_dropped(tmp_path: Path) -> None:
+    receipt, [row] = pack_conversations(tmp_path / "a", [5, 3], 4)
 
     assert receipt.counts == {"rows": 2, "documents": 1, "tokens": 3, "dropped/longer_than_a_row": 1}
     assert row == {
@@ -68,7 +68,7 @@ def test_a_conversation_that_is_longer_than_a_row_is_dropped(tmp_path: Path) -> 
 
 
 def test_nothing_is_written_if_all_are_too_long(tmp_path: Path) -> None:
-    receipt, _ = packed(tmp_path / "a", [5, 6], 4)
+    receipt, _ = pack_conversations(tmp_path / "a", [5, 6], 4)
 
     assert (receipt.files, receipt.counts["dropped/longer_than_a_row"]) == ([], 2)
 
@@ -77,20 +77,20 @@ def test_nothing_is_written_if_all_are_too_long(tmp_path: Path) -> None:
 @settings(max_examples=60, deadline=None)
 def test_each_conversation_that_fits_is_in_one_row(tmp_path_factory: object, lengths: list[int], seq_len: int) -> None:
     folder = tmp_path_factory.mktemp("packed") / "a"  # type: ignore[attr-defined]
-    _, rows = packed(folder, lengths, seq_len)
+    _, rows = pack_conversations(folder, lengths, seq_len)
     firsts = np.cumsum([0, *lengths])
 
-    found = []
+    numbers = []
     for row in rows:
         assert len(row["input_ids"]) == len(row["labels"]) == sum(row["seq_lengths"]) == seq_len
-        place = 0
+        position = 0
         for name, length in zip(row["ids"], row["seq_lengths"], strict=False):
             number = int(str(name).rpartition("/")[2])
             ids = list(range(firsts[number], firsts[number] + lengths[number]))
-            assert row["input_ids"][place : place + length] == ids
-            assert row["labels"][place : place + length] == [one if one % 3 == 0 else -100 for one in ids]
-            found.append(number)
-            place += length
-        assert row["input_ids"][place:] == [PAD] * (seq_len - place)
-        assert set(row["labels"][place:]) <= {-100}
-    assert sorted(found) == [number for number, length in enumerate(lengths) if length <= seq_len]
+            assert row["input_ids"][position : position + length] == ids
+            assert row["labels"][position : position + length] == [token if token % 3 == 0 else -100 for token in ids]
+            numbers.append(number)
+            position += length
+        assert row["input_ids"][position:] == [PAD] * (seq_len - position)
+        assert set(row["labels"][position:]) <= {-100}
+    assert sorted(numbers) == [number for number, length in enumerate(lengths) if length <= seq_len]

@@ -1,4 +1,4 @@
-"""Start of processes in which an import of pandas fails, or which a test holds in the middle of their work.
+"""Start of processes that refuse pandas or pause at a rename.
 
 Python imports this module first, in every process whose PYTHONPATH has its folder. The stack of the import is appended
 to a file, because some libraries, such as pyarrow, ignore the ImportError. A process that loads a publication with
@@ -12,14 +12,14 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from held_renames import Hold
+from paused_renames import Hold
 
 NOTES = os.environ.get("REFUSED_IMPORTS")
 REFUSED = "pandas"
 
 
 class Refusal:
-    """Finder and loader of the refused module; polars may find it, which imports nothing."""
+    """Finder and loader of the refused module, which polars may find but not load."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         loader: Any = self

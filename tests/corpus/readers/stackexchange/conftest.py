@@ -1,4 +1,4 @@
-"""What tests of the Stack Exchange reader share: making a dump, and reading one with both passes."""
+"""Fixtures for tests of the Stack Exchange reader."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ Read = Callable[..., list[Outcome]]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Reads a file, or the bytes of a Posts.xml, in this process: every outcome, in order."""
+    """Return a function that reads a file or Posts.xml into all its outcomes."""
     runs = iter(range(1000))
 
     def read(
@@ -51,7 +51,7 @@ def read(tmp_path: Path) -> Read:
 
 @pytest.fixture
 def read_documents(read: Read) -> Callable[..., list[Document]]:
-    """As `read`, of posts of which every one must end up in a Document."""
+    """Return a function that reads posts and checks that all become documents."""
 
     def read_documents(posts: Path | bytes, **settings: object) -> list[Document]:
         outcomes = read(posts, **settings)

@@ -1,6 +1,6 @@
-"""A site's .7z: read as the file in it; one that is damaged, forged or no dump is refused in a line and leaves nothing.
+"""Archives of sites: a damaged or forged .7z is refused and leaves nothing.
 
-Whatever is wrong shows in pass 1: no archive gives a part of a corpus.
+Every fault is found in pass 1, so that no archive gives a partial corpus.
 """
 
 import functools
@@ -34,20 +34,20 @@ def site() -> bytes:
     return archive(("Badges.xml", b"<badges/>"), ("Posts.xml", POSTS))
 
 
-def spilled(file: Path, target: Path) -> int:
-    """Runs pass 1 as a build does, in small runs; how many rows there were."""
+def spill_archive(file: Path, target: Path) -> int:
+    """Run pass 1 in small runs and return the number of rows."""
     work = partial(spill_rows, run_bytes=5000)
-    with open_staging_dir(target, {"site": "garden"}) as building:
-        [receipt] = run_stage("spill", work, plan_spill(file), building, RunSettings())
+    with open_staging_dir(target, {"site": "garden"}) as staging:
+        [receipt] = run_stage("spill", work, plan_spill(file), staging, RunSettings())
     return receipt.counts["rows"]
 
 
-def names_below(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def damaged(packed: bytes, at: int) -> bytes:
-    return packed[:at] + bytes([packed[at] ^ 1]) + packed[at + 1 :]
+def flip_bit(packed: bytes, index: int) -> bytes:
+    return packed[:index] + bytes([packed[index] ^ 1]) + packed[index + 1 :]
 
 
 NO_POSTS = "pass an archive with one Posts.xml"
@@ -120,12 +120,12 @@ TRAPS = {
         FETCH,
     ),
     "another byte": (
-        lambda: damaged(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9")),
+        lambda: flip_bit(stored(("Posts.xml", POSTS)), 32 + POSTS.index(b"Title 9")),
         "checksum does not match",
         FETCH,
     ),
-    "another byte, packed": (lambda: damaged(site(), len(site()) // 2), "is damaged", FETCH),
-    "another byte in its header": (lambda: damaged(site(), len(site()) - 9), "is damaged", FETCH),
+    "another byte, packed": (lambda: flip_bit(site(), len(site()) // 2), "is damaged", FETCH),
+    "another byte in its header": (lambda: flip_bit(site(), len(site()) - 9), "is damaged", FETCH),
     "a password": (lambda: archive(("Posts.xml", POSTS), password="sesame"), "the archive is encrypted", UNPACK),
     "a password for names": (
         lambda: archive(("Posts.xml", POSTS), password="sesame", header_encryption=True),
@@ -162,10 +162,10 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
+def test_an_untrusted_archive_is_refused_and_leaves_nothing(
     trap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content, what, fix = TRAPS[trap]
+    content, message, fix = TRAPS[trap]
     working = tmp_path / "a" / "b" / "c"
     working.mkdir(parents=True)
     monkeypatch.chdir(working)
@@ -173,20 +173,20 @@ def test_an_archive_that_cannot_be_trusted_is_refused_and_leaves_nothing(
     file.write_bytes(content())
     target = tmp_path / "built" / "garden"
     target.parent.mkdir()
-    before = names_below(tmp_path)
+    before = list_names(tmp_path)
 
-    line = refusal(lambda: spilled(file, target))
+    error_line = refusal(lambda: spill_archive(file, target))
 
-    assert line.startswith(str(file)) and what in line and fix in line and "\n" not in line
-    assert [name for name in names_below(tmp_path) if not name.startswith("built/")] == before
-    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]  # what unpacked it is gone
-    written = [name for name in names_below(tmp_path / "built") if "building" in name]
-    assert not [name for name in written if name.endswith(".tmp") or ".receipts" in name]
+    assert error_line.startswith(str(file)) and message in error_line and fix in error_line and "\n" not in error_line
+    assert [name for name in list_names(tmp_path) if not name.startswith("built/")] == before
+    assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]  # the unpacking thread ended
+    leftovers = [name for name in list_names(tmp_path / "built") if "building" in name]
+    assert not [name for name in leftovers if name.endswith(".tmp") or ".receipts" in name]
     file.write_bytes(site())
-    assert spilled(file, target) == len(ROWS)
+    assert spill_archive(file, target) == len(ROWS)
 
 
-def test_a_reader_that_is_left_ends_its_thread_without_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_abandoned_reader_ends_its_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, read_on = tmp_path / "garden.7z", [False]
     file.write_bytes(site())
 
@@ -195,7 +195,7 @@ def test_a_reader_that_is_left_ends_its_thread_without_bytes(tmp_path: Path, mon
             pipe = named["factory"].create("Posts.xml")
             pipe.write(bytes(_BLOCK_BYTES))
             pipe.flush()
-            for _ in range(1 << 24):  # some seconds: whoever is still reading then was not stopped
+            for _ in range(1 << 24):  # takes seconds: a reader still running then was not stopped
                 self.fp.seek(0)
             read_on[0] = True
 
@@ -209,7 +209,7 @@ def test_a_reader_that_is_left_ends_its_thread_without_bytes(tmp_path: Path, mon
     assert not [thread for thread in threading.enumerate() if "ThreadPool" in thread.name]
 
 
-def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
+def test_an_archive_gives_the_posts_in_it_from_any_folder(
     read_documents: Callable[..., list[Document]], tmp_path: Path
 ) -> None:
     expected = read_documents(POSTS)
@@ -221,7 +221,7 @@ def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
 
 
 @pytest.mark.parametrize(
-    ("place", "site"),
+    ("path", "site"),
     [
         ("beer.stackexchange.com.7z", "beer.stackexchange.com"),
         ("stackoverflow.com-Posts.7z", "stackoverflow.com"),
@@ -229,19 +229,19 @@ def test_an_archive_reads_as_the_posts_in_it_wherever_they_lie(
         ("stackoverflow.com-Posts/Posts.xml", "stackoverflow.com"),  # unpacked by `7z x '*.7z' -o*`
     ],
 )
-def test_the_site_is_told_by_where_a_file_lies(place: str, site: str, tmp_path: Path) -> None:
-    assert site_host(tmp_path / place) == site
+def test_the_site_is_found_in_the_path(path: str, site: str, tmp_path: Path) -> None:
+    assert site_host(tmp_path / path) == site
 
 
 @pytest.mark.parametrize(
-    "place", ["downloads/Posts.xml", "dump.7z", "a b.com.7z", "beer.stackexchange.com-20240402/Posts.xml"]
+    "path", ["downloads/Posts.xml", "dump.7z", "a b.com.7z", "beer.stackexchange.com-20240402/Posts.xml"]
 )
-def test_a_place_that_tells_no_site_is_refused(place: str) -> None:
+def test_a_path_without_a_site_is_refused(path: str) -> None:
     with pytest.raises(InputError, match=r"the path does not contain the site; set it, such as stackoverflow\.com"):
-        site_host(Path(place))
+        site_host(Path(path))
 
 
-def test_an_archive_of_another_table_is_not_read_as_a_site_of_its_own() -> None:
+def test_an_archive_of_another_table_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         site_host(Path("dumps/stackoverflow.com-Comments.7z"))
 
@@ -250,7 +250,7 @@ def test_an_archive_of_another_table_is_not_read_as_a_site_of_its_own() -> None:
     )
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the file cannot be read \(No such file or directory\); pass a Posts\.xml"):
         plan_spill(tmp_path / "garden.7z")
     with pytest.raises(InputError, match=r"the file cannot be read \(Is a directory\)"):

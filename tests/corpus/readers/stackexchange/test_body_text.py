@@ -1,9 +1,9 @@
-"""The text of a post: what each element becomes, and that an independent reading of any HTML agrees."""
+"""Text of post bodies, element by element and against an oracle for any HTML."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plain_stackexchange import text_of
+from plain_stackexchange import to_text
 
 from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
 
@@ -30,7 +30,7 @@ from pipeline_assets.corpus.readers.stackexchange.body_text import body_text
         ("", ""),
     ],
 )  # fmt: skip
-def test_blocks_are_laid_out_as_markdown_does_it(html: str, text: str) -> None:
+def test_blocks_become_markdown(html: str, text: str) -> None:
     assert body_text(html) == text
 
 
@@ -54,7 +54,7 @@ def test_blocks_are_laid_out_as_markdown_does_it(html: str, text: str) -> None:
         ("<p><code>&lt;br&gt;</code></p>", "`<br>`"),
     ],
 )
-def test_code_keeps_every_character_between_fences_or_backticks(html: str, text: str) -> None:
+def test_code_is_unchanged_between_fences_or_backticks(html: str, text: str) -> None:
     assert body_text(html) == text
 
 
@@ -77,7 +77,7 @@ def test_code_keeps_every_character_between_fences_or_backticks(html: str, text:
         ("<!-- language: lang-js --><p>a<!-- <b> -->b</p>", "ab"),
     ],
 )  # fmt: skip
-def test_inside_a_line_only_what_has_a_meaning_in_plain_text_stays(html: str, text: str) -> None:
+def test_inline_elements_become_plain_text(html: str, text: str) -> None:
     assert body_text(html) == text
 
 
@@ -96,7 +96,7 @@ def test_inside_a_line_only_what_has_a_meaning_in_plain_text_stays(html: str, te
         ('<p>a<img alt="never closed', 'a<img alt="never closed'),
     ],
 )
-def test_the_words_for_an_image_are_text_unless_the_editor_put_them_there(html: str, text: str) -> None:
+def test_descriptions_of_images_are_text_unless_they_are_defaults(html: str, text: str) -> None:
     assert body_text(html) == text
 
 
@@ -116,19 +116,19 @@ def test_the_words_for_an_image_are_text_unless_the_editor_put_them_there(html: 
         ("<p>ends in a tag <a href=", "ends in a tag <a href="),
     ],
 )
-def test_soup_loses_no_text(html: str, text: str) -> None:
+def test_malformed_html_loses_no_text(html: str, text: str) -> None:
     assert body_text(html) == text
 
 
 @pytest.mark.parametrize("tag", ["blockquote", "ul", "ol"])
-def test_nesting_without_end_is_laid_out_in_bounded_space(tag: str) -> None:
+def test_deep_nesting_needs_bounded_space(tag: str) -> None:
     text = body_text(f"<{tag}><li>" * 5000 + "deep")
 
     assert text.endswith("deep")
     assert len(text) < 1_000_000
 
 
-def test_a_text_that_is_longer_than_its_html_fits() -> None:
+def test_a_text_longer_than_its_html_is_complete() -> None:
     html = "<blockquote>" * 30 + "<br>".join(["x"] * 5000)
 
     assert body_text(html) == "\n".join(["> " * 30 + "x"] * 5000)
@@ -168,13 +168,13 @@ _blocks = st.recursive(
 @example("<ul><li><h2><blockquote>a</blockquote></h2></li><li>b</li></ul>")
 @example("<p>a<sup>1<code>b</code></sup></p>")
 @example("<ol><li>a<hr>b</li><li>c</li></ol>")
-def test_any_html_reads_as_the_reference_reads_it(html: str) -> None:
-    assert body_text(html) == text_of(html)
+def test_any_html_gives_the_text_of_the_oracle(html: str) -> None:
+    assert body_text(html) == to_text(html)
 
 
 @given(st.text())
 @settings(max_examples=200)
-def test_any_text_comes_back_from_a_code_block(text: str) -> None:
+def test_any_text_is_unchanged_in_a_code_block(text: str) -> None:
     text = text.replace("\r", "").replace("\0", "")
     code = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
@@ -183,7 +183,7 @@ def test_any_text_comes_back_from_a_code_block(text: str) -> None:
     assert "\n".join(lines[1:-1]) == text.removeprefix("\n") or not text.strip(" \n\t")
 
 
-# Each is harmless once; what it opens, or looks for, isn't there in the rest of the body.
+# Each is harmless once; the rest of the body does not contain its end.
 PATTERNS = [
     "<!--", "<!-->", "<!-- --", "<code>", "<code> ", "<code></code>", "a<code>", "<pre>", "<pre>x</pre>", "<pre></pre>",
     "<ol>", "<ol><li>a</li></ol>", "<ul><li>", "<blockquote>", "<h1>", "<table><tr><td>", "<sup>", "<br>", "<", "</",
@@ -193,7 +193,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_megabyte_of_what_looks_far_ahead_is_read(pattern: str) -> None:
+def test_a_megabyte_of_unclosed_elements_is_read(pattern: str) -> None:
     body = pattern * ((1 << 20) // len(pattern))
 
     assert isinstance(body_text(body), str)
@@ -206,11 +206,11 @@ def test_a_megabyte_of_attributes_is_read(attributes: str) -> None:
     assert body_text(f"<img {many}><ol {many}><li>a</li></ol><pre {many}>b</pre>").endswith("b\n```")
 
 
-def test_a_comment_that_is_never_closed_is_text_and_one_before_it_is_none() -> None:
+def test_an_unclosed_comment_is_text_and_a_closed_one_is_not() -> None:
     assert body_text("<p>a <!-- b --> c <!-- d <b>e</b></p>") == "a c <!-- d e"
     assert body_text("a<!-->b<!-- c") == "ab<!-- c"
 
 
 @pytest.mark.parametrize("digits", [4300, 4301, 100_000])
-def test_a_reference_of_more_digits_than_python_reads_is_no_character(digits: int) -> None:
+def test_a_reference_with_too_many_digits_is_a_replacement_character(digits: int) -> None:
     assert body_text(f"a&#{'9' * digits};b<") == "a\ufffdb<"

@@ -1,4 +1,4 @@
-"""Whole documents that don't move: three of real sites, each read by eye against its rows, and a made one."""
+"""Golden documents: three of real sites, checked by eye, and a synthetic one."""
 
 import hashlib
 import json
@@ -20,17 +20,17 @@ Read = Callable[..., list[object]]
 
 @pytest.mark.real
 @pytest.mark.parametrize("doc_id", DIGESTS)
-def test_a_document_of_a_real_site_is_the_one_that_was_read_by_eye(read: Read, doc_id: str) -> None:
-    """Lists in lists and a quote in one, steps by number, tags as links; with and without a licence in the rows."""
+def test_a_document_of_a_real_site_equals_its_golden_digest(read: Read, doc_id: str) -> None:
+    """Nested lists and quotes, numbered steps, tags as links, licences per row."""
     host = doc_id.split(":")[1]
 
     outcomes = read(sample(f"stackexchange/{host}/Posts.xml"), site(host), file="Posts.xml")
 
-    [document] = (each for each in outcomes if isinstance(each, Document) and each.doc_id == doc_id)
+    [document] = (outcome for outcome in outcomes if isinstance(outcome, Document) and outcome.doc_id == doc_id)
     assert hashlib.sha256(msgspec.json.encode(document)).hexdigest() == DIGESTS[doc_id]
 
 
-MADE = dump(
+SYNTHETIC_DUMP = dump(
     question(
         7,
         Title="Why  is my soil\tsour & wet?",
@@ -47,7 +47,7 @@ MADE = dump(
     answer(9, 7, Score=-1, Body="<blockquote><p>Wait,</p><p>and see.</p></blockquote><p>Größe &#8212; 2&nbsp;m</p>"),
     answer(10, 7, Score=0, Body=""),
 )
-MADE_TEXT = """\
+SYNTHETIC_TEXT = """\
 Why is my soil sour & wet?
 
 It smells:
@@ -74,7 +74,7 @@ Answer:
 
 Add `lime`."""
 
-MADE_COLUMNS = {
+SYNTHETIC_COLUMNS = {
     "site": "garden.example.org",
     "score": 3,
     "view_count": 12,
@@ -110,11 +110,11 @@ MADE_COLUMNS = {
 }
 
 
-def test_a_made_document_is_as_it_stands_here(read: Read) -> None:
-    [document] = (each for each in read(MADE) if isinstance(each, Document))
+def test_a_synthetic_document_has_this_text_and_metadata(read: Read) -> None:
+    [document] = (outcome for outcome in read(SYNTHETIC_DUMP) if isinstance(outcome, Document))
 
     assert document == Document(
-        text=MADE_TEXT,
+        text=SYNTHETIC_TEXT,
         source="stackexchange",
         domain="qa",
         doc_id="stackexchange:garden.example.org:7",
@@ -127,6 +127,6 @@ def test_a_made_document_is_as_it_stands_here(read: Read) -> None:
             title="Why  is my soil\tsour & wet?",
             url="https://garden.example.org/questions/7",
             language="",
-            extra=msgspec.json.encode(MADE_COLUMNS).decode(),
+            extra=msgspec.json.encode(SYNTHETIC_COLUMNS).decode(),
         ),
     )

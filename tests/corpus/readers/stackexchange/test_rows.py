@@ -1,4 +1,4 @@
-"""Posts.xml in all its forms: what XML allows is read; a bad row is rejected, a bad file is refused by its byte."""
+"""Rows of Posts.xml: valid XML is read, a bad row is rejected, a bad file refused."""
 
 from collections.abc import Callable
 from xml.etree import ElementTree
@@ -19,30 +19,30 @@ DTD = b'<!DOCTYPE posts [\n  <!ENTITY a "b">\n]>'
 BOM, DECLARATION = b"\xef\xbb\xbf", b'<?xml version="1.0" encoding="utf-8"?>\n'
 
 
-def rows_of(data: bytes, block_bytes: int) -> list[PostRow]:
+def parse_rows(data: bytes, block_bytes: int) -> list[PostRow]:
     return list(read_rows((data[at : at + block_bytes] for at in range(0, len(data), block_bytes)), "Posts.xml"))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 20])
-def test_rows_are_the_same_in_blocks_of_any_size(block_bytes: int) -> None:
+def test_rows_are_equal_for_blocks_of_any_size(block_bytes: int) -> None:
     posts = dump(question(1, Title='Löß & "<b>"'), answer(2, 1), row(), question(3, Body="\U0001f33b\r\n"))
 
-    found = rows_of(posts, block_bytes)
+    rows = parse_rows(posts, block_bytes)
 
     expected = [element.attrib for element in ElementTree.fromstring(posts)]
-    assert [row.attributes for row in found] == expected
+    assert [row.attributes for row in rows] == expected
 
 
-def test_an_attribute_of_a_namespace_that_nobody_declared_keeps_its_name() -> None:
-    [found] = rows_of(dump(b'<row Id="7" a:b="2" />'), 1 << 20)
+def test_an_attribute_with_an_undeclared_namespace_keeps_its_name() -> None:
+    [parsed] = parse_rows(dump(b'<row Id="7" a:b="2" />'), 1 << 20)
 
-    assert (found.attributes, found.fault) == ({"Id": "7", "a:b": "2"}, None)
+    assert (parsed.attributes, parsed.fault) == ({"Id": "7", "a:b": "2"}, None)
 
 
 @pytest.mark.parametrize(
     "head", [HEAD, BOM + b"<posts>", DECLARATION + b"<posts>", b"<posts>", b"\n<!-- a -->\n<posts >"]
 )
-def test_a_byte_order_mark_and_a_declaration_may_be_there_or_not(read_documents: ReadDocuments, head: bytes) -> None:
+def test_a_byte_order_mark_and_a_declaration_are_optional(read_documents: ReadDocuments, head: bytes) -> None:
     [document] = read_documents(head + question(1) + END)
 
     assert document.text == "Title 1\n\nBody 1"
@@ -58,10 +58,10 @@ def test_a_byte_order_mark_and_a_declaration_may_be_there_or_not(read_documents:
     ],
 )
 @pytest.mark.parametrize("block_bytes", [1, 30, 1 << 20])
-def test_a_doctype_without_a_dtd_of_its_own_is_passed_over(doctype: bytes, block_bytes: int) -> None:
+def test_a_doctype_without_an_inline_dtd_is_skipped(doctype: bytes, block_bytes: int) -> None:
     body = b"<posts>" + question(1) + END
 
-    assert rows_of(DECLARATION + doctype + body, block_bytes) == rows_of(DECLARATION + body, 1 << 20)
+    assert parse_rows(DECLARATION + doctype + body, block_bytes) == parse_rows(DECLARATION + body, 1 << 20)
 
 
 @pytest.mark.parametrize("posts", [HEAD + END, b"<posts> </posts >\n"])
@@ -80,7 +80,7 @@ def test_a_site_without_posts_has_no_documents(read: Read, posts: bytes) -> None
         b'<row Title="&#0;" / />',
     ],
 )
-def test_a_row_that_is_no_xml_is_rejected_and_the_rest_flies(read: Read, broken: bytes) -> None:
+def test_malformed_rows_are_rejected_and_the_rest_is_read(read: Read, broken: bytes) -> None:
     first, last, *rejects = read(dump(question(1), *[broken] * 150, question(3)))
 
     assert [first.text, last.text] == ["Title 1\n\nBody 1", "Title 3\n\nBody 3"]
@@ -88,28 +88,28 @@ def test_a_row_that_is_no_xml_is_rejected_and_the_rest_flies(read: Read, broken:
 
 
 @pytest.mark.parametrize(
-    ("middle", "shown"),
+    ("middle", "preview"),
     [
         (b'<row Title="a < b" />', "'<row Title=\"a"),
         (b'<row Id="7"></row>', '\'<row Id="7">'),
         (b'<post Id="7" />', "'<post Id"),
         (b"and so on", "'and so on"),
         (b"<!-- 7 -->", "'<!-- 7"),
-        (bytes(20), "'\\x00"),  # as a disk that failed leaves
+        (bytes(20), "'\\x00"),  # as after a disk failure
     ],
 )
 @pytest.mark.parametrize("run_bytes", [1, 1 << 20])
-def test_a_break_in_the_middle_is_told_by_its_byte(read: Read, middle: bytes, shown: str, run_bytes: int) -> None:
+def test_data_between_rows_is_refused_with_its_byte(read: Read, middle: bytes, preview: str, run_bytes: int) -> None:
     before = HEAD + b"".join(question(number) for number in range(1, 100))
 
-    line = refusal(lambda: read(before + middle + b"\n" + question(200) + END, run_bytes=run_bytes))
+    message = refusal(lambda: read(before + middle + b"\n" + question(200) + END, run_bytes=run_bytes))
 
-    assert f"Posts.xml: byte {len(before):,} is not part of a complete row: {shown}" in line
-    assert line.endswith("; fetch the file again; if its source has the same error, correct it there")
+    assert f"Posts.xml: byte {len(before):,} is not part of a complete row: {preview}" in message
+    assert message.endswith("; fetch the file again; if its source has the same error, correct it there")
 
 
 @pytest.mark.parametrize("range_bytes", [150, 1 << 20])
-def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) -> None:
+def test_a_file_truncated_anywhere_is_refused(read: Read, range_bytes: int) -> None:
     posts = dump(question(1), answer(2, 1))
 
     for size in range(0, len(posts) - 1, 7):
@@ -119,7 +119,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
 
 
 @pytest.mark.parametrize(
-    ("posts", "what"),
+    ("posts", "message"),
     [
         (dump(question(1)) + question(2), "byte 185 is not part of a complete row: '</posts>  '"),
         (dump(question(1)) + b"more", "byte 185 is not the end of a Posts.xml: </posts>: '</posts>more'"),
@@ -134,8 +134,8 @@ def test_a_file_that_is_cut_anywhere_is_refused(read: Read, range_bytes: int) ->
         (HEAD + question(1) + b"<row Id='2'" + END, "byte 185 is not part of a complete row: \"<row Id='2'\""),
     ],
 )
-def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: str) -> None:
-    assert what in refusal(lambda: read(posts))
+def test_an_incomplete_posts_xml_is_refused(read: Read, posts: bytes, message: str) -> None:
+    assert message in refusal(lambda: read(posts))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_is_no_whole_posts_xml_is_refused(read: Read, posts: bytes, what: s
         ("It's", "It&apos;s"),
     ],
 )
-def test_rows_written_unlike_those_of_dumps_say_the_same(read_documents: ReadDocuments, usual: str, other: str) -> None:
+def test_equivalent_xml_gives_equal_documents(read_documents: ReadDocuments, usual: str, other: str) -> None:
     posts = dump(question(1, Title="It's Title 1")).decode()
 
     assert read_documents(posts.replace(usual, other).encode()) == read_documents(posts.encode())
@@ -167,12 +167,12 @@ def test_rows_written_unlike_those_of_dumps_say_the_same(read_documents: ReadDoc
         ({"Title": "a \x0b b"}, "invalid_character", "one that XML does not have"),
     ],
 )
-def test_a_question_that_lacks_something_is_rejected_with_its_answers_and_the_rest_flies(
+def test_a_question_with_a_bad_attribute_is_rejected_with_its_answers(
     read: Read, changes: dict[str, object], reason: str, detail: str
 ) -> None:
-    told = {"Id": 1, "PostTypeId": 1, "CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": "b", "Title": "t"}
+    valid = {"Id": 1, "PostTypeId": 1, "CreationDate": "2014-01-21T20:26:05.383", "Score": 3, "Body": "b", "Title": "t"}
 
-    outcomes = read(dump(question(5), row(**{**told, **changes}), answer(2, 1)))
+    outcomes = read(dump(question(5), row(**{**valid, **changes}), answer(2, 1)))
 
     document, *rejects = outcomes
     assert document.text == "Title 5\n\nBody 5"
@@ -182,27 +182,27 @@ def test_a_question_that_lacks_something_is_rejected_with_its_answers_and_the_re
     ]
 
 
-def test_a_date_is_digits_and_signs_in_their_places(read: Read) -> None:
+def test_a_date_has_digits_and_signs_in_fixed_places(read: Read) -> None:
     date = "2014-01-21T20:26:05"
     wrong = [date[:-1], " " + date]
-    for place, character in enumerate(date):
-        others = "/:.³" if character.isdigit() else "/;0-:T".replace(character, "")
-        wrong += [date[:place] + other + date[place + 1 :] for other in others]
+    for position, character in enumerate(date):
+        wrong_characters = "/:.³" if character.isdigit() else "/;0-:T".replace(character, "")
+        wrong += [date[:position] + other + date[position + 1 :] for other in wrong_characters]
     right = {
         date: f"{date}.000",
         f"{date}.383": f"{date}.383",
         f"{date}Z": f"{date}.000",
-        "0000-00-00T00:00:00": "0000-00-00T00:00:00",  # no day that there is
+        "0000-00-00T00:00:00": "0000-00-00T00:00:00",  # not a real day
         "9999-99-99T99:99:99Z": "9999-99-99T99:99:99Z",
     }
 
-    outcomes = read(dump(*(question(number, CreationDate=each) for number, each in enumerate([*wrong, *right], 1))))
+    outcomes = read(dump(*(question(number, CreationDate=date) for number, date in enumerate([*wrong, *right], 1))))
 
-    assert [each.row for each in outcomes if isinstance(each, Reject)] == list(range(len(wrong)))
-    assert [each.created_at for each in outcomes if isinstance(each, Document)] == list(right.values())
+    assert [outcome.row for outcome in outcomes if isinstance(outcome, Reject)] == list(range(len(wrong)))
+    assert [outcome.created_at for outcome in outcomes if isinstance(outcome, Document)] == list(right.values())
 
 
-def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
+def test_other_attributes_of_a_question_are_optional(read_documents: ReadDocuments) -> None:
     [document] = read_documents(dump(question(1)))
 
     absent = {"view_count", "answer_count", "comment_count", "favorite_count", "accepted_answer_id", "owner_user_id"}
@@ -212,7 +212,7 @@ def test_a_question_needs_nothing_else(read_documents: ReadDocuments) -> None:
 
 
 @pytest.mark.parametrize("tags", ["<soil><c++><.net-4.0>", "|soil|c++|.net-4.0|"])
-def test_tags_of_both_forms_are_the_same(read_documents: ReadDocuments, tags: str) -> None:
+def test_tags_of_both_forms_are_equal(read_documents: ReadDocuments, tags: str) -> None:
     [document] = read_documents(dump(question(1, Tags=tags)))
 
     assert document.meta.columns()["tags"] == ["soil", "c++", ".net-4.0"]

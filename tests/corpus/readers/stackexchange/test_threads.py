@@ -1,4 +1,4 @@
-"""Threads: an independent reader finds the same ones in real sites; a cut or odd dump is never half a corpus."""
+"""Threads of real and synthetic sites equal those of an independent reader."""
 
 import random
 from collections.abc import Callable
@@ -20,37 +20,37 @@ ReadDocuments = Callable[..., list[Document]]
 
 
 @pytest.fixture
-def posts_of(real: bool, tmp_path: Path) -> Callable[[str], Path]:
-    """The Posts.xml of a site, by its name: made, or real."""
+def find_posts(real: bool, tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that finds the Posts.xml of a site or writes one."""
 
     def posts(name: str) -> Path:
         if real:
             return sample(f"stackexchange/{name}/Posts.xml")
         path = tmp_path / name / "Posts.xml"
         path.parent.mkdir()
-        path.write_bytes(made_site(name))
+        path.write_bytes(build_site(name))
         return path
 
     return posts
 
 
-def made_site(name: str) -> bytes:
-    """A dump of 120 questions with none to three answers, some of them empty; one answer has no question."""
+def build_site(name: str) -> bytes:
+    """Build a dump of 120 questions, some empty answers and one orphaned answer."""
     draw, rows = random.Random(name), []
     for number in range(1, 600, 5):
         answers = draw.randint(0, 3)
         title = f"How is {draw.choice(['beer', 'tea'])} {number} made & kept?"
         accepted = number + answers if answers and draw.random() < 0.5 else None
-        rows.append(question(number, Title=title, Body=made_body(draw), AcceptedAnswerId=accepted))
-        for place in range(1, answers + 1):
-            body = "" if draw.random() < 0.1 else made_body(draw)
-            rows.append(answer(number + place, number, Body=body, Score=draw.randint(-2, 9)))
+        rows.append(question(number, Title=title, Body=build_body(draw), AcceptedAnswerId=accepted))
+        for offset in range(1, answers + 1):
+            body = "" if draw.random() < 0.1 else build_body(draw)
+            rows.append(answer(number + offset, number, Body=body, Score=draw.randint(-2, 9)))
     draw.shuffle(rows)
     return dump(*rows, answer(9_999, 9_998))
 
 
-def made_body(draw: random.Random) -> str:
-    """Some blocks of HTML, each with words in it, or an empty one."""
+def build_body(draw: random.Random) -> str:
+    """Return one to five blocks of HTML, some of them empty."""
     words = " ".join(draw.choices(["hops", "malt", "<em>yeast</em>", "water &amp; salt", "8 &lt; 9", "über"], k=12))
     blocks = [
         f"<p>{words}<br>{words}</p>",
@@ -63,25 +63,25 @@ def made_body(draw: random.Random) -> str:
     return "\n\n".join(draw.choices(blocks, k=draw.randint(1, 5)))
 
 
-def documents_of(outcomes: list[Outcome]) -> list[Document]:
+def keep_documents(outcomes: list[Outcome]) -> list[Document]:
     return [outcome for outcome in outcomes if isinstance(outcome, Document)]
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_an_independent_reader_finds_the_same_threads(read: Read, posts_of: Callable[[str], Path], name: str) -> None:
-    posts = posts_of(name)
+def test_an_independent_reader_finds_the_same_threads(read: Read, find_posts: Callable[[str], Path], name: str) -> None:
+    posts = find_posts(name)
     reference = read_site(posts)
 
     outcomes = read(posts, site(name), file="Posts.xml")
 
-    documents = documents_of(outcomes)
+    documents = keep_documents(outcomes)
     assert len(documents) > 20
     assert [document.text for document in documents] == [thread.text for thread in reference.threads]
     for document, thread in zip(documents, reference.threads, strict=True):
         assert document.doc_id == f"stackexchange:{name}:{thread.question['Id']}"
         assert document.meta.source_row == int(thread.question["row"])
         assert document.meta.title == thread.question["Title"]
-        assert [each["source_row"] for each in document.meta.columns()["answers"]] == [
+        assert [answer["source_row"] for answer in document.meta.columns()["answers"]] == [
             int(post["row"]) for post in thread.answers
         ]
     assert outcomes.count("empty_answer") == reference.not_used["empty_answer"]
@@ -91,21 +91,21 @@ def test_an_independent_reader_finds_the_same_threads(read: Read, posts_of: Call
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", SITES[:2])
-def test_a_real_archive_reads_as_the_file_in_it(read: Read, name: str) -> None:
+def test_a_real_archive_equals_the_file_in_it(read: Read, name: str) -> None:
     assert read(sample(f"stackexchange/{name}.7z")) == read(sample(f"stackexchange/{name}/Posts.xml"))
 
 
-def test_parts_runs_and_buckets_of_any_size_give_equal_documents(read: Read, posts_of: Callable[[str], Path]) -> None:
-    posts = posts_of(SITES[1])
+def test_documents_do_not_depend_on_sizes_of_runs_and_buckets(read: Read, find_posts: Callable[[str], Path]) -> None:
+    posts = find_posts(SITES[1])
 
-    at_once = read(posts)
-    in_pieces = read(posts, run_bytes=50_000, bucket_bytes=60_000)
+    whole = read(posts)
+    split = read(posts, run_bytes=50_000, bucket_bytes=60_000)
 
-    assert len(documents_of(at_once)) > 20
-    assert documents_of(in_pieces) == documents_of(at_once)
+    assert len(keep_documents(whole)) > 20
+    assert keep_documents(split) == keep_documents(whole)
 
 
-def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_documents: ReadDocuments) -> None:
+def test_the_accepted_answer_is_first_then_answers_by_score_and_age(read_documents: ReadDocuments) -> None:
     answers = [answer(n, 1, Score=score) for n, score in ((2, 5), (3, 9), (4, -1), (5, 9))]
     rows = [answers[0], question(1, AcceptedAnswerId=4), *answers[1:]]  # in any order of rows
 
@@ -116,10 +116,10 @@ def test_the_accepted_answer_comes_first_then_the_best_then_the_first(read_docum
     assert document.meta.source_file == "garden.7z"
 
 
-def test_a_row_that_kills_its_worker_is_rejected_unread(read: Read) -> None:
+def test_a_poison_row_is_rejected_unread(read: Read) -> None:
     outcomes = read(dump(question(1), answer(2, 1), question(3)), window=Window(poison_rows=frozenset({1})))
 
-    assert [document.text for document in documents_of(outcomes)] == ["Title 1\n\nBody 1", "Title 3\n\nBody 3"]
+    assert [document.text for document in keep_documents(outcomes)] == ["Title 1\n\nBody 1", "Title 3\n\nBody 3"]
     assert outcomes[0] == Reject("garden.7z", 1, "killed_worker")
 
 
@@ -131,11 +131,11 @@ def test_a_row_that_kills_its_worker_is_rejected_unread(read: Read) -> None:
         ({"min_answer_score": 2}, ["Title 1\n\nBody 1\n\nAnswer:\n\nBody 2", "Title 9\n\nBody 9"]),
     ],
 )
-def test_rules_drop_threads_and_answers_and_say_so(read: Read, rules: dict[str, int], texts: list[str]) -> None:
+def test_rules_drop_threads_and_answers_and_count_them(read: Read, rules: dict[str, int], texts: list[str]) -> None:
     rows = [question(1, Score=3), answer(2, 1, Score=2), answer(3, 1, Score=1), question(9, Score=4)]
 
     outcomes = read(dump(*rows), site(**rules))
 
-    assert [document.text for document in documents_of(outcomes)] == texts
-    used = sum(1 + len(document.meta.columns()["answers"]) for document in documents_of(outcomes))
+    assert [document.text for document in keep_documents(outcomes)] == texts
+    used = sum(1 + len(document.meta.columns()["answers"]) for document in keep_documents(outcomes))
     assert used + sum(isinstance(outcome, str) for outcome in outcomes) == len(rows)

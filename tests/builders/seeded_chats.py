@@ -1,4 +1,4 @@
-"""Seeded conversations as rows of a Nemotron dataset: tools, several calls, reasoning, odd texts."""
+"""Seeded Nemotron conversations with tools, calls, reasoning and odd texts."""
 
 import json
 import random
@@ -48,8 +48,8 @@ def _arguments(dice: random.Random) -> Any:
         {"a": {"b": "c d"}},
         "",
     ]
-    made = {name: dice.choice(values) for name in dice.sample(["word", "limit", "where", "näme"], dice.randint(0, 3))}
-    return dice.choice([made, json.dumps(made), json.dumps(made, ensure_ascii=False, indent=1)])
+    drawn = {name: dice.choice(values) for name in dice.sample(["word", "limit", "where", "näme"], dice.randint(0, 3))}
+    return dice.choice([drawn, json.dumps(drawn), json.dumps(drawn, ensure_ascii=False, indent=1)])
 
 
 def _calls(dice: random.Random, turn: int) -> list[Row]:
@@ -58,8 +58,8 @@ def _calls(dice: random.Random, turn: int) -> list[Row]:
         names = [dice.choice(TOOLS)["function"]["name"] for _ in range(dice.choice([1, 1, 1, 2, 3]))]
         ids = [f"call_{turn}_{step}_{number}" for number in range(len(names))]
         calls = [
-            {"id": one, "type": "function", "function": {"name": name, "arguments": _arguments(dice)}}
-            for one, name in zip(ids, names, strict=True)
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments(dice)}}
+            for call_id, name in zip(ids, names, strict=True)
         ]
         message: Row = {
             "role": "assistant",
@@ -69,12 +69,12 @@ def _calls(dice: random.Random, turn: int) -> list[Row]:
         if dice.random() < 0.4:
             message["reasoning_content"] = _text(dice)
         messages.append(message)
-        messages += [{"role": "tool", "tool_call_id": one, "content": _text(dice, empty=0.2)} for one in ids]
+        messages += [{"role": "tool", "tool_call_id": call_id, "content": _text(dice, empty=0.2)} for call_id in ids]
     return messages
 
 
-def made_row(seed: int) -> Row:
-    """Return the conversation of a seed, of one to four turns, that ends with the assistant."""
+def seeded_row(seed: int) -> Row:
+    """Return a seeded conversation of one to four turns; the assistant ends it."""
     dice = random.Random(seed)
     messages: list[Row] = []
     if dice.random() < 0.5:

@@ -1,4 +1,4 @@
-"""Commands that stay in the middle of their work until a test stops them or lets them go on."""
+"""Commands paused in the middle of their work until a test resumes them."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ from subprocess import Popen
 PATIENCE_S = 60.0
 
 
-def hold_at(part: str, mark: Path | None = None, until: Path | None = None) -> dict[str, str]:
-    """Return variables that hold a command where it renames a file to a path that contains `part`.
+def pause_at(part: str, mark: Path | None = None, until: Path | None = None) -> dict[str, str]:
+    """Return variables that pause a command before renames to a path with `part`.
 
     Args:
         mark: file that the first such rename creates; it passes, so that one shard of a stage is finished.
@@ -19,7 +19,7 @@ def hold_at(part: str, mark: Path | None = None, until: Path | None = None) -> d
 
 
 def find(root: Path, pattern: str) -> list[Path]:
-    """Return the paths below the root that have this pattern; none if a folder vanishes under the search."""
+    """Return the paths that match a pattern; none if a folder vanishes meanwhile."""
     try:
         return [*root.glob(pattern)]
     except FileNotFoundError:  # a build has renamed its staging directory
@@ -27,7 +27,7 @@ def find(root: Path, pattern: str) -> list[Path]:
 
 
 def wait_for(process: Popen[str], root: Path, pattern: str, count: int = 1) -> None:
-    """Wait until the held command has written a path below the root that has this pattern, or several."""
+    """Wait until the paused command has written paths that match a pattern."""
     deadline = time.monotonic() + PATIENCE_S
     while len(find(root, pattern)) < count:
         assert process.poll() is None, process.communicate()

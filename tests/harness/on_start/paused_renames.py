@@ -1,4 +1,4 @@
-"""Hold of a command at a chosen rename, so that a test finds it in the middle of its work on any machine."""
+"""Pause of a command before a chosen rename."""
 
 import os
 import time
@@ -9,7 +9,7 @@ HOLD_S = 600.0
 
 
 class Hold:
-    """Audit hook that delays each process which renames a file to a path that contains `part`.
+    """Audit hook that delays renames to a path that contains `part`.
 
     Args:
         mark: with it, the first such rename passes, and its process creates this file.
