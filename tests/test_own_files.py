@@ -32,7 +32,7 @@ WORDS = "One more line of plain words that nobody has written before, number"
 
 
 def text(number: int) -> str:
-    return " ".join(f"{WORDS} {number}." for _ in range(1 + number % 3)) + "\n\nAnd a last line, {number}."
+    return " ".join(f"{WORDS} {number}." for _ in range(1 + number % 3)) + f"\n\nAnd a last line, {number}."
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_init_writes_a_source_for_each_text_column_and_prints_next_commands(
     first, other = yaml.safe_load(written)["sources"]
     assert (first["source"], first["files"]) == ("my-files", ["**/*.jsonl", "**/*.jsonl.gz", "**/*.md"])
     assert (other["source"], other["files"], other["columns"]) == ("my-files-body", ["**/*.parquet"], {"text": "body"})
-    assert "# 5 files, 7.6 KB" in written
+    assert "# 5 files, 7.5 KB" in written
     assert "# columns of the files: text, created_at, doc_id, id, license" in written
     assert "# licence of rows without a value in the column license" in written
     assert SYSTEMS.read_recipe(path).name == "mine"

@@ -209,7 +209,7 @@ def test_missing_credentials_are_named(corpusmill: Corpusmill, tmp_path: Path, s
         result = corpusmill("pull", f"{scheme}://bucket/x", tmp_path / "x", env=proxy)
 
     assert only_line(result).startswith(f"{scheme}://bucket/x: no credentials found; set {variable}")
-    assert "resume" not in result.stderr
+    assert result.stderr.splitlines()[1:] == [f"to continue: corpusmill pull {scheme}://bucket/x {tmp_path / 'x'}"]
 
 
 def test_status_proposes_pull_after_an_interrupted_pull(

@@ -75,6 +75,8 @@ def test_old_version_can_be_built_again_after_a_killed_replacement(tmp_path: Pat
         assert is_whole(root / "words")
         assert [path for path in staging_folders(root / "words") if (path / "manifest.json").exists()] == []
 
+    assert step > 20
+
 
 def test_reader_sees_the_old_or_the_new_version_at_every_step(
     tmp_path: Path, system: str, monkeypatch: pytest.MonkeyPatch
