@@ -9,8 +9,9 @@ from pipeline_assets.spine.visible import to_one_line
 OptionFinder = Callable[[str], str | None]
 """Returns the command-line option for a dotted recipe key; None if the user wrote the key in a recipe file."""
 
-# Recipe keys in messages are in backticks; so are columns of the input, always behind the word "column".
-_KEY_IN_TEXT = re.compile(r"(?<!column )`([a-z0-9_.]+)`(?: in the recipe)?")
+# Recipe keys in messages are in backticks; so are columns of the input, always behind the word "column", and wrong
+# keys of a file, behind "unknown key" or "got".
+_KEY_IN_TEXT = re.compile(r"(?<!column )(?<!unknown key )(?<!got )`([a-z0-9_.]+)`(?: in the recipe)?")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,15 @@ def test_input_column_is_not_renamed_to_the_option_of_its_name() -> None:
     assert str(error) == "a.parquet: there is no column `language`; set --language"
 
 
+@pytest.mark.parametrize("what", ["unknown key `name`", "expected only the section `pack`, got `name` too"])
+def test_wrong_key_of_a_file_is_not_renamed_to_an_option(what: str) -> None:
+    error = UsageError(what, "web.yaml", "remove it")
+
+    error.name_keys(find_option={"name": "--out-dir"}.get)
+
+    assert str(error) == f"web.yaml: {what}; remove it"
+
+
 def test_install_hint_of_an_extra_uses_the_constraints_of_the_project() -> None:
     assert install_hint("faiss") == (
         "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[faiss]'"
