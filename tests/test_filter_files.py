@@ -15,12 +15,16 @@ from refusals import refusal
 from stage2_build import write_local_mixture
 from stage_a_build import INLINE, build, digests, local_source, parse_recipe
 
+from pipeline_assets.build.rows.follow import follow_document
+from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.filters.verdict import read_dropped
 from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.pages import REPORT_JSON
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.spine.lineage import Lineage
 from pipeline_assets.spine.recipe_yaml import read_yaml
+from pipeline_assets.systems.registry import SYSTEMS
 from pipeline_assets.systems.stage_a import StageARecipe
 
 ROWS = [
@@ -84,6 +88,16 @@ def test_kept_documents_have_their_score_and_dropped_ones_their_list(make: MakeR
     assert (scores["min_score"], scores["kept_share"]) == ("0.5", 2 / 3)
     assert scores["from"]["0.00"] == {"documents": 3, "share": 1.0}
     assert scores["from"]["0.50"] == {"documents": 2, "share": 2 / 3}
+
+
+def test_a_document_without_a_url_is_not_said_to_be_changed(recipe: Make, root: Path) -> None:
+    build(recipe(), root)
+
+    [row] = follow_document(RowStores(SYSTEMS.kinds, Lineage(root)), "e")
+
+    _, fate = row.downstream[0]
+    assert fate.lines is not None and fate.lines[0] == "kept"
+    assert not [line for line in fate.lines if "without_url" in line]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -13,7 +13,7 @@ from pipeline_assets.corpus.decontamination import recipe
 from pipeline_assets.corpus.dedup.decision import Decision, read_decisions
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.filters.pinned_files import FilterFiles
-from pipeline_assets.corpus.filters.recipe import FilterRecipe, resolve_filters
+from pipeline_assets.corpus.filters.recipe import WITHOUT_URL, FilterRecipe, resolve_filters
 from pipeline_assets.corpus.filters.verdict import evaluate, find_dropped_document
 from pipeline_assets.spine.errors import InputError
 
@@ -61,7 +61,8 @@ class FilteredRows(DerivedRows):
         try:
             verdict = evaluate(document.text, document.meta.columns(), self._recipe)
             measurements = [str(measurement) for measurement in verdict.measurements]
-            reasons, changes = {measurement.reason for measurement in verdict.measurements}, dict(verdict.changes)
+            reasons = {measurement.reason for measurement in verdict.measurements}
+            changes = {name: count for name, count in verdict.changes.items() if name != WITHOUT_URL}
             if (step := self._recipe.python) is not None:
                 ran = [f"  python: kept by {step.function} in {step.file}"]
         except InputError as error:  # a list has changed since, or a package is missing
