@@ -176,7 +176,9 @@ class InputFolder(ABC):
             return f"files in {self.path} were rewritten"
         if not different:
             return None
-        return f"{len(different):,} of the files in {self.path} changed; the first is {different[0]}"
+        first = different[0]
+        kind = " (new)" if first not in listed else " (missing)" if first not in names else ""
+        return f"{len(different):,} of the files in {self.path} changed; the first is {first}{kind}"
 
 
 @dataclass(frozen=True)

@@ -48,11 +48,11 @@ def test_an_unchanged_folder_has_no_changes(folder: SourceFolder) -> None:
     [
         (lambda path: os.utime(path / "a.jsonl", ns=(1, 1)), "files in {} were rewritten"),
         (lambda path: (path / "a.jsonl").write_text("other"), "1 of the files in {} changed; the first is a.jsonl"),
-        (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed; the first is a.jsonl"),
-        (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed; the first is c.jsonl"),
+        (lambda path: (path / "a.jsonl").unlink(), "1 of the files in {} changed; the first is a.jsonl (missing)"),
+        (lambda path: (path / "c.jsonl").touch(), "1 of the files in {} changed; the first is c.jsonl (new)"),
         (
             lambda path: (path / "a.jsonl").rename(path / "z.jsonl"),
-            "2 of the files in {} changed; the first is a.jsonl",
+            "2 of the files in {} changed; the first is a.jsonl (missing)",
         ),
         (lambda path: shutil.rmtree(path / "deep") or (path / "a.jsonl").unlink(), "no file matches '**/*.jsonl'"),
     ],
