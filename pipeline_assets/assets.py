@@ -124,7 +124,8 @@ def build_asset(
     def asset(
         context: dg.AssetExecutionContext, store: Store, hub: Hub, tokenizer: Tokenizer, launcher: Launcher
     ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
-        partition = context.partition_key if context.has_partition_key else None
+        # A run of a partition may include assets without partitions.
+        partition = context.partition_key if partitions is not None and context.has_partition_key else None
         with raise_dagster_failures(root, context.retry_number):
             run = store.make_run(root, hub.files(root), tokenizer, launcher)
             if key in context.selected_asset_keys:

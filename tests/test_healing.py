@@ -147,6 +147,13 @@ def test_a_split_without_a_partition_fails_with_the_choices(built: BuiltDemo) ->
     assert failure.value.description == "choose a partition of recipe healing_text_v1: train, valid"
 
 
+def test_a_run_of_a_partition_builds_assets_without_partitions_too(built: BuiltDemo) -> None:
+    both = built.run(NAME, "megatron_split", "megatron_dataset", partition="valid")
+
+    assert materialization(both, "megatron_split").partition == "valid"
+    assert materialization(both, "megatron_dataset").partition is None
+
+
 def test_a_setting_out_of_range_fails_with_one_line(built: BuiltDemo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
