@@ -227,7 +227,7 @@ def raise_dagster_failures(root: Path, retry_number: int) -> Iterator[None]:
         with convert_os_errors(root):
             yield
     except InputError as error:
-        error.replace_text(REPLACE_OPTION, "`replace: true` of the resource `store`, in the launchpad")
+        error.replace_text(REPLACE_OPTION, events.REPLACE_SETTING)
         failure = dg.Failure(description="\n".join(map(str, (error, *error.others))), allow_retries=False)
         if not isinstance(error, TransientError):
             raise failure from error

@@ -24,6 +24,7 @@ COMMAND_TAG = "corpusmill/command"  # tag with the id of the command that built 
 SAMPLE_KEY = "sample"  # metadata of a check that read a sample of the files after the build
 _MAX_RECORDS_PER_QUERY = 500
 _NO_VERSION, _NO_EVENT = "INITIAL", "NULL"  # values of a Dagster run for an input that was never materialised
+REPLACE_SETTING = "`replace: true` of the resource `store` in the launchpad"
 _MAX_REPORTED_PARTITIONS = 50  # partitions of an asset in the description of a check
 
 
@@ -129,11 +130,12 @@ def materialization(
 
 
 def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
-    """Return the event by which the UI shows a missing or damaged artifact as stale.
+    """Return the event by which the UI shows an artifact that cannot be opened as stale.
 
     `digest` is the digest that the UI shows. `code_version` must differ from the asset's code version.
     """
-    description, tags = f"The artifact is {state}; a run builds it again.", _version_tags(digest, code_version)
+    run = "a run" if state == "missing" else f"a run with {REPLACE_SETTING}"
+    description, tags = f"The artifact is {state}; {run} builds it again.", _version_tags(digest, code_version)
     return dg.AssetMaterialization(view.key, description=description, partition=view.partition, tags=tags)
 
 

@@ -190,18 +190,23 @@ def _new_materializations(
     for entry in sealed_assets:
         view, state = entry.view, "current" if entry.target is None else _find_state(entry.target, root, states)
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
+        loss = loss_event(view, state, digest, _OUTDATED) if digest and code_version != _OUTDATED else None
         if state in ("missing", "damaged"):
-            if digest and code_version != _OUTDATED:
-                yield loss_event(view, state, digest, _OUTDATED)
+            yield from [] if loss is None else [loss]
             continue
         is_stale = state == "stale"
         is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
         ended = failed_at.get((view.key, view.partition), 0.0)
         if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
             continue
-        with contextlib.suppress(InputError):
-            view = replace(view, code_version=_OUTDATED) if is_stale else view
-            yield materialization(open_artifact(entry.folder), view, instance)
+        view = replace(view, code_version=_OUTDATED) if is_stale else view
+        event: dg.AssetMaterialization | None
+        try:
+            event = materialization(open_artifact(entry.folder), view, instance)
+        except InputError:  # the manifest of a member is damaged
+            event = loss if is_stale else None
+        if event is not None:
+            yield event
 
 
 def _new_check_results(

@@ -90,8 +90,8 @@ def test_kept_documents_have_their_score_and_dropped_ones_their_list(make: MakeR
     assert scores["from"]["0.50"] == {"documents": 2, "share": 2 / 3}
 
 
-def test_a_document_without_a_url_is_not_said_to_be_changed(recipe: Make, root: Path) -> None:
-    build(recipe(), root)
+def test_missing_url_does_not_count_as_a_change(make: MakeRecipe, root: Path) -> None:
+    build(make(), root)
 
     [row] = follow_document(RowStores(SYSTEMS.kinds, Lineage(root)), "e")
 

@@ -12,7 +12,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from command_results import Corpusmill, RecipeIn
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.errors import DagsterAssetCheckFailedError
+from dagster._core.loader import LoadingContextForTest
 from demo_variants import find_snapshot, write_recipe
 from faulty_hub import Fault, FaultKind, FaultyHub
 from forgery import overwrite
@@ -26,6 +28,7 @@ from pipeline_assets.corpus.formats.jsonl_zst import read_line_blocks
 from pipeline_assets.corpus.tokens.o200k_harmony import VOCABULARY_SHA256, load_encoder
 from pipeline_assets.corpus.tokens.o200k_vocabulary import END_OF_TEXT
 from pipeline_assets.demo.loopback_hub import HUB_FOLDER
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
 from pipeline_assets.spine.artifact import read_manifest
 from pipeline_assets.spine.sealed_folder import require_manifest
 from pipeline_assets.systems.registry import SYSTEMS
@@ -154,6 +157,26 @@ def test_a_run_of_a_partition_builds_assets_without_partitions_too(built: BuiltD
     assert materialization(both, "megatron_dataset").partition is None
 
 
+def test_a_dataset_is_shown_as_stale_if_the_manifest_of_a_split_is_damaged(root: Path) -> None:
+    definitions, valid = build_definitions(root), root / "megatron" / NAME / "valid"
+    with dg.DagsterInstance.ephemeral() as instance:
+        report_sealed_artifacts(SYSTEMS.load_recipes(root)[0], root, instance)
+        overwrite(valid / "manifest.json", b"{")
+        report_sealed_artifacts(SYSTEMS.load_recipes(root)[0], root, instance)
+
+        keys = [dg.AssetKey(["healing", NAME, artifact]) for artifact in ("megatron_split", "megatron_dataset")]
+        events = [instance.get_latest_materialization_event(key) for key in keys]
+        graph = definitions.resolve_asset_graph()
+        status = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance)).get_status(keys[1])
+
+    run = "a run with `replace: true` of the resource `store` in the launchpad builds it again."
+    assert [event.asset_materialization.description for event in events if event and event.asset_materialization] == [
+        f"The artifact is damaged; {run}",
+        f"The artifact is stale; {run}",
+    ]
+    assert status.value == "STALE"
+
+
 def test_a_setting_out_of_range_fails_with_one_line(built: BuiltDemo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORPUSMILL_ZSTD_LEVEL", "99")
 
@@ -174,7 +197,7 @@ def test_a_damaged_artifact_is_rebuilt_only_with_replace(run: Materialized, root
 
     assert failure.value.description == (
         f"{shard.parents[1]}: the artifact is damaged ({shard}: the file is missing); "
-        "run with `replace: true` of the resource `store`, in the launchpad to build it again"
+        "run with `replace: true` of the resource `store` in the launchpad to build it again"
     )
     assert materialization(rebuilt, "fineweb_edu_snapshot").metadata["digest"].value == digest
     assert shard.exists()
