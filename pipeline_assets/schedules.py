@@ -32,7 +32,6 @@ from pipeline_assets.build.recipe_versions import Period
 from pipeline_assets.jobs import JobWork, build_job, invalid_recipe_job, repin, verify_sample
 from pipeline_assets.spine.errors import InputError, UsageError, one_line
 from pipeline_assets.spine.key_types import Name
-from pipeline_assets.spine.recipe_validation import reject_duplicates
 from pipeline_assets.spine.recipe_yaml import read_yaml
 from pipeline_assets.spine.section import RecipeSection
 from pipeline_assets.trust.result import FileSample
@@ -40,6 +39,7 @@ from resources.webhook import WEBHOOK_VARIABLE, webhook_address
 
 _SCHEDULES_FILE = "schedules.yaml"
 _WEBHOOK_TIMEOUT_S = 10.0
+_RENAME_HINT = "give each its own name; until then none of them runs"
 _MAX_CRON_LENGTH = 200
 _ACTION_BY_KEY = {"replace": "run", "keep_versions": "repin"}  # keys for the resource `store`
 _AUTOMATION_SENSOR = "default_automation_condition_sensor"  # Dagster's own
@@ -90,12 +90,6 @@ class ScheduleSection(RecipeSection):
 class _Schedules(RecipeSection):
     schedules: Annotated[tuple[ScheduleSection, ...], pydantic.Field(strict=False)] = ()
 
-    @pydantic.model_validator(mode="after")
-    def _check_unique_names(self) -> Self:
-        names = [schedule.name for schedule in self.schedules]
-        reject_duplicates(names, "two schedules are called", "give each its own name")
-        return self
-
 
 class ScheduledJob(NamedTuple):
     """Dagster schedule with its section and its job."""
@@ -123,19 +117,19 @@ def read_schedules(root: Path) -> tuple[list[ScheduleSection], list[InputError]]
         except InputError as error:
             errors += [error, *error.others]
             schedules = tuple(_valid_sections(content.get("schedules")))
-        sections = {section.name: section for section in schedules} | sections
+        uses = Counter(section.name for section in schedules)
+        repeated = [name for name, number in uses.items() if number > 1]
+        errors += [UsageError(f"several schedules are called {name}", path, _RENAME_HINT) for name in repeated]
+        sections = {section.name: section for section in schedules if uses[section.name] == 1} | sections
     return list(sections.values()), errors
 
 
 def _valid_sections(entries: object) -> Iterator[ScheduleSection]:
-    """Yield the schedules in a list that are valid and have a unique name."""
-    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    names = Counter(str(entry.get("name")) for entry in listed)
-    for entry in listed:
+    """Yield the schedules in a list that are valid."""
+    for entry in entries if isinstance(entries, list) else ():
         with contextlib.suppress(InputError):
-            section = ScheduleSection.from_mapping(entry, "")
-            if names[section.name] == 1:
-                yield section
+            if isinstance(entry, dict):
+                yield ScheduleSection.from_mapping(entry, "")
 
 
 def build_schedules(root: Path, jobs: Mapping[str, dg.JobDefinition]) -> tuple[list[ScheduledJob], list[InputError]]:

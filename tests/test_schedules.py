@@ -191,7 +191,7 @@ def test_errors_of_a_schedule_file_name_the_key(notes_root: Path) -> None:
     assert f"`schedules.0.sample` {rule}" in read_schedules(notes_root)[1][0].what
 
     write_schedules(notes_root, NOTES, NOTES)
-    assert "two schedules are called nightly" in read_schedules(notes_root)[1][0].what
+    assert "several schedules are called nightly" in read_schedules(notes_root)[1][0].what
 
     write_schedules(notes_root, NOTES | {"timezone": ""})
     assert "`schedules.0.timezone` must have at least 1 character, got ''" in read_schedules(notes_root)[1][0].what
@@ -220,6 +220,7 @@ def test_an_error_in_a_schedule_keeps_the_others(notes_root: Path) -> None:
     assert [error.what for error in errors] == [
         "`schedules.0.sample` must be a share above 0 and up to 100 %, got 'lots': write 5% or 0.05",
         "unknown key `schedules.0.zone`",
+        "several schedules are called twice",
     ]
 
 
