@@ -143,7 +143,9 @@ def _build_artifact(
     context: dg.AssetExecutionContext, key: dg.AssetKey, target: Target, run: Run
 ) -> Iterator[dg.MaterializeResult[None] | dg.AssetCheckResult]:
     """Build an artifact and yield its events, unless it must wait for its inputs."""
-    if _waits_for_inputs(context, target, run.root):
+    upstream_keys = {dep.asset_key for dep in context.assets_def.get_asset_spec(key).deps}
+    builds_inputs = not upstream_keys.isdisjoint(context.job_def.asset_layer.selected_asset_keys)
+    if _waits_for_inputs(context, target, run.root, builds_inputs):
         return
     context.log.info("%s: %s (%s)", target.name, *target.state(run.root))
     built = drive.build(target, run, rerun_checks=True)
@@ -181,10 +183,11 @@ def partition_mapping(partition_pairs: Sequence[tuple[str | None, str | None]]) 
     return dg.StaticPartitionMapping(mapped)
 
 
-def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path) -> bool:
+def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: Path, run_builds_inputs: bool) -> bool:
     """Check whether to wait for missing or stale inputs; raise if an input failed.
 
-    An artifact waits only if an artifact upstream of it belongs to a different partition.
+    An artifact waits only if an artifact upstream of it belongs to a different partition. If the run builds no input,
+    it is an error instead, because the run would succeed without a result.
     """
     for upstream in target.upstream:
         upstream.raise_if_failed(root)
@@ -195,6 +198,9 @@ def _waits_for_inputs(context: dg.AssetExecutionContext, target: Target, root: P
     ]
     if not missing or not any(_has_other_partition(target.partition, upstream) for upstream in target.upstream):
         return False
+    if not run_builds_inputs:
+        what = f"inputs are missing or stale: {', '.join(missing)}"
+        raise InputError(what, root / target.folder, "materialize them first, or run the job of the recipe")
     context.log.info(f"waiting for inputs: {', '.join(missing)}")
     return True
 

@@ -18,7 +18,7 @@ from dagster._core.loader import LoadingContextForTest
 from demo_variants import find_snapshot, write_recipe
 from faulty_hub import Fault, FaultKind, FaultyHub
 from forgery import overwrite
-from materialized import Materialized, has_materialized, materialization
+from materialized import Materialized, materialization
 from real_samples import some
 
 from pipeline_assets import assets
@@ -42,6 +42,7 @@ class BuiltDemo:
     root: Path
     run: Materialized
     results: dict[str, dg.ExecuteInProcessResult]
+    too_early: str
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +53,12 @@ def built(demo_root: Path, tmp_path_factory: pytest.TempPathFactory) -> BuiltDem
     with FaultyHub(demo_root / HUB_FOLDER) as hub:
         run = Materialized(root, hub.endpoint)
         results = {"first": run(NAME, "fineweb_edu_snapshot", "healing_text_manifest")}
-        results["train"] = run(NAME, "megatron_split", partition="train")
-        results["too early"] = run(NAME, "megatron_dataset")
+        results["train"] = run(NAME, "megatron_split", "megatron_dataset", partition="train")
+        with pytest.raises(dg.Failure) as too_early:
+            run(NAME, "megatron_dataset")
         results["valid"] = run(NAME, "megatron_split", partition="valid")
         results["dataset"] = run(NAME, "megatron_dataset")
-    return BuiltDemo(root, run, results)
+    return BuiltDemo(root, run, results, str(too_early.value.description))
 
 
 @pytest.fixture
@@ -95,13 +97,20 @@ def test_the_data_version_of_an_unchanged_rebuild_is_the_same_digest(built: Buil
 
 
 def test_the_dataset_waits_for_both_splits_and_shows_their_size(built: BuiltDemo) -> None:
-    assert built.results["too early"].success
-    assert not has_materialized(built.results["too early"])
-    log = built.run.instance.all_logs(built.results["too early"].run_id)
+    events = built.results["train"].get_asset_materialization_events()
+    assert [event.asset_key.path[-1] for event in events if event.asset_key] == ["megatron_split"]
+    log = built.run.instance.all_logs(built.results["train"].run_id)
     assert "waiting for inputs: valid" in [entry.user_message for entry in log]
     shown = materialization(built.results["dataset"], "megatron_dataset").metadata["bytes"].value
     files = (built.root / "megatron" / NAME).glob("*/*")
     assert shown == sum(path.stat().st_size for path in files if path.name != "manifest.json")
+
+
+def test_a_run_of_the_dataset_alone_fails_while_a_split_is_missing(built: BuiltDemo) -> None:
+    assert built.too_early == (
+        f"{built.root / 'megatron' / NAME}: inputs are missing or stale: valid; "
+        "materialize them first, or run the job of the recipe"
+    )
 
 
 def test_a_short_split_fails_its_check_and_blocks_the_dataset(demo_hub: FaultyHub, root: Path) -> None:
