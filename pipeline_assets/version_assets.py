@@ -12,7 +12,7 @@ import dagster as dg
 from pipeline_assets import versions
 from pipeline_assets.assets import build_asset, partition_mapping
 from pipeline_assets.build.recipe import Recipe
-from pipeline_assets.build.recipe_versions import earlier_version
+from pipeline_assets.build.recipe_versions import earlier_version, list_versions
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Target
 from pipeline_assets.events import RecipeByFolder, targets_by_kind
@@ -43,7 +43,10 @@ def _version_asset(
     recipe_name: str, kind: Kind, targets: Sequence[Target], root: Path, recipe_by_folder: RecipeByFolder
 ) -> dg.AssetsDefinition:
     def find_target(partition: str | None, run: Run) -> tuple[Target, Run]:
-        assert partition is not None
+        if partition is None:
+            newest = list_versions(recipe_name, root)[-1:]
+            names = f", such as {newest[0].stem.removeprefix(recipe_name + '_')}" if newest else ""
+            raise UsageError("no version is chosen", f"recipe {recipe_name}", f"choose a partition{names}")
         source, date = versions.parse_partition(partition)
         path = root / "recipes" / f"{recipe_name}_{date}.yaml"
         if not path.exists():

@@ -182,6 +182,15 @@ def test_the_ui_builds_a_single_week(weeks: Weeks, tmp_path: Path) -> None:
     assert open_artifact(root / target.folder).manifest.digest == digest
 
 
+def test_a_run_without_a_version_asks_for_one(weeks: Weeks) -> None:
+    assets = [asset for asset in weeks.definitions.assets or [] if isinstance(asset, dg.AssetsDefinition)]
+
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.Failure) as failure:
+        dg.materialize(assets, selection=[TOKENIZER], instance=instance, resources=resources(NOWHERE), run_config=QUIET)
+
+    assert failure.value.description == f"recipe small: no version is chosen; choose a partition, such as {DATES[-1]}"
+
+
 def test_a_dated_recipe_without_base_recipe_has_its_own_assets(notes_root: Path) -> None:
     path = notes_root / "recipes" / "mixed.yaml"
     text = path.read_text().replace("name: mixed", "name: alone_20260101")
