@@ -184,6 +184,9 @@ def _sample_files(
     check_rejects(len(drawn.rejects), rows, recipe.max_reject_fraction, drawn.rejects, where, reject_formatter(()))
     if len(pairs) < recipe.k:
         fates = ", ".join(f"{count:,} {reason}" for _, reason, count in drawn.ledger.other_outcomes()) or "none dropped"
+        if not pairs:
+            what = f"no pair among {rows:,} rows ({fates})"
+            raise UsageError(what, RecipeKey("source"), "loosen the filters, or add files")
         what = f"must be at most {len(pairs):,}, the pairs among {rows:,} rows ({fates}), got {recipe.k:,}"
         raise UsageError(what, RecipeKey("k"), "request fewer, loosen the filters, or add files")
     meta = sample.requested_meta(recipe, source)

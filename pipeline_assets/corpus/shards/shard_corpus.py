@@ -88,6 +88,9 @@ def _shard(
     rows, remainder = divmod(read.get("tokens", 0), recipe.seq_len)
     if not rows:
         source = ", ".join(sorted({shard.source for shard in shards}))
+        if not remainder:
+            fix = f"add documents that `filters` and `dedup` keep, or remove {source} from this section"
+            raise UsageError(f"{source} has no documents to encode", RecipeKey("shards.sources"), fix)
         what = f"must be at most {remainder:,}, the number of tokens of {source}, got {recipe.seq_len:,}"
         raise UsageError(what, RecipeKey("shards.seq_len"), "add text, set shorter rows, or remove the source")
     tasks = [Task.bind(write_shard, shard, tokenizer, dtype) for shard in plan_token_shards(corpus, rows, recipe)]

@@ -251,6 +251,10 @@ def test_pairs_that_share_a_text_are_assigned_before_single_pairs(seed: int) -> 
             "request fewer, loosen the filters, or add files",
         ),
         (
+            {"filters": {"min_chars": 1_000, "max_chars": 2_000}},
+            "source: no pair among 300 rows (300 too_short); loosen the filters, or add files",
+        ),
+        (
             {"weight": "chars"},
             "materialize: `es_weighted` needs `weight`, and other algorithms do not allow it; correct it",
         ),

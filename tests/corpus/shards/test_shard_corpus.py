@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from encoded_shards import write_encoded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,7 @@ from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.lineage import Lineage
+from pipeline_assets.spine.opening import open_staging_dir
 from pipeline_assets.spine.stage import WHOLE_SHARD
 from pipeline_assets.spine.staging import Receipt, StagingView
 
@@ -186,6 +188,19 @@ def test_too_little_text_for_a_row_is_refused_with_its_token_count(folder: Path)
     assert line == (
         "shards.seq_len: must be at most 4, the number of tokens of a, got 8; "
         "add text, set shorter rows, or remove the source"
+    )
+
+
+def test_a_source_without_documents_is_told_so_and_not_to_set_rows_of_no_token(folder: Path) -> None:
+    (folder / "empty.jsonl.zst").write_bytes(zstandard.compress(b""))
+    shard = CorpusShard("a-0", "shards/0.jsonl.zst", folder / "empty.jsonl.zst", 0, "a", 0)
+
+    with open_staging_dir(folder / "shards", {}) as staging:
+        line = refusal(lambda: shard_corpus(staging, [shard], ShardsRecipe(), words(folder), RunSettings()), UsageError)
+
+    assert line == (
+        "shards.sources: a has no documents to encode; "
+        "add documents that `filters` and `dedup` keep, or remove a from this section"
     )
 
 
