@@ -61,7 +61,8 @@ def token_budget_met(split: Artifact) -> Verdict:
         return Verdict(True, summary, numbers)
     summary += f", {missing / budget:.1%} missing: "
     if not decisions["budget_met"]:
-        summary += "the corpus ends before the budget; increase `snapshot.amount`, or select more shards"
+        fix = "increase `snapshot.amount`, select more shards, or lower `token_budget`"
+        summary += f"the corpus ends before the budget; {fix}"
         return Verdict(False, summary, numbers)
     last = split.manifest.provenance.get("ended_by")
     summary += "the next document exceeds the budget"

@@ -257,7 +257,8 @@ def test_a_corpus_may_lack_one_per_cent_of_the_budget(
 
     assert (verdict.passed, verdict.is_minor) == (passes, False)
     assert (
-        "the corpus ends before the budget; increase `snapshot.amount`, or select more shards" in verdict.because
+        "ends before the budget; increase `snapshot.amount`, select more shards, or lower `token_budget`"
+        in verdict.because
     ) == (not passes)
     assert "page-" not in verdict.because
 
