@@ -63,6 +63,21 @@ def test_inspect_shows_pairs_tokens_and_padding(out: Path, corpusmill: Corpusmil
     assert figures["cache"]["seq_len"] == 64
 
 
+def test_diff_tells_other_tokens_of_the_same_texts_from_other_texts(
+    out: Path, tmp_path: Path, corpusmill: Corpusmill
+) -> None:
+    other = shutil.copytree(out, tmp_path / "other")
+    words = ("--vocab-size", 290, "--seq-len", 400, "--replace", "--out-dir", other)
+    encoded = corpusmill("parallel", "encode", "set-fr-en", *words)
+    caches = [root / "parallel_text" / "set-fr-en" / "token_cache" for root in (out, other)]
+
+    different = corpusmill("diff", *caches)
+
+    assert encoded.returncode == 0, encoded.stderr
+    assert "\n  18 documents in both, with different texts: " in different.stdout  # 64 tokens cut these in `out`
+    assert "\n  22 documents in both, with the same text, but other tokens: " in different.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -68,7 +68,9 @@ class PairRows(RowStore):
 class EncodedPairs(RowStore):
     """Pairs of a token cache, decoded to one line of text per side."""
 
-    display_names = DisplayNames("token cache", "token_caches", "pair", contents="pairs")
+    display_names = DisplayNames(
+        "token cache", "token_caches", "pair", other_properties="other tokens", contents="pairs"
+    )
     id_name, advice = "uid", _ADVICE
     holds_tokens = True
 
@@ -90,14 +92,15 @@ class EncodedPairs(RowStore):
 
     def __iter__(self) -> Iterator[ComparableRow]:
         for number, uid in enumerate(self.cache.uids):
-            yield ComparableRow(bytes(uid).decode(), self.cache.token_ids(number, "pair").tobytes())
+            ids = self.cache.token_ids(number, "pair").tobytes()
+            yield ComparableRow(bytes(uid).decode(), self._decode(number).encode(), ids)
 
     def row_at(self, row_number: int) -> Row:
         self.check_range("pair", row_number, len(self))
         ids = self.cache.token_ids(row_number, "pair")
-        text = "\n".join(self.model.decode(self.cache.token_ids(row_number, side)) for side in ("src", "tgt"))
         uid, split = bytes(self.cache.uids[row_number]).decode(), SPLITS[self.cache.splits[row_number]]
-        return Row(row_number, (Part(uid, split, SAMPLE_FILE, row_number, text, tokens=len(ids)),), ids=ids)
+        part = Part(uid, split, SAMPLE_FILE, row_number, self._decode(row_number), tokens=len(ids))
+        return Row(row_number, (part,), ids=ids)
 
     def row_of_token(self, position: int) -> int:
         raise UsageError("tokens of pairs have no position in a token file", self.artifact.folder, "use --row")
@@ -111,6 +114,9 @@ class EncodedPairs(RowStore):
     def fate(self, part: Part) -> Fate:
         place = {"shard": "src.ids.npy", "shard_row": part.shard_row}
         return Fate(self.artifact, "kept", place=place, row_number=part.shard_row)
+
+    def _decode(self, row_number: int) -> str:
+        return "\n".join(self.model.decode(self.cache.token_ids(row_number, side)) for side in ("src", "tgt"))
 
 
 def _pair_text(pair: SampledPair) -> str:
