@@ -191,12 +191,15 @@ def test_too_little_text_for_a_row_is_refused_with_its_token_count(folder: Path)
     )
 
 
-def test_a_source_without_documents_is_told_so_and_not_to_set_rows_of_no_token(folder: Path) -> None:
+def test_a_source_without_documents_is_named(folder: Path) -> None:
     (folder / "empty.jsonl.zst").write_bytes(zstandard.compress(b""))
     shard = CorpusShard("a-0", "shards/0.jsonl.zst", folder / "empty.jsonl.zst", 0, "a", 0)
 
     with open_staging_dir(folder / "shards", {}) as staging:
-        line = refusal(lambda: shard_corpus(staging, [shard], ShardsRecipe(), words(folder), RunSettings()), UsageError)
+        line = refusal(
+            lambda: shard_corpus(staging, [shard], ShardsRecipe(), open_word_tokenizer(folder), RunSettings()),
+            UsageError,
+        )
 
     assert line == (
         "shards.sources: a has no documents to encode; "
