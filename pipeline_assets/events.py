@@ -130,9 +130,10 @@ def materialization(
 
 
 def loss_event(view: AssetView, state: str, digest: str, code_version: str) -> dg.AssetMaterialization:
-    """Return the event by which the UI shows an artifact that cannot be opened as stale.
+    """Return the event after which the UI shows an artifact as stale.
 
-    `digest` is the digest that the UI shows. `code_version` must differ from the asset's code version.
+    The artifact cannot be opened. `digest` is the digest that the UI shows. `code_version` must differ from the asset's
+    code version.
     """
     run = "a run" if state == "missing" else f"a run with {REPLACE_SETTING}"
     description, tags = f"The artifact is {state}; {run} builds it again.", _version_tags(digest, code_version)

@@ -125,7 +125,7 @@ def test_the_guide_for_a_kind_of_source_runs_every_test_over_all_kinds() -> None
     assert [path for path in sorted(paths) if not (PROJECT / path).exists()] == ["tests/corpus/readers/test_new.py"]
 
 
-def test_every_change_in_contributing_md_takes_six_steps_with_files_that_exist() -> None:
+def test_each_section_of_contributing_md_has_six_steps_and_names_existing_files() -> None:
     sections = (PROJECT / "CONTRIBUTING.md").read_text().split("\n## ")[1:]
 
     assert {section.partition("\n")[0]: len(re.findall(r"^\d\. ", section, re.MULTILINE)) for section in sections} == {

@@ -134,6 +134,8 @@ def test_a_wrong_schedule_is_reported_and_others_are_kept(notes_root: Path, capl
     log = " ".join(record.getMessage() for record in caplog.records)
     assert "schedule of-nothing: recipe nothing not found" in log
     assert "schedule never" in log
+    for name in ("no", *SENSOR_NAMES):
+        assert f"schedule {name}: a sensor or the job of a recipe has this name" in log
     shown = repository.asset_graph.get(dg.AssetKey(["recipes_left_out", "schedules.yaml"])).description or ""
     assert "schedule of-nothing: recipe nothing not found" in shown and "schedule never" in shown
 

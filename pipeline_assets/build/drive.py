@@ -60,7 +60,7 @@ def build(target: Target, run: Run, rerun_checks: bool = False) -> BuildReport:
 
 
 def copy_manifests(target: Target, artifact: Artifact, root: Path) -> None:
-    """Copy the manifest of an artifact to each place where its target or its kind keeps one."""
+    """Copy an artifact's manifest to where its target or its kind keeps copies."""
     if target.export_as is not None:
         copy_manifest(artifact, _copy_path(root / MANIFEST_COPIES_FOLDER / target.export_as, artifact.manifest))
     if target.kind.after_build is not None:

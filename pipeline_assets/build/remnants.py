@@ -107,7 +107,10 @@ def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
 
 
 def _exports(root: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield (folder, manifest) of sealed folders outside the areas; skip members, and data roots below `root`."""
+    """Yield (folder, manifest) of sealed folders that are in no area of artifacts.
+
+    Members of a sealed folder, and data roots below `root`, are skipped.
+    """
     sealed: Path | None = None
     for top in sorted(root.iterdir()):
         if top.name not in _FOLDERS_WITHOUT_EXPORTS and not top.name.startswith("."):

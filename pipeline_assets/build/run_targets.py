@@ -91,7 +91,7 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
 
 
 def restore_manifest_copies(target: Target, root: Path) -> None:
-    """Copy the manifest of a sealed artifact that has no copy, because it was pulled or restored without copies."""
+    """Copy the manifest of an artifact that was pulled, or restored without copies."""
     manifest = read_manifest(root / target.folder)
     is_copied = target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists()
     if manifest is not None and not is_copied:

@@ -106,7 +106,7 @@ def _fate_lines(followed: "FollowedRow") -> Iterator[str]:
 def _format_position(followed: "FollowedRow", source: str, file: str, row: int) -> str:
     """Format a row's place in its source file.
 
-    If the file's listing is missing, lines are not counted: only the row number or the byte is known.
+    If the file's listing is missing, the row number or the byte offset takes the place of the line number.
     """
     from pipeline_assets.build.rows.source_row import format_place
     from pipeline_assets.corpus.readers.row_positions import format_row_position

@@ -256,9 +256,9 @@ def pools_section(pool: str, revision: str | None, hub: HubFiles, subdir: str | 
 
 
 def _stored_splits(names: Sequence[str]) -> dict[str, str]:
-    """Map files of pools to their splits, as `DATASET/SPLIT` if several datasets have the split.
+    """Map files of pools to their splits.
 
-    Rows of different datasets may have equal ids, so they cannot be in one split.
+    If several datasets have a split of one name, it becomes `DATASET/SPLIT`, because their rows may have equal ids.
     """
     datasets, datasets_by_split = dict[str, str](), dict[str, set[str]]()
     for name in names:

@@ -1,4 +1,4 @@
-"""Run-time check of argument types in the Python API, and arguments in its errors."""
+"""Arguments of the Python API: check of their types, names in errors."""
 
 import contextlib
 import functools

@@ -67,7 +67,7 @@ class _Provenance(TypedDict, total=False):
 
 
 class KindParts(TypedDict):
-    """Types that readers expect for the manifest parts whose keys depend on the kind."""
+    """Expected types of the manifest's parts whose keys differ from kind to kind."""
 
     inputs: list[_Input]
     counts: _Counts

@@ -2,8 +2,7 @@
 
 The staging directory of the target `name` is `.name.building.N` next to the target; N is the builder's fencing number.
 The directory has the files under their final names, `.plan.json` (the plan of the build), `.receipts/` (finished
-shards) and `.work/` (files that the seal removes, or keeps as `.name.kept` for the next version). No artifact's name
-begins with a dot, so an artifact `name.old.3` is never taken for a leftover of `name`.
+shards) and `.work/` (files that the seal removes, or keeps as `.name.kept` for the next version).
 
 Steps of a seal → what recovery does if a crash follows the step:
     1. manifest.json is durable in the staging directory → continue with 2 if all files match the manifest
@@ -11,8 +10,9 @@ Steps of a seal → what recovery does if a crash follows the step:
     3. the directory takes the target's name: by rename; by exchanging the two folders if the target exists; or, if
        the system has no exchange, after moving the old folder to `.name.old.N` → finish or undo
     4. the old folder is removed → remove it
-If the manifest in a staging directory has the fencing number N of the directory's name, the directory is the new
-artifact. After an exchange, the directory is the old artifact, whose manifest has a smaller number.
+If the fencing number in the manifest of a staging directory equals the N in its name, the directory is the new
+artifact. After an exchange, it is the old artifact, whose number is smaller. An artifact `name.old.3` cannot be taken
+for a leftover of `name`, because no artifact's name begins with a dot.
 """
 
 import hashlib

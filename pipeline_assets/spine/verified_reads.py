@@ -52,8 +52,8 @@ _collected_hashes: dict[str, str] | None = None
 def verify_reads() -> Iterator[None]:
     """Raise InputError if a file that the block reads does not have its expected hash.
 
-    A file that was not read completely is hashed at the end of the block. If the block raises another kind of error,
-    InputError replaces that error if a file has changed, because the file may have caused it.
+    A file that was not read completely is hashed at the end of the block. An InputError about a changed file replaces
+    any other error of the block, because the change may be its cause.
     """
     global _log
     former, _log = _log, _ReadLog()

@@ -188,8 +188,8 @@ def _folders_kept_if_equal(statuses: Sequence[ArtifactStatus], root: Path) -> se
 def _kept_bytes(status: ArtifactStatus, bytes_by_folder: Mapping[Path, float]) -> float:
     """Estimate the bytes of work that a build keeps for the next recipe version.
 
-    The estimate for the first corpus of a source covers its later corpora. Return 0 for all other artifacts, and for a
-    corpus that is already built.
+    Only the first corpus of a source has an estimate, which includes the corpora derived from it. Return 0 for any
+    other artifact, and if the corpus is already built.
     """
     target = status.target
     has_upstream_rows = any(upstream.kind.row_store_class is not None for upstream in target.upstream)

@@ -55,7 +55,13 @@ def find_ref(store: Store, name: str | None, default: str | None) -> Ref:
 
 @dataclasses.dataclass(frozen=True)
 class PullResult:
-    """Numbers of artifacts pulled, of artifacts present before, and of bytes pulled, with the pulled manifests."""
+    """Result of a pull.
+
+    Attributes:
+        artifacts: Number of pulled artifacts.
+        present_artifacts: Number of artifacts that were present before.
+        bytes: Number of pulled bytes.
+    """
 
     artifacts: int
     present_artifacts: int

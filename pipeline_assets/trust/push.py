@@ -93,9 +93,14 @@ def _path_in_root(folder: Path, root: Path) -> str:
 
 @dataclass(frozen=True)
 class PushResult:
-    """Result of a push: the pointer, the number and bytes of the pushed artifacts, and the bytes sent.
+    """Result of a push.
 
-    `earlier_digest` is the pointer's digest before the push; None if the pointer was missing or damaged.
+    Attributes:
+        ref: The pointer.
+        artifacts: Number of artifacts of this push.
+        bytes: Number of bytes of these artifacts.
+        sent_bytes: Number of bytes that the store lacked.
+        earlier_digest: Digest in the pointer before the push; None if the pointer was missing or damaged.
     """
 
     ref: Ref

@@ -70,7 +70,7 @@ def test_entry_without_a_match_in_a_source_does_not_change_it(tmp_path: Path) ->
     assert fresh["stage_a/normalized/notes"] == after["stage_a/normalized/notes"]
 
 
-def test_an_empty_list_changes_no_digest_and_is_not_written(tmp_path: Path) -> None:
+def test_an_empty_removal_list_changes_no_digest_and_is_not_written(tmp_path: Path) -> None:
     root, recipe = tmp_path / "data", sources(tmp_path / "in", "notes")
     digests = build(recipe, run_in(root))
 

@@ -108,7 +108,7 @@ def write_sources(root: Path) -> None:
 
 
 def recipe_content(commit: str) -> dict[str, Any]:
-    """Return the recipe as YAML values; shards are small, so sources have several."""
+    """Return a recipe's YAML values; its shards are small, so sources have several."""
     hub = {
         "kind": "hub",
         "source": "pages",

@@ -57,7 +57,7 @@ class PowerLoss:
 
 
 class Proof:
-    """Case to kill below `folder`: its points and the result of a normal run."""
+    """Case that is killed at each of its steps, and the result of a normal run."""
 
     def __init__(self, case: Case, sources: Sources, folder: Path) -> None:
         self._case, self._sources, self._folder = case, sources, folder

@@ -106,7 +106,7 @@ class _Faulty:
                 self._fire(f"before {kind} of {path}")
 
     def _rot_unfinished_work(self) -> None:
-        """Flip a bit of a file of an unfinished build, of a work file if it has any."""
+        """Flip a bit in one file of an unfinished build, in a work file if it has one."""
         unfinished = [path for path in Path(self.folder).rglob("*") if ".building." in str(path) and path.is_file()]
         files = sorted(path for path in unfinished if path.stat().st_size and path.stat().st_nlink == 1)
         if files := [path for path in files if ".work" in path.parts] or files:

@@ -133,7 +133,7 @@ class ProxiedHub(FaultyHub):
 
 @contextmanager
 def open_hub(folder: Path) -> Iterator[FaultyHub]:
-    """Serve a hub with one file; the real client sends no token."""
+    """Serve a faulty hub with one file, to a client without a token."""
     write_pages(folder)
     with (
         mock.patch.object(constants, "HF_HUB_DISABLE_TELEMETRY", True),

@@ -89,7 +89,7 @@ class ObjectServer:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """Return the variables of all clients; `folder` gets a file for GCS."""
+        """Return variables that point S3, GCS and Azure clients here; write `gcs.json`."""
         account = {"gcs_base_url": self.endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
         (folder / "gcs.json").write_text(json.dumps({**account, "private_key_id": ""}))
         return {

@@ -213,7 +213,7 @@ class Swarm:
         return self._type(space.command(workload.verb), arm), log
 
     def _exempt(self, space: Workspace, armed: Armed | None) -> list[str]:
-        """Return the inputs of users, whose other bytes would be other inputs."""
+        """Return paths that no fault may change: the hub and, mostly, the user's inputs."""
         inputs = [str(space.data / name) for name in ("recipes", "sources", "made.json")]
         return [str(space.hub), *(inputs if armed is None or armed.fault in map(str, OTHER_READS) else [])]
 

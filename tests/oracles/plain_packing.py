@@ -115,7 +115,7 @@ class PlainCorpus:
         return [rows[number] for number in self.order(num_seqs, "rows")]
 
     def budget(self, seq_len: int, num_seqs: int) -> int | None:
-        """Bisect for the most tokens that need no more rows; None without enough text."""
+        """Find the largest token budget that fits `num_seqs` rows; None if text is short."""
 
         def rows(budget: int) -> int:
             return sum(map(len, best_fit_rows(self.in_packed_order(budget), seq_len)))

@@ -213,7 +213,7 @@ def template_files(
 
 
 def raise_if_unsupported(pin_target: Target, run: Run, recipe: ScoringRecipe, template: str | None) -> None:
-    """Raise InputError if a pinned model cannot score rows of `template` with the recipe.
+    """Raise InputError if a pinned model cannot score rows of `template`.
 
     Raise UsageError if `max_length` exceeds the model's maximum length. If the recipe uses the model's tokenizer, it is
     loaded, from a hub after fetching it. For Harmony rows, it must have Harmony's control tokens.

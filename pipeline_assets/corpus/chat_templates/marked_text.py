@@ -138,7 +138,10 @@ def encode_row(
 
 
 def require_tokenizer(template: str | None, tokenizer: Tokenizer | None) -> HfTokenizer:
-    """Return `tokenizer`, or raise InputError if it is not the tokenizer of a chat template; None is o200k Harmony."""
+    """Return `tokenizer`; raise InputError if it is not the chat template's tokenizer.
+
+    None stands for the o200k Harmony tokenizer.
+    """
     expected = str(template).rpartition(" ")[2]
     if isinstance(tokenizer, HfTokenizer) and tokenizer.sha256 == expected:
         return tokenizer

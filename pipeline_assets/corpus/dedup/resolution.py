@@ -126,7 +126,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class _DropDecision(NamedTuple):
-    """Decision to drop a document: the kept one's number, and fields of `Decision`."""
+    """Decision to drop a document in favour of the document `kept_number`."""
 
     kept_number: int
     outcome: Outcome

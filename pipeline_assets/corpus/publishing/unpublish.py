@@ -1,9 +1,10 @@
 """Removal of forgotten rows from the history of a dataset repo.
 
-First publish the rebuilt artifact, so that no head of a branch contains a forgotten row. Then each branch is squashed
-to one commit, each tag is moved to the new head of `main`, and large files that only earlier commits contain are
-deleted for good. Refs of pull requests and conversions are searched and listed, never changed. The record is written
-before the first change, so that the same command continues after a crash. Finally, a certificate replaces the record.
+The user first publishes the rebuilt artifact, so that no head of a branch contains a forgotten row. The removal then
+squashes each branch to one commit, moves each tag to the new head of `main`, and deletes large files that only earlier
+commits contain for good. It searches and lists refs of pull requests and conversions, but never changes them. A
+`RemovalRecord` is written before the first change, so that the same command continues after a crash. Finally, a
+certificate replaces the record.
 """
 
 import datetime

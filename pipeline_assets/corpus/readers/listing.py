@@ -36,7 +36,7 @@ class Listing:
 
     @classmethod
     def from_pinned(cls, hub: HubFiles, dataset: str, files: Iterable[HubFile]) -> "Listing":
-        """Count the uncached bytes of hub files; omit inputs, because the pin lists them."""
+        """Create the listing of pinned hub files, without inputs: the pin lists them."""
         names = {f"{dataset}:{file.path}": file for file in files}
         missing = {name: hub.count_missing_bytes(dataset, file, 0, file.size) for name, file in names.items()}
         return cls(missing_bytes=missing)

@@ -55,7 +55,7 @@ def has_harmony_rows(files: Iterable[Path]) -> bool:
 
 
 def first_template(files: Iterable[Path]) -> str | None:
-    """Return the template of the first row of the files; None if it has none, or without rows."""
+    """Return the template of the first row of the files; None without row or template."""
     for path in files:
         with StoredParquet(path) as file:
             if file.metadata.num_rows:

@@ -177,7 +177,7 @@ def test_a_template_that_writes_ids_gives_each_reply_the_id_of_its_call(tmp_path
 
 
 @pytest.mark.parametrize("word", [r"\u003c|im_end|\u003e", r"<|im_end|\u003e"])
-def test_control_tokens_that_arguments_escape_reject_the_row(word: str, family: Load) -> None:
+def test_escaped_control_tokens_in_call_arguments_reject_the_row(word: str, family: Load) -> None:
     call = {"id": "a", "function": {"name": "lookup", "arguments": f'{{"word": "{word}"}}'}}
 
     with pytest.raises(Refusal) as refused:

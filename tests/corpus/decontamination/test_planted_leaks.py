@@ -18,7 +18,7 @@ def load_texts(path: Path) -> list[str]:
 
 @pytest.fixture
 def pages(shared_data: Path) -> list[str]:
-    """Return documents without items."""
+    """Return real pages of more than 60 words, in which no leak is planted."""
     return [text for text in load_texts(shared_data / "fineweb/fineweb_edu_texts.jsonl") if len(split_words(text)) > 60]
 
 

@@ -27,7 +27,7 @@ def test_characters_may_change_their_length_in_lower_case() -> None:
     assert normalize_texts("Ⱥ" * 1000, "K" * 1000) == ["ⱥ" * 1000, "k" * 1000]
 
 
-def test_many_documents_of_one_letter_keep_their_words() -> None:
+def test_one_letter_documents_of_a_large_batch_are_all_normalised() -> None:
     assert normalize_texts(*["A"] * 20_000) == ["a"] * 20_000
 
 

@@ -59,12 +59,16 @@ def test_the_first_threshold_in_order_gives_the_reason_and_all_are_measured(verd
 
 
 def test_without_words_or_lines_every_ratio_is_zero(verdict: Verdicts) -> None:
-    sections = {"gopher_quality": {"min_mean_word_length": "3", "max_bullet_lines": "0.9"}}
+    quality = {"min_mean_word_length": "3", "max_bullet_lines": "0.9", "max_ellipsis_lines": "0.3"}
+    quality |= {"max_mean_word_length": "10", "min_alphabetic_words": "0.8"}
 
     for text in ("", " \n\t\n"):
-        assert [str(measurement) for measurement in verdict(text, **sections).measurements] == [
+        assert [str(measurement) for measurement in verdict(text, gopher_quality=quality).measurements] == [
             "short_words 0 < 3",
+            "long_words 0 < 10",
             "bullet_lines 0 < 0.9",
+            "ellipsis_lines 0 < 0.3",
+            "alphabetic_words 0 < 0.8",
         ]
 
 

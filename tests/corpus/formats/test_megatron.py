@@ -38,7 +38,7 @@ def write_pair(prefix: Path, documents: list[list[int]]) -> Path:
 
 
 @pytest.mark.parametrize("name", SYNTHETIC)
-def test_pair_of_megatron_is_read_as_described(fixtures: Path, name: str) -> None:
+def test_bin_and_idx_files_are_read_as_their_json_file_describes(fixtures: Path, name: str) -> None:
     description = json.loads((fixtures / f"{name}.json").read_text())
 
     dataset = read_indexed_dataset(fixtures / name)

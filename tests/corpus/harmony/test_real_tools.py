@@ -47,7 +47,7 @@ def test_no_tool_of_the_interactive_agent_loses_its_arguments() -> None:
     assert "payment_methods: {\n    payment_id: string,\n    amount: number,\n    }[],\n" in text
 
 
-def test_tools_of_all_rows_equal_the_librarys(real: bool) -> None:
+def test_tools_of_all_rows_are_rendered_as_by_openai_harmony(real: bool) -> None:
     rows = [
         json.loads(line)
         for dataset, splits in SPLITS.items()

@@ -161,7 +161,7 @@ def test_the_report_lists_quotas_by_stratum(tmp_path: Path, splits: dict[str, Ar
     assert "stratum of right" in page
 
 
-def test_the_plan_names_the_quotas() -> None:
+def test_quotas_are_described_for_the_plan() -> None:
     content = {"pools": recipe(right={"max_rows": 5000, "stratify": ["meta_domain", "meta_solved_bin"]}).content()}
 
     assert describe_quotas(content) == "rows of a dataset, at most: 5,000 of right by meta_domain and meta_solved_bin"

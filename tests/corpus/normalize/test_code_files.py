@@ -39,7 +39,7 @@ def list_licences(documents: list[dict[str, Any]]) -> dict[str, tuple[str, str]]
     return {doc["meta"]["source_file"]: (doc["license_tag"], doc["meta"]["license_evidence"]) for doc in documents}
 
 
-def test_files_of_further_endings_are_whole_texts_and_an_empty_file_is_a_reject(
+def test_files_of_listed_suffixes_are_whole_texts_and_an_empty_file_is_a_reject(
     normalized: Normalized, read_docs: Read, read_rejects: Read, tmp_path: Path
 ) -> None:
     files = {

@@ -156,7 +156,7 @@ def test_a_line_of_a_text_file_belongs_only_to_the_document_that_contains_it(
     assert rows.find_reject("b.txt", position + 2) == (rejected if unit == "file" else None)
 
 
-def test_a_line_within_a_wikipedia_page_belongs_to_no_other_page(normalized: Callable[..., Artifact]) -> None:
+def test_only_the_first_line_of_a_wikipedia_page_finds_its_document(normalized: Callable[..., Artifact]) -> None:
     pages = "".join(f'<doc id="{n}" url="u?curid={n}" title="{n}">\n{n}\n\nText.\n\n</doc>\n' for n in (1, 2))
     artifact = normalized("wikipedia_en", {"AA/wiki_00.txt": pages}, files=["**/wiki_*"])
 

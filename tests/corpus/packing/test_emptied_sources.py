@@ -44,7 +44,7 @@ def test_duplicates_of_seen_corpora_are_reported_without_advice_on_order() -> No
     assert "list it before" not in refused.value.fix
 
 
-def test_without_duplicates_the_error_does_not_advise_on_order() -> None:
+def test_error_without_duplicates_does_not_advise_to_reorder_sources() -> None:
     with pytest.raises(UsageError, match="no documents of a remain: 3 of 3 documents were contaminated") as refused:
         raise_if_source_empty({"all": CLEAN}, None, ["a"])
 

@@ -1,4 +1,4 @@
-"""Packing a corpus: settings that may not change its bytes, and its content."""
+"""Packing a corpus: its content, and settings that must not change its bytes."""
 
 import hashlib
 import json

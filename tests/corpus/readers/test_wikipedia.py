@@ -122,7 +122,9 @@ def test_a_page_in_both_formats_is_the_same_document(source: Source) -> None:
     assert from_line.meta.extra == '{"revid":"77"}'
 
 
-def test_real_pages_of_json_lines_have_these_texts_and_metadata(extraction: Callable[[str], SourceFile]) -> None:
+def test_real_vietnamese_json_pages_are_documents_or_title_only_rejects(
+    extraction: Callable[[str], SourceFile],
+) -> None:
     alexandre, home, internet, vietnam = read_rows(extraction("vi_json_revid/AA/wiki_00"), dump_date="2023-06-07")
 
     assert isinstance(alexandre, Reject) and isinstance(vietnam, Reject)

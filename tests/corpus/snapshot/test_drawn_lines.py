@@ -357,7 +357,7 @@ def test_a_file_in_several_blocks_is_compared_with_its_hash(
     assert span_counts == [3]
 
 
-def test_a_healing_snapshot_reads_lines_too(
+def test_a_healing_snapshot_reads_compressed_json_lines(
     publish: Callable[..., str], hub_files: HubFiles, tmp_path: Path, read_docs: Read
 ) -> None:
     rows = [row | {"url": "u", "language": "en"} for row in pages(0, 30)]
