@@ -192,7 +192,8 @@ def _new_materializations(
         digest, code_version = reported.get(view.key, {}).get(view.partition, ("", ""))
         loss = loss_event(view, state, digest, _OUTDATED) if digest and code_version != _OUTDATED else None
         if state in ("missing", "damaged"):
-            yield from [] if loss is None else [loss]
+            if loss is not None:
+                yield loss
             continue
         is_stale = state == "stale"
         is_known = digest == entry.digest and is_stale == (code_version != view.code_version)
@@ -200,9 +201,8 @@ def _new_materializations(
         if is_known and not (ended and not is_stale and _looks_failed(entry, ended, root, instance)):
             continue
         view = replace(view, code_version=_OUTDATED) if is_stale else view
-        event: dg.AssetMaterialization | None
         try:
-            event = materialization(open_artifact(entry.folder), view, instance)
+            event: dg.AssetMaterialization | None = materialization(open_artifact(entry.folder), view, instance)
         except InputError:  # the manifest of a member is damaged
             event = loss if is_stale else None
         if event is not None:
