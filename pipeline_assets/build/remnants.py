@@ -68,11 +68,13 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
         elif not any(parent in affected_folders for parent in folder.parents):
             yield Remnant(folder, "an artifact that was not rebuilt", folder)
+    source_folders = {input_folder_path(manifest, root) for manifest in sealed.values()}
     for folder, manifest in _exports(root) if digests else ():
         inputs, kind = {entry["digest"] for entry in manifest.identity.upstream}, stores.kinds.get(manifest.kind)
         compared = {manifest.digest} if kind is not None and kind.applies_removals else inputs or {manifest.digest}
         if {manifest.digest, *inputs} & digests:
-            yield Remnant(folder, "an export or copy of an artifact", folder)
+            is_source = not source_folders.isdisjoint((folder, *folder.parents))
+            yield Remnant(folder, "an export or copy of an artifact", folder, is_manual=is_source)
         elif manifest.digest not in stores.lineage and not all(digest in stores.lineage for digest in compared):
             yield Remnant(folder, "an export or copy of an artifact that is missing here", is_manual=True)
     without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))

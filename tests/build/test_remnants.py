@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from marked_rows import build, built_sources, forget_ids, row_text, run_forget, run_in
 from sealed_roots import ROOTS, unpack
-from stage_a_build import only, recipe_with
+from stage_a_build import local_source, only, parse_recipe, recipe_with
 from stage_a_sources import DATASET, write_hub
 
 from pipeline_assets.commands.export import export
@@ -118,6 +118,22 @@ def test_clean_removes_exports_and_copies_of_affected_artifacts_anywhere_in_the_
     assert folders == [exports / "copy", exports / "rows"] and answer["in_use"] == [str(exports / "copy")]
     assert (exports / "copy").exists() and not (exports / "rows").exists()
     assert (root / "demo/stage_a/notes").exists()  # of another data root
+
+
+def test_clean_keeps_an_export_that_is_a_source_of_another_recipe(tmp_path: Path) -> None:
+    root, _ = built_sources(tmp_path, "notes")
+    rows = root / "exports/rows"
+    export(root / "stage_a/mixed/normalized/notes", out=rows, to="jsonl")
+    source = local_source(
+        tmp_path, "second", [], path=str(rows), files=["*.zst"], columns={"text": "text", "id": "doc_id"}
+    )
+    build(parse_recipe(source, name="other", outputs={"up_to": "normalized"}), run_in(root))
+    forget_ids(root, ["note_7"])
+
+    answer = run_forget(root, clean=True, apply=True)
+
+    assert {remnant["is_manual"] for remnant in answer["remnants"] if remnant["folder"] == str(rows)} == {True}
+    assert rows.exists()
 
 
 def test_clean_names_exports_of_artifacts_that_the_root_lacks(tmp_path: Path) -> None:
