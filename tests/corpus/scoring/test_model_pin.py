@@ -349,8 +349,8 @@ def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: Faulty
     assert list_uncached(LOOK.target("mine", {}, [folder_pin]), run).missing_bytes is None
 
 
-@pytest.mark.parametrize("name", ["config.json", SHARDS[0], "vocab.json"])
-def test_a_changed_folder_makes_its_pin_stale(name: str, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "note"), [("config.json", ""), (SHARDS[0], ""), ("vocab.json", " (new)")])
+def test_a_changed_folder_makes_its_pin_stale(name: str, note: str, run: Run, tmp_path: Path) -> None:
     pin = pin_for(path=str(write_model(tmp_path / "tiny")))
     drive.build(pin, run)
 
@@ -361,7 +361,7 @@ def test_a_changed_folder_makes_its_pin_stale(name: str, run: Run, tmp_path: Pat
 
     assert pin.state(run.root) == (
         "stale",
-        f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}",
+        f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}{note}",
     )
 
 
