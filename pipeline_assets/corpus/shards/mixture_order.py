@@ -62,7 +62,8 @@ def rank_positions(
     if not used:
         fixes = ["fewer ranks"] * (ranks > 1) + ["a smaller batch"] * drop_last
         reader = "1 rank needs" if ranks == 1 else f"{ranks} ranks need"
-        raise ValueError(f"{reader} at least {share} rows, got {rows}: use {', or '.join(fixes)}")
+        advice = f": use {', or '.join(fixes)}" if rows else ""  # nothing helps an empty order
+        raise ValueError(f"{reader} at least {share} row{'s' * (share > 1)}, got {rows}{advice}")
     # Ranks take turns: position p is read by rank p % ranks, and a step of all ranks has ranks × batch positions.
     return range(step * ranks * batch + rank, used, ranks)
 

@@ -18,6 +18,7 @@ from pipeline_assets.corpus.formats.memmap import (
     PackedSet,
     open_packed,
 )
+from pipeline_assets.corpus.shards.mixture_order import rank_positions
 from pipeline_assets.spine.errors import InputError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -169,6 +170,12 @@ def test_skipped_rows_differ_between_epochs(packed: PackedSet) -> None:
     skipped = {row for epoch in range(4) for row in set(range(21)) - set(flatten(deal(packed, 4, 2, epoch=epoch)))}
 
     assert len(skipped) > 1
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_an_order_without_rows_is_refused_without_advice(drop_last: bool) -> None:
+    with pytest.raises(ValueError, match=r"^1 rank needs at least [14] rows?, got 0$"):
+        rank_positions(0, 4, rank=0, ranks=1, step=0, drop_last=drop_last)
 
 
 @pytest.mark.parametrize(
