@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline_assets.build.applied_removals import lacks_listed_rows
 from pipeline_assets.build.garbage import remove_hidden
 from pipeline_assets.build.pins.model_pin import TEMPLATE_STAGE
 from pipeline_assets.build.removal_state import read_comparisons
@@ -14,7 +15,7 @@ from pipeline_assets.build.rows.row_stores import RowStores
 from pipeline_assets.corpus.readers.hub_cache import cached_folders
 from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER
 from pipeline_assets.corpus.readers.source_folder import input_folder_path
-from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER
+from pipeline_assets.corpus.removals import REMOVALS_FOLDER
 from pipeline_assets.corpus.stores.object_source import CACHE_FOLDER as OBJECT_CACHE_FOLDER
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.adoption import read_plan
@@ -68,16 +69,13 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
             yield Remnant(folder, f"rows at {published['url']}, commit {published['commit']}", is_manual=True)
         elif not any(parent in affected_folders for parent in folder.parents):
             yield Remnant(folder, "an artifact that was not rebuilt", folder)
-    source_folders = {input_folder_path(manifest, root) for manifest in sealed.values()}
-    for folder, manifest in _exports(root) if digests else ():
-        inputs, kind = {entry["digest"] for entry in manifest.identity.upstream}, stores.kinds.get(manifest.kind)
-        compared = {manifest.digest} if kind is not None and kind.applies_removals else inputs or {manifest.digest}
-        if {manifest.digest, *inputs} & digests:
-            is_source = not source_folders.isdisjoint((folder, *folder.parents))
-            yield Remnant(folder, "an export or copy of an artifact", folder, is_manual=is_source)
-        elif manifest.digest not in stores.lineage and not all(digest in stores.lineage for digest in compared):
-            yield Remnant(folder, "an export or copy of an artifact that is missing here", is_manual=True)
-    without_rows = (folder for folder, manifest in sealed.items() if _lacks_listed_rows(manifest, digests))
+    if digests:
+        yield from _find_exports(stores, digests)
+    without_rows = (
+        folder
+        for folder, manifest in sealed.items()
+        if lacks_listed_rows(manifest) or manifest.provenance.get("replaces") in digests
+    )
     touched = {*affected_folders, *without_rows}
     for folder in _hidden_folders(root):
         target, plan = artifact_of_leftover(folder), read_plan(folder)
@@ -102,13 +100,21 @@ def find_remnants(stores: RowStores, affected_folders: Collection[Path]) -> Iter
         yield Remnant(local, "source files", is_manual=True)
 
 
-def _lacks_listed_rows(manifest: Manifest, digests: Collection[str]) -> bool:
-    """Check whether a build dropped listed rows, or replaced an artifact in `digests`."""
-    has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
-    return has_fewer or manifest.provenance.get("replaces") in digests
+def _find_exports(stores: RowStores, digests: Collection[str]) -> Iterator[Remnant]:
+    """Yield exports and copies of artifacts with forgotten rows, which have `digests`."""
+    lineage = stores.lineage
+    source_folders = {input_folder_path(manifest, lineage.root) for manifest in lineage.manifests.values()}
+    for folder, manifest in _sealed_outside_areas(lineage.root):
+        inputs, kind = {entry["digest"] for entry in manifest.identity.upstream}, stores.kinds.get(manifest.kind)
+        compared = {manifest.digest} if kind is not None and kind.applies_removals else inputs or {manifest.digest}
+        if not {manifest.digest, *inputs}.isdisjoint(digests):
+            is_source = not source_folders.isdisjoint((folder, *folder.parents))
+            yield Remnant(folder, "an export or copy of an artifact", folder, is_manual=is_source)
+        elif manifest.digest not in lineage and not all(digest in lineage for digest in compared):
+            yield Remnant(folder, "an export or copy of an artifact that is missing here", is_manual=True)
 
 
-def _exports(root: Path) -> Iterator[tuple[Path, Manifest]]:
+def _sealed_outside_areas(root: Path) -> Iterator[tuple[Path, Manifest]]:
     """Yield (folder, manifest) of sealed folders that are in no area of artifacts.
 
     Members of a sealed folder, and data roots below `root`, are skipped.

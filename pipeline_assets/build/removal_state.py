@@ -12,7 +12,7 @@ import msgspec
 
 from pipeline_assets.corpus.removal_entries import LIST_FILE
 from pipeline_assets.corpus.removal_list import read_removal_list
-from pipeline_assets.corpus.removals import FORGOTTEN, REMOVALS_FOLDER, REMOVALS_KEY, Removals
+from pipeline_assets.corpus.removals import REMOVALS_FOLDER, REMOVALS_KEY, Removals
 from pipeline_assets.spine import durable
 from pipeline_assets.spine.errors import InputError
 from pipeline_assets.spine.manifest import Manifest
@@ -77,16 +77,6 @@ def read_removals(root: Path, names_by_position: Mapping[str, str] = MappingProx
         what = f"the removal list is missing or lacks entries that {lost[0]} was built with"
         raise InputError(what, root / LIST_FILE, f"{fix}, or delete each artifact that this error names")
     return listed
-
-
-def lacks_applied_entries(removals: Removals, manifest: Manifest) -> bool:
-    """Check whether a build left out rows by entries that the list `removals` lacks.
-
-    This is the case of artifacts that were pulled or copied from another data root. A build from the same files would
-    have these rows again.
-    """
-    has_fewer = FORGOTTEN in manifest.identity.counts.get("ledger", {}).get("dropped", ())
-    return has_fewer and manifest.provenance.get(REMOVALS_KEY) not in removals.positions
 
 
 def write_comparisons(root: Path, comparisons: dict[str, RemovalComparison]) -> None:

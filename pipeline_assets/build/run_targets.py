@@ -92,9 +92,9 @@ def build_and_check(target: Target, targets: Sequence[Target], run: Run, positio
 
 def restore_manifest_copies(target: Target, root: Path) -> None:
     """Copy the manifest of an artifact that was pulled, or restored without copies."""
-    manifest = read_manifest(root / target.folder)
-    is_copied = target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists()
-    if manifest is not None and not is_copied:
+    if target.export_as is None or (root / MANIFEST_COPIES_FOLDER / target.export_as).exists():
+        return
+    if (manifest := read_manifest(root / target.folder)) is not None:
         with contextlib.suppress(OSError):  # the data root may be read-only
             copy_manifests(target, Artifact(root / target.folder, manifest), root)
 

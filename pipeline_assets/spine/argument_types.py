@@ -1,22 +1,19 @@
-"""Arguments of the Python API: check of their types, names in errors."""
+"""Run-time check of the argument types of functions of the Python API."""
 
-import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
 from types import NoneType
 from typing import Literal, ParamSpec, TypeVar, get_args, get_origin
 
-from pipeline_assets.spine.errors import InputError, UsageError
+from pipeline_assets.spine.errors import UsageError
 
 _TYPE_NAMES = {bool: "True or False", int: "an integer", str: "text", Path: "a path", NoneType: "None"}
 _ACCEPTED_TYPES = {int: Integral, Path: os.PathLike}  # NumPy has integers of its own
 _MAX_SHOWN_CHARACTERS = 120
-_ARGUMENTS = {"with --replace": "with `replace=True`", "pass --data": "pass `data`"}  # by the advice of commands
-_ARGUMENTS |= {"use --row": "use `row`", "with --row": "with `row`"}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -48,17 +45,6 @@ def check_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
-
-
-@contextlib.contextmanager
-def name_arguments() -> Iterator[None]:
-    """Name Python arguments instead of command-line options in errors."""
-    try:
-        yield
-    except InputError as error:
-        for option, argument in _ARGUMENTS.items():
-            error.fix = error.fix.replace(option, argument)
-        raise
 
 
 def _is_instance(expected_type: type, value: object) -> bool:

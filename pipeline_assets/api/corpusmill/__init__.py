@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from corpusmill.opened import OpenedArtifact
+from pipeline_assets.build.argument_names import name_arguments
 from pipeline_assets.build.recipe_paths import recipe_path
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.run_targets import run_targets
 from pipeline_assets.build.run_warnings import warning_lines
-from pipeline_assets.spine.argument_types import check_arguments, name_arguments
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.errors import UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE
 from pipeline_assets.spine.provenance import ProvenanceRecorder

@@ -8,13 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from corpusmill.display import Plot, Traces, html_table, plot_column
+from pipeline_assets.build.argument_names import name_arguments
 from pipeline_assets.build.rows.documents import DocumentRows
 from pipeline_assets.build.rows.row_stores import open_rows
 from pipeline_assets.build.rows.store import RowStore
 from pipeline_assets.build.rows.trace import trace_id, trace_row, trace_token
 from pipeline_assets.corpus.document import Document
 from pipeline_assets.corpus.formats.memmap import PackedSet, open_packed
-from pipeline_assets.spine.argument_types import check_arguments, name_arguments
+from pipeline_assets.spine.argument_types import check_arguments
 from pipeline_assets.spine.artifact import hash_error, open_artifact, repair_hint
 from pipeline_assets.spine.errors import InputError, UsageError
 from pipeline_assets.spine.manifest import MANIFEST_FILE, Manifest

@@ -1,0 +1,21 @@
+"""Names of Python arguments in errors whose advice names command-line options."""
+
+import contextlib
+from collections.abc import Iterator
+
+from pipeline_assets.build.build_target import REPLACE_OPTION
+from pipeline_assets.spine.errors import InputError
+
+_ARGUMENTS = {REPLACE_OPTION: "`replace=True`", "pass --data": "pass `data`"}
+_ARGUMENTS |= {"use --row": "use `row`", "with --row": "with `row`"}
+
+
+@contextlib.contextmanager
+def name_arguments() -> Iterator[None]:
+    """Name Python arguments instead of command-line options in errors."""
+    try:
+        yield
+    except InputError as error:
+        for option, argument in _ARGUMENTS.items():
+            error.replace_text(option, argument)
+        raise
