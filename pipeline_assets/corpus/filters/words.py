@@ -152,21 +152,23 @@ def find_words(
     words.lines[lines] = words.paragraphs[paragraphs] = started
     counts[TextCount.CHARACTERS] = byte_count - continuation_bytes
     counts[TextCount.ASCII_CHARACTERS] = byte_count - non_ascii_bytes
-    counts[TextCount.WORDS], counts[TextCount.WORD_CHARACTERS], counts[TextCount.SYMBOLS] = (
-        started,
-        word_characters,
-        symbols,
-    )
-    counts[TextCount.ALPHABETIC_WORDS], counts[TextCount.LINES], counts[TextCount.PARAGRAPHS] = (
-        alphabetic,
-        lines,
-        paragraphs,
-    )
-    for item in range(lines):
+    counts[TextCount.WORDS], counts[TextCount.WORD_CHARACTERS] = started, word_characters
+    counts[TextCount.SYMBOLS], counts[TextCount.ALPHABETIC_WORDS] = symbols, alphabetic
+    counts[TextCount.LINES], counts[TextCount.PARAGRAPHS] = lines, paragraphs
+    _count_line_marks(text, offset, classes, words, counts)
+
+
+@compiled_inner
+def _count_line_marks(
+    text: NDArray[np.uint8], offset: int, classes: NDArray[np.uint16], words: WordSpans, counts: NDArray[np.int64]
+) -> None:
+    """Count the lines that begin with a bullet, and those that end with an ellipsis."""
+    for item in range(counts[TextCount.LINES]):
         first, last = words.lines[item], words.lines[item + 1] - 1
-        counts[TextCount.BULLET_LINES] += read_class_bits(text, offset + starts[first], classes)[0] >> 3 & 1  # BULLET
-        if ends[last] - starts[last] >= 3:
+        bits, _ = read_class_bits(text, offset + words.starts[first], classes)
+        counts[TextCount.BULLET_LINES] += bits >> 3 & 1  # BULLET is bit 3
+        if words.ends[last] - words.starts[last] >= 3:
             # The last three bytes of the line's last word as one number, the first byte highest as in `from_bytes`.
-            end = offset + ends[last]
+            end = offset + words.ends[last]
             tail = to_int64(text[end - 3]) << 16 | to_int64(text[end - 2]) << 8 | to_int64(text[end - 1])
             counts[TextCount.ELLIPSIS_LINES] += tail in (_THREE_DOTS, _ELLIPSIS)
