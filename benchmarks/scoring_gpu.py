@@ -23,26 +23,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 import transformers
-from scoring_flows import write_rows
+from scoring_gpu_flows import DEVICE, DTYPE, WARM_UP, Setup, plain_scores, set_attention, token_scores
 
-from pipeline_assets.corpus.scoring.launcher import ScoreJob
-from pipeline_assets.corpus.scoring.nll import LanguageModel, plan_batches, score_rows, token_nll
-from pipeline_assets.corpus.scoring.recipe import ScoringRecipe
-from pipeline_assets.corpus.scoring.score_shard import Scorer, load_scorer_model, load_scorer_tokenizer, score_shard
-from pipeline_assets.corpus.scoring.token_rows import TokenRow, encode_row
-from pipeline_assets.spine.stage import WHOLE_SHARD
-from pipeline_assets.spine.staging import StagingView
+from pipeline_assets.corpus.scoring.nll import LanguageModel, score_rows, token_nll
+from pipeline_assets.corpus.scoring.token_rows import TokenRow
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # a CPU only tries the program
-DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
 _KINDS = {
     "flash": "attention",
     "fold_row": "sums of the head",
@@ -50,7 +41,6 @@ _KINDS = {
     "nvjet": "products",
     "cutlass": "products",
 }
-_WARM_UP = 8  # rows that each flow scores before the timed ones, whose lengths are new to it
 _TOLERANCE = 0.05  # nats per token of a row, between flows
 _SHORT = 2048  # maximum tokens of a row whose scores are compared in float32
 
@@ -85,21 +75,6 @@ def matmul_peak(size: int) -> float:
     return 10 * 2 * size**3 / (time.perf_counter() - started)
 
 
-def save_model(folder: Path, width: int, layers: int) -> transformers.LlamaConfig:
-    """Save a Llama of seeded weights, made on the GPU."""
-    heads = max(width // 128, 1)
-    config = transformers.LlamaConfig(
-        vocab_size=201_088, hidden_size=width, intermediate_size=width * 7 // 2, num_hidden_layers=layers,
-        num_attention_heads=heads, num_key_value_heads=max(heads // 4, 1), max_position_embeddings=131_072,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    torch.set_default_dtype(DTYPE)
-    with torch.device(DEVICE):
-        transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    torch.set_default_dtype(torch.float32)
-    return config
-
-
 def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]) -> float:
     """Count the operations that scores need; each multiply-add counts as two."""
     width = config.hidden_size
@@ -114,43 +89,6 @@ def useful_operations(config: transformers.LlamaConfig, rows: Sequence[TokenRow]
     # The head multiplies only states that predict a token that counts.
     head = 2 * width * config.vocab_size * sum(int(row.in_loss.sum()) for row in rows)
     return config.num_hidden_layers * (body + attention) + head
-
-
-@torch.inference_mode()
-def token_scores(model: LanguageModel, rows: Sequence[TokenRow]) -> torch.Tensor:
-    """Compute the NLL of each token that counts, in one batch."""
-    hidden = model.hidden_states([row.ids for row in rows])
-    counts = np.concatenate([row.in_loss for row in rows])
-    targets = torch.from_numpy(np.concatenate([row.ids for row in rows])[counts].astype(np.int64))
-    return token_nll(hidden[torch.from_numpy(np.flatnonzero(counts) - 1).to(hidden.device)], targets, model.head)
-
-
-@torch.inference_mode()
-def plain_scores(network: Any, rows: Sequence[TokenRow]) -> list[torch.Tensor]:
-    """Compute the NLL of each completion token from all logits of a padded batch."""
-    longest = max(len(row.ids) for row in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.int64)
-    attention, labels = torch.zeros_like(ids), torch.full_like(ids, -100)
-    for number, row in enumerate(rows):
-        ids[number, : len(row.ids)] = torch.from_numpy(row.ids.astype(np.int64))
-        attention[number, : len(row.ids)] = 1
-        labels[number, : len(row.ids)] = torch.from_numpy(np.where(row.in_loss, row.ids, -100).astype(np.int64))
-    mask = attention.to(DEVICE) if len(rows) > 1 else None
-    logits, labels = network(input_ids=ids.to(DEVICE), attention_mask=mask, use_cache=False).logits, labels.to(DEVICE)
-    parts = []
-    for number in range(len(rows)):
-        nll = torch.nn.functional.cross_entropy(logits[number, :-1].float(), labels[number, 1:], reduction="none")
-        parts.append(nll[labels[number, 1:] != -100])
-    return parts
-
-
-def run_plain(network: Any, rows: Sequence[TokenRow], batches: Sequence[Sequence[int]]) -> list[float]:
-    """Return the NLL sum of each row by a plain loop over batches."""
-    sums = [0.0] * len(rows)
-    for batch in batches:
-        for number, nll in zip(batch, plain_scores(network, [rows[number] for number in batch]), strict=True):
-            sums[number] = float(nll.double().sum())
-    return sums
 
 
 def compare(model: LanguageModel, folder: Path, rows: Sequence[TokenRow]) -> dict[str, dict[str, float]]:
@@ -171,12 +109,6 @@ def compare(model: LanguageModel, folder: Path, rows: Sequence[TokenRow]) -> dic
         means = [abs(float(part.mean())) for part in torch.tensor_split((scores - base).double().cpu(), ends)]
         found[name] = {"mean": float(difference.mean()), "largest": float(difference.max()), "row mean": max(means)}
     return found | {"scores": {"tokens": len(reference), "mean": float(reference.mean())}}
-
-
-def set_attention(model: LanguageModel, name: str) -> LanguageModel:
-    """Return the model with another attention, packed if it keeps rows apart."""
-    model.network.set_attn_implementation(name)
-    return replace(model, is_packed=name == "corpusmill_by_rows")
 
 
 def profile(run: Callable[[], object]) -> dict[str, float]:
@@ -215,101 +147,96 @@ def main() -> None:
         print(json.dumps({"benchmark": "scoring_gpu", **measure_all(options, Path(temporary))}))
 
 
-def measure_all(options: argparse.Namespace, temporary: Path) -> dict[str, Any]:
+def measure_all(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Return all figures, and print them."""
-    folder, pool = temporary / "model", temporary / "pool.parquet"
-    config = save_model(folder, options.width, options.layers)
-    write_rows(pool, options.rows + _WARM_UP, options.shrink)
-    recipe = ScoringRecipe(device=DEVICE, tokenizer="o200k_harmony", max_length=options.max_length, rescored=0)
-    scorer = Scorer("made", recipe, folder)
-    model, encoder = load_scorer_model(scorer), load_scorer_tokenizer(scorer)
-    rows = [
-        encode_row(row["text"], row["loss_mode"], None, encoder, options.max_length).tokens
-        for row in pq.read_table(pool).to_pylist()
-    ]
-    lengths = np.array([len(row.ids) for row in rows], np.int64)
-    timed = rows[_WARM_UP:]
-    figures: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "model": dict(model.metadata),
-        "parameters": sum(weight.numel() for weight in model.network.parameters()),
-        "rows": len(timed),
-        "tokens": int(lengths[_WARM_UP:].sum()),
-        "completion_tokens": sum(int(row.in_loss.sum()) for row in timed),
-        "operations": useful_operations(config, timed),
-    }
-    figures["compared"] = compare(model, folder, [row for row in rows if len(row.ids) <= _SHORT][:8])
+    setup = Setup.save(options, folder)
+    figures = describe(setup)
+    short = [row for row in setup.rows if len(row.ids) <= _SHORT]
+    figures["compared"] = compare(setup.model, folder / "model", short[:8])
     print(json.dumps(figures), file=sys.stderr)
     if DEVICE == "cuda":
         torch.cuda.empty_cache()
     peak = figures["peak"] = matmul_peak(options.peak_size)
-
-    def through_files(numbers: range) -> list[float]:
-        job = ScoreJob(str(numbers.start), "pool.parquet", pool, tuple(numbers))
-        receipt = score_shard(job, WHOLE_SHARD, StagingView(temporary), scorer)
-        return pq.read_table(temporary / receipt.files[0].path)["nll_sum"].to_pylist()
-
-    def kernel(numbers: range, attention: str) -> list[Any]:
-        some = rows[numbers.start : numbers.stop]
-        return [row.nll_sum for row in score_rows(set_attention(model, attention), some, recipe.batch_tokens).rows]
-
-    def plain(numbers: range, order: str) -> list[float]:
-        some = rows[numbers.start : numbers.stop]
-        batches = {
-            "plain": [[number] for number in range(len(some))],
-            "plain sorted": plan_batches(lengths[numbers.start : numbers.stop], recipe.batch_tokens, is_packed=False),
-            "plain in order": [[*range(len(some))][first : first + 4] for first in range(0, len(some), 4)],
+    taken = time_flows(setup, list(filter(None, options.peers.split(","))))
+    figures["flows"] = {
+        name: {
+            "seconds": round(flow_seconds, 3),
+            "tokens_per_second": round(figures["tokens"] / flow_seconds),
+            "share_of_peak": round(figures["operations"] / flow_seconds / peak, 3),
+            "largest_difference": difference,
         }
-        return run_plain(set_attention(model, "sdpa").network, some, batches[order])
-
-    flows: dict[str, Callable[[range], list[Any]]] = {
-        "corpusmill": through_files,
-        "packed": lambda numbers: kernel(numbers, "corpusmill_by_rows"),
-        "padded": lambda numbers: kernel(numbers, "sdpa"),
+        for name, (flow_seconds, difference) in taken.items()
     }
-    for name in filter(None, options.peers.split(",")):
-        flows[name] = functools.partial(plain, order=name)
-    figures["flows"] = {}
-    expected: list[float] = []
+    set_attention(setup.model, "corpusmill_by_rows")
+    figures["head"] = measure_head(setup, peak)
+    if DEVICE == "cuda":
+        figures["profile"] = profile(lambda: score_rows(setup.model, setup.timed[:24], setup.recipe.batch_tokens))
+    print_table(figures)
+    return figures
+
+
+def describe(setup: Setup) -> dict[str, Any]:
+    """Return the device, the versions, the model and the size of the timed rows."""
+    return {
+        "device": torch.cuda.get_device_name() if DEVICE == "cuda" else "CPU",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "model": dict(setup.model.metadata),
+        "parameters": sum(weight.numel() for weight in setup.model.network.parameters()),
+        "rows": len(setup.timed),
+        "tokens": sum(len(row.ids) for row in setup.timed),
+        "completion_tokens": sum(int(row.in_loss.sum()) for row in setup.timed),
+        "operations": useful_operations(setup.config, setup.timed),
+    }
+
+
+def time_flows(setup: Setup, peers: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each flow, and how far its scores differ from the first's, in nats per token."""
+    flows: dict[str, Callable[[range], list[Any]]] = {
+        "corpusmill": setup.through_files,
+        "packed": functools.partial(setup.by_kernel, attention="corpusmill_by_rows"),
+        "padded": functools.partial(setup.by_kernel, attention="sdpa"),
+        **{name: functools.partial(setup.by_plain_loop, order=name) for name in peers},
+    }
+    tokens = np.array([int(row.in_loss.sum()) for row in setup.timed])
+    found, expected = {}, list[float]()
     for name, flow in flows.items():
-        set_attention(model, "corpusmill_by_rows")
-        flow(range(_WARM_UP))
+        set_attention(setup.model, "corpusmill_by_rows")
+        flow(range(WARM_UP))
         scores = list[Any]()
-        taken = seconds(lambda flow=flow, scores=scores: scores.extend(flow(range(_WARM_UP, len(rows)))))
+        taken = seconds(lambda flow=flow, scores=scores: scores.extend(flow(range(WARM_UP, len(setup.rows)))))
         if None in scores:
             sys.exit(f"{name} does not fit into memory")
         expected = expected or scores
-        differences = np.abs(np.array(scores) - expected) / [int(row.in_loss.sum()) for row in rows[_WARM_UP:]]
-        if not differences.max() < _TOLERANCE:
-            sys.exit(f"{name}'s scores differ by up to {differences.max():.3f} nats per token")
-        figures["flows"][name] = {
-            "seconds": round(taken, 3),
-            "tokens_per_second": round(figures["tokens"] / taken),
-            "share_of_peak": round(figures["operations"] / taken / peak, 3),
-            "largest_difference": float(differences.max()),
-        }
-        print(name, json.dumps(figures["flows"][name]), file=sys.stderr)
-    set_attention(model, "corpusmill_by_rows")
-    positions = 8192
-    hidden = torch.randn(positions, config.hidden_size, device=DEVICE, dtype=DTYPE)
-    targets = torch.randint(0, config.vocab_size, (positions,), device=DEVICE)
+        difference = float((np.abs(np.array(scores) - expected) / tokens).max())
+        if not difference < _TOLERANCE:
+            sys.exit(f"{name}'s scores differ by up to {difference:.3f} nats per token")
+        found[name] = taken, difference
+        print(name, round(taken, 3), "s", file=sys.stderr)
+    return found
+
+
+def measure_head(setup: Setup, peak: float) -> dict[str, float]:
+    """Return time and share of the peak of the head's kernel on random states."""
+    positions, width, vocabulary = 8192, setup.config.hidden_size, setup.config.vocab_size
+    hidden = torch.randn(positions, width, device=DEVICE, dtype=DTYPE)
+    targets = torch.randint(0, vocabulary, (positions,), device=DEVICE)
     with torch.inference_mode():
-        token_nll(hidden, targets, model.head)
-        taken = seconds(lambda: token_nll(hidden, targets, model.head), 10 if DEVICE == "cuda" else 1)
-    operations = 2 * config.hidden_size * config.vocab_size * positions
-    figures["head"] = {"share_of_peak": round(operations / taken / peak, 3), "milliseconds": round(1000 * taken, 2)}
-    if DEVICE == "cuda":
-        figures["profile"] = profile(lambda: score_rows(model, timed[:24], recipe.batch_tokens))
-    print(f"\n| flow | tokens per s | share of the peak ({peak / 1e12:.0f} TFLOP/s) | its time to packed |")
+        token_nll(hidden, targets, setup.model.head)
+        taken = seconds(lambda: token_nll(hidden, targets, setup.model.head), 10 if DEVICE == "cuda" else 1)
+    share = 2 * width * vocabulary * positions / taken / peak
+    return {"share_of_peak": round(share, 3), "milliseconds": round(1000 * taken, 2)}
+
+
+def print_table(figures: dict[str, Any]) -> None:
+    """Print speed, share of the peak and relative time of each flow."""
+    print(f"\n| flow | tokens per s | share of the peak ({figures['peak'] / 1e12:.0f} TFLOP/s) | its time to packed |")
     print("|---" * 4 + "|")
     ours = figures["flows"]["packed"]["seconds"]
-    for name, flow_figures in figures["flows"].items():
-        tokens, share, took = (flow_figures[key] for key in ("tokens_per_second", "share_of_peak", "seconds"))
-        print(f"| {name} | {tokens:,} | {share:.1%} | {took / ours:.2f} |")
+    for name, flow in figures["flows"].items():
+        share, ratio = flow["share_of_peak"], flow["seconds"] / ours
+        print(f"| {name} | {flow['tokens_per_second']:,} | {share:.1%} | {ratio:.2f} |")
     print(f"| LM head alone | | {figures['head']['share_of_peak']:.1%} | |\n")
-    return figures
 
 
 if __name__ == "__main__":
