@@ -191,7 +191,10 @@ def describe(setup: Setup) -> dict[str, Any]:
 
 
 def time_flows(setup: Setup, peers: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """Return the seconds of each flow, and how far its scores differ from the first's, in nats per token."""
+    """Return the seconds of each flow, and its largest difference to the first.
+
+    The difference compares NLLs of rows, in nats per token.
+    """
     flows: dict[str, Callable[[range], list[Any]]] = {
         "corpusmill": setup.through_files,
         "packed": functools.partial(setup.by_kernel, attention="corpusmill_by_rows"),

@@ -27,10 +27,10 @@ WARM_UP = 8  # rows that each flow scores before the timed ones, whose lengths a
 
 @dataclass(frozen=True)
 class Setup:
-    """What all flows share.
+    """Model, recipe and rows, which all flows share.
 
     Attributes:
-        scorer: What `score_shard` needs to load the model.
+        scorer: Argument of `score_shard`, which names the model.
         rows: Encoded rows of the pool; the first `WARM_UP` are not timed.
     """
 
