@@ -7,6 +7,7 @@ from typing import Any
 from pipeline_assets.build.target import Target
 from pipeline_assets.corpus.document_sizes import OUTSIZED
 from pipeline_assets.corpus.licences import UNKNOWN
+from pipeline_assets.corpus.nemotron.row_checks import compare_coverage
 from pipeline_assets.corpus.packing.empty_sources import DEDUPLICATED_KIND
 from pipeline_assets.corpus.readers.source_formats import detect_format
 from pipeline_assets.corpus.tokens.loss_limit import LossLimit
@@ -65,7 +66,7 @@ def unknown_tokens_within_limit(tokens: Artifact, target: Target, root: Path) ->
     return limit.evaluate(tokens.manifest)
 
 
-def open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
+def _open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root: Path) -> Artifact | None:
     """Open a target's artifact if it was built from `inputs`; else return None.
 
     The artifact's manifest must have the target's recipe and stage, and upstream artifacts only from `inputs`, the
@@ -76,6 +77,13 @@ def open_derived_from(target: Target, inputs: Sequence[Mapping[str, Any]], root:
         return None
     is_derived = all(entry in inputs for entry in manifest.identity.upstream)
     return open_artifact(root / target.folder) if is_derived else None
+
+
+def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
+    """Check that normalised rows have the metadata that the split's inventory counted."""
+    upstream = shards.manifest.identity.upstream
+    inventories = [_open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
+    return compare_coverage(shards, inventories)
 
 
 def draws_are_deduplicated(packed: Artifact, target: Target, root: Path) -> Verdict:

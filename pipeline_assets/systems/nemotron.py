@@ -33,11 +33,10 @@ from pipeline_assets.corpus.publishing.publish import preview_publication, publi
 from pipeline_assets.corpus.readers.hub_configs import CARD_FILE
 from pipeline_assets.corpus.scoring.recipe import MIN_BATCH_TOKENS
 from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
-from pipeline_assets.spine.artifact import Artifact, Verdict
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeProblem
-from pipeline_assets.systems.checks import open_derived_from
-from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
+from pipeline_assets.systems.checks import coverage_within_inventory
+from pipeline_assets.systems.evaluation import check_evaluation_sets, decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
 
@@ -104,6 +103,9 @@ class NemotronRecipe(Recipe):
             layout, datasets = self.hf_layout.content(), group_by_dataset(rows).items()
             targets += [HF_LAYOUT.target(self.name, layout, shards, partition=name) for name, shards in datasets]
         return targets
+
+    def check_local_files(self, root: Path) -> None:
+        check_evaluation_sets(self.decontamination, self.targets(), DECONTAMINATED.name, root)
 
     def _raw_target(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}
@@ -224,13 +226,6 @@ def _normalise(job: Job) -> BuildResult:
         prompts = [*zip(recipe.get("prompts", ()), opened, strict=True)]
         chat = stack.enter_context(template_files(others[len(seeds) :], rules.chat_template, run, job.staging))
         return normalise_split(job.staging, files, origin, rules, run.settings, job.removals, prompts, chat)
-
-
-def coverage_within_inventory(shards: Artifact, target: Target, root: Path) -> Verdict:
-    """Check that normalised rows have the metadata that the split's inventory counted."""
-    upstream = shards.manifest.identity.upstream
-    inventories = [open_derived_from(inventory, upstream, root) for inventory in target.checked_against]
-    return row_checks.compare_coverage(shards, inventories)
 
 
 NORMALIZED_SHARDS = Kind(

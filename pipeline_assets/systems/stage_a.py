@@ -56,7 +56,7 @@ from pipeline_assets.systems.checks import (
     removals_within_caps,
     unknown_tokens_within_limit,
 )
-from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
+from pipeline_assets.systems.evaluation import EVALUATION, check_evaluation_sets, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
 Strings = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
@@ -162,9 +162,10 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError before a build if a filter or the tokenizer cannot be loaded."""
+        """Raise InputError before a build for unusable filters, evaluation sets or tokenizer."""
         filters = {source.source: source.filters for source in self.sources}
         check_filters(filters, self.targets(), FILTERED.name, root)
+        check_evaluation_sets(self.decontamination, self.targets(), DECONTAMINATED.name, root)
         packed = (target for target in self.targets() if target.kind.name == PACKED.name)
         if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
             self.pack.check_tokenizer(root)

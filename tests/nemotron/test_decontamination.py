@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from command_results import Corpusmill, refused
+from command_results import Corpusmill, only_line, refused
 from materialized import Materialized
 from nemotron_build import ANSWER, row, run, write_quiz_section
 
@@ -150,4 +150,19 @@ def test_invalid_recipes_are_refused_before_a_build(
     result = corpusmill("run", "mine", "--data", root)
 
     assert line in refused(result)
+    assert not (root / "nemotron").exists()
+
+
+def test_missing_column_of_an_evaluation_set_is_found_before_a_build(
+    corpusmill: Corpusmill, built: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "data"
+    for name in ("recipes", "maths", "quiz"):
+        shutil.copytree(built.parents[1] / name, root / name)
+    path = root / "recipes" / "mine.yaml"
+    path.write_text(path.read_text().replace("- question", "- query"))
+
+    result = corpusmill("run", "mine", "--data", root)
+
+    assert "set quiz has no column `query`; its first row has" in only_line(result)
     assert not (root / "nemotron").exists()

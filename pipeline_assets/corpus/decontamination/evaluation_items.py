@@ -1,6 +1,6 @@
 """Items of evaluation sets, read from their files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pipeline_assets.corpus.decontamination.recipe import EvaluationColumns, EvaluationRecipe, EvaluationSet
@@ -38,7 +38,19 @@ def read_items(evaluation_set: EvaluationSet) -> Iterator[EvaluationItem]:
         yield from _read_file(file, evaluation_set.recipe)
 
 
-def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[EvaluationItem]:
+def check_first_items(files: Iterable[SourceFile], recipe: EvaluationRecipe) -> None:
+    """Read each file of a set until every column has been found.
+
+    Raise the errors of `read_items`. Mostly, only the first row of a file is read.
+    """
+    for file in files:
+        for _ in _read_file(file, recipe, until_columns_found=True):
+            pass
+
+
+def _read_file(
+    file: SourceFile, recipe: EvaluationRecipe, until_columns_found: bool = False
+) -> Iterator[EvaluationItem]:
     columns = recipe.columns or _TEXT_FILE_COLUMNS
     names = [*columns.text, *([columns.id] if columns.id is not None else [])]
     missing, first_row = set(names), dict[str, Any]()
@@ -50,6 +62,8 @@ def _read_file(file: SourceFile, recipe: EvaluationRecipe) -> Iterator[Evaluatio
         first_row = first_row or row
         missing -= {name for name in missing if find_column(row, name) is not None}
         yield from _read_items(row, number, position, file, columns)
+        if until_columns_found and not missing:
+            return
     for name in names if first_row else []:
         if name in missing:
             what = f"set {recipe.name} has no column `{name}`; its first row has {', '.join(first_row)}"

@@ -183,3 +183,19 @@ class TestExternalCorpora:
         message = refusal(lambda: self.target(folders, tmp_path), UsageError)
 
         assert ": a stage_a/deduplicated must be the only input, got 2; " in message
+
+
+def test_unusable_evaluation_sets_are_found_before_the_build_that_needs_them(
+    recipe: BuildRecipe, tmp_path: Path
+) -> None:
+    def misspell(content: dict[str, Any]) -> None:
+        content["decontamination"]["evaluation"][0]["columns"]["text"] = ["query"]
+
+    line = refusal(lambda: recipe(misspell).check_local_files(tmp_path), UsageError)
+    assert "set quiz has no column `query`; its first row has id, question; set `columns.text`" in line
+
+    build(recipe(), tmp_path)
+    (tmp_path / "quiz" / "quiz.jsonl").unlink()
+
+    recipe().check_local_files(tmp_path)  # up to date, so the set is not read
+    assert "no file matches" in refusal(lambda: recipe(misspell).check_local_files(tmp_path), UsageError)
