@@ -3,7 +3,6 @@
 Compiled kernels are imported where they are used, because most commands build nothing.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline_assets.build.builders import Job, input_builder
@@ -13,8 +12,8 @@ from pipeline_assets.build.pins.source_pin import list_inputs, pin_inputs, resto
 from pipeline_assets.build.run import Run
 from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.decontamination import recipe
-from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder, list_files
-from pipeline_assets.corpus.stores.object_source import source_path, source_url
+from pipeline_assets.corpus.readers.source_folder import SourceFolder, input_folder
+from pipeline_assets.corpus.stores.object_source import source_path
 from pipeline_assets.spine.artifact import open_artifact
 from pipeline_assets.spine.build_result import BuildResult
 
@@ -31,24 +30,6 @@ def evaluation_targets(section: recipe.DecontaminationSection, recipe_name: str,
         )
         for evaluation in section.evaluation
     )
-
-
-def check_evaluation_sets(
-    section: recipe.DecontaminationSection | None, targets: Iterable[Target], kind_name: str, root: Path
-) -> None:
-    """Read the first items of local evaluation sets, to find errors before a build.
-
-    Nothing is read if all targets of the kind `kind_name` are built with this recipe. Raise InputError if a file cannot
-    be read, and UsageError if a file is missing or lacks a column.
-    """
-    from pipeline_assets.corpus.decontamination.evaluation_items import check_first_items
-
-    if section is None or all(target.matches_recipe(root) for target in targets if target.kind.name == kind_name):
-        return
-    for evaluation in section.evaluation:
-        folder = source_path(evaluation.path)
-        if source_url(folder) is None:
-            check_first_items(list_files(root / folder, evaluation.files), evaluation)
 
 
 EVALUATION = Kind(

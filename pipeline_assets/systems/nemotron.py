@@ -36,7 +36,8 @@ from pipeline_assets.corpus.scoring.subset_recipe import SubsetsRecipe
 from pipeline_assets.spine.build_result import BuildResult
 from pipeline_assets.spine.recipe_validation import RecipeProblem
 from pipeline_assets.systems.checks import coverage_within_inventory
-from pipeline_assets.systems.evaluation import check_evaluation_sets, decontaminate, evaluation_targets
+from pipeline_assets.systems.early_checks import check_evaluation_sets, check_near_search
+from pipeline_assets.systems.evaluation import decontaminate, evaluation_targets
 from pipeline_assets.systems.scoring import SCORING_KINDS, score_targets, template_targets
 
 
@@ -105,7 +106,10 @@ class NemotronRecipe(Recipe):
         return targets
 
     def check_local_files(self, root: Path) -> None:
-        check_evaluation_sets(self.decontamination, self.targets(), DECONTAMINATED.name, root)
+        targets = self.targets()
+        near = self.deduplicate.near if self.deduplicate else None
+        check_near_search(near, "deduplicate", targets, NEAR_DUPLICATES.name, root)
+        check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
 
     def _raw_target(self, section: SplitSource, split: str) -> Target:
         patterns = {name: list(files) for name, files in section.files.items() if name == split}

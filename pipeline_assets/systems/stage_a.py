@@ -56,7 +56,8 @@ from pipeline_assets.systems.checks import (
     removals_within_caps,
     unknown_tokens_within_limit,
 )
-from pipeline_assets.systems.evaluation import EVALUATION, check_evaluation_sets, decontaminate, evaluation_targets
+from pipeline_assets.systems.early_checks import check_evaluation_sets, check_near_search, is_to_be_built
+from pipeline_assets.systems.evaluation import EVALUATION, decontaminate, evaluation_targets
 from pipeline_assets.systems.filtered import FILTERED, check_filters, filter_arguments
 
 Strings = Annotated[tuple[str, ...], pydantic.Field(strict=False)]
@@ -162,12 +163,13 @@ class StageARecipe(Recipe):
         return self._source_target(FILTERED, source, upstream=upstream, **arguments)
 
     def check_local_files(self, root: Path) -> None:
-        """Raise InputError before a build for unusable filters, evaluation sets or tokenizer."""
+        """Raise InputError before a build if a file or library of a later step is unusable."""
         filters = {source.source: source.filters for source in self.sources}
-        check_filters(filters, self.targets(), FILTERED.name, root)
-        check_evaluation_sets(self.decontamination, self.targets(), DECONTAMINATED.name, root)
-        packed = (target for target in self.targets() if target.kind.name == PACKED.name)
-        if self.pack is not None and not all(target.matches_recipe(root) for target in packed):
+        targets = self.targets()
+        check_filters(filters, targets, FILTERED.name, root)
+        check_near_search(self.dedup.near if self.dedup else None, "dedup", targets, DEDUPLICATED.name, root)
+        check_evaluation_sets(self.decontamination, targets, DECONTAMINATED.name, root)
+        if self.pack is not None and is_to_be_built(targets, PACKED.name, root):
             self.pack.check_tokenizer(root)
 
     def revisions(self) -> list[tuple[str, str]]:

@@ -206,13 +206,13 @@ class _SketchIndex:
         return np.repeat(np.arange(len(queries)), np.diff(limits.astype(np.int64))), neighbours
 
 
-def load_faiss() -> ModuleType:
-    """Import faiss, or raise UsageError if it is not installed."""
+def load_faiss(recipe_key: str = "dedup.near.faiss") -> ModuleType:
+    """Import faiss, or raise UsageError about `recipe_key` if it is not installed."""
     try:
         import faiss
     except ImportError:
         fix = f"{install_hint('faiss')}, or use minhash"
-        raise UsageError("faiss is not installed", RecipeKey("dedup.near.faiss"), fix) from None
+        raise UsageError("faiss is not installed", RecipeKey(recipe_key), fix) from None
     module: ModuleType = faiss
     return module
 
