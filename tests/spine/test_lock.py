@@ -1,4 +1,4 @@
-"""Locks allow one live builder per target and number the builders."""
+"""Locks, which allow one live builder per target and number the builders."""
 
 import contextlib
 import fcntl
@@ -8,21 +8,18 @@ import re
 import signal
 import socket
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from crash_points import list_steps
+from lock_attempts import NO_PROCESS, check_as_other_user, next_fence
 from refusals import refusal
 
-from pipeline_assets.spine.builder import Builder, is_dead
 from pipeline_assets.spine.errors import RetryableError
 from pipeline_assets.spine.lock import locked
 from pipeline_assets.spine.lock_owner import lock_owner
-
-NO_PROCESS = 2**22 + 1  # above all process ids
 
 
 @pytest.fixture
@@ -59,28 +56,6 @@ def lock_and_wait(target: Path) -> Callable[[int], None]:
     return run
 
 
-def check_as_other_user(folder: Path, claim: Callable[[], bool]) -> bool:
-    """Check whether a claim is true for another user, who may enter the folder."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
-    for parent in (folder, *folder.parents):
-        parent.chmod(parent.stat().st_mode | 0o011)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
-            os._exit(0 if claim() else 1)
-        except PermissionError:
-            os._exit(1)
-        finally:
-            os._exit(2)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    assert code != 2, "the claim raised another error"
-    return code == 0
-
-
 PLANTED: dict[str, Callable[[Path, Path], object]] = {
     "link": lambda lock, other: lock.symlink_to(other),
     "second name": lambda lock, other: (other.touch(), lock.hardlink_to(other)),
@@ -99,11 +74,6 @@ def bind(path: Path) -> None:
         server.bind(path.name)
 
 
-def next_fence(target: Path) -> int:
-    with locked(target) as lock:
-        return lock.fence
-
-
 def test_content_of_a_lock_is_durable_before_a_build(target: Path) -> None:
     steps = list_steps(lambda: next_fence(target))
 
@@ -118,45 +88,6 @@ def test_second_builder_is_refused_with_the_process_host_and_age(target: Path) -
 
     who = re.escape(f"{target}: process {owner} on {socket.gethostname()}")
     assert re.fullmatch(rf"{who} is building this, for \d+ s; wait for it or stop it, then run the same command", error)
-
-
-def test_owner_that_has_not_yet_written_its_name_is_named(target: Path) -> None:
-    with locked(target) as lock:
-        named = lock.path.read_text()
-        lock.path.write_text("")
-        writer = threading.Timer(0.1, lock.path.write_text, [named])
-        writer.start()
-        error = refusal(lambda: next_fence(target))
-        writer.join()
-
-    assert error.startswith(f"{target}: process {os.getpid()} on {socket.gethostname()} is building this, for ")
-
-
-@pytest.mark.parametrize(("since", "age"), [(0.0, r"\d{10}"), (9e9, "0")], ids=["the epoch", "the future"])
-def test_age_of_a_lock_is_never_negative(target: Path, since: float, age: str) -> None:
-    with locked(target) as lock:
-        lock.path.write_text(json.dumps({"fence": 1, "pid": 7, "host": "node3", "since": since}))
-        error = refusal(lambda: next_fence(target))
-
-    assert re.search(rf": process 7 on node3 is building this, for {age} s;", error)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "torn {", "[]", "null", "\x00" * 512, "[" * 4096, "9" * 4096),
-        *('{"pid": "seven"}', '{"pid": -1}', f'{{"pid": 1{"0" * 40}}}', '{"since": NaN}', '{"since": 1e300}'),
-        *('{"fence": "7"}', '{"fence": 1e400}', '{"host": []}'),
-    ],
-)
-def test_owner_without_a_readable_name_is_an_unknown_live_process(target: Path, text: str) -> None:
-    with locked(target) as lock:
-        lock.path.write_text(text)
-
-        assert refusal(lambda: next_fence(target)).startswith(
-            f"{target}: another process is building this; wait for it"
-        )
-        assert lock_owner(target) == Builder()
 
 
 def test_other_targets_are_not_locked(target: Path) -> None:
@@ -218,13 +149,6 @@ def test_builder_waits_until_the_child_of_a_killed_owner_is_dead(target: Path, m
         monkeypatch.setattr("pipeline_assets.spine.lock.time.sleep", die_at_third_wait)
         assert next_fence(target) == 2
     assert len(waits) == 3
-
-
-def test_owner_on_another_host_is_never_considered_dead(target: Path) -> None:
-    """Process ids of another host do not refer to local processes."""
-    local, remote = (Builder(pid=NO_PROCESS, host=host) for host in (socket.gethostname(), "another host"))
-
-    assert (is_dead(local), is_dead(remote)) == (True, False)
 
 
 def test_exit_of_a_worker_does_not_free_the_lock_of_its_parent(target: Path) -> None:
@@ -349,24 +273,3 @@ def test_lock_of_another_user_is_refused_as_such(target: Path) -> None:
         )
 
     assert check_as_other_user(target.parent, is_refused)
-
-
-class TestLockOwner:
-    """Reading the owner does not change the lock."""
-
-    def test_target_that_was_never_locked_has_no_owner(self, tmp_path: Path) -> None:
-        assert lock_owner(tmp_path / "words") is None
-        assert list(tmp_path.iterdir()) == []
-
-    def test_reading_the_owner_does_not_block_the_next_builder(self, tmp_path: Path) -> None:
-        with locked(tmp_path / "words") as first:
-            lock_owner(tmp_path / "words")
-            first.raise_if_lost()
-        assert lock_owner(tmp_path / "words") is None
-
-        with locked(tmp_path / "words") as second:
-            assert second.fence == first.fence + 1
-
-    def test_lock_that_may_not_be_opened_has_an_unknown_owner(self, tmp_path: Path) -> None:
-        with locked(tmp_path / "words"):
-            assert check_as_other_user(tmp_path, lambda: lock_owner(tmp_path / "words") == Builder())
