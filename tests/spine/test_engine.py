@@ -1,31 +1,16 @@
-"""The engine runs shards of a stage, with equal receipts for any workers.
+"""Runs of a stage on an engine, with equal receipts for any workers."""
 
-Errors arrive unchanged, poison rows are rejected, and no process outlives a build.
-"""
-
-import contextlib
 import logging
-import multiprocessing
 import os
 import re
-import select
 import signal
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
-import word_artifact
-from refusals import refusal
 from word_artifact import (
     ENGLISH,
     Words,
     die_always,
-    die_of_two_rows,
-    die_of_words,
-    die_once,
-    exit_on_five,
     fill_the_disk,
     raise_unpicklable,
     raise_unsendable,
@@ -33,15 +18,13 @@ from word_artifact import (
     stumble_over_five,
     write_words,
 )
-from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, in_workers, read_parts, run
+from word_stage import INLINE, MANY, ONE, SPAWNED, TWO, children, every_way, read_parts, run
 
-from pipeline_assets.spine import pool
 from pipeline_assets.spine.engine import RunSettings, limit_workers, run_stage, stage_runner
 from pipeline_assets.spine.errors import InputError, RetryableError
 from pipeline_assets.spine.opening import open_staging_dir
-from pipeline_assets.spine.stage import WHOLE_SHARD, Window, Work
-from pipeline_assets.spine.staging import Receipt, StagingDir, StagingView
-from pipeline_assets.spine.worker import ShardJob, serve
+from pipeline_assets.spine.stage import Work
+from pipeline_assets.spine.staging import StagingDir
 
 
 @every_way
@@ -139,6 +122,26 @@ def test_receipts_of_one_stage_do_not_count_for_another(building: StagingDir) ->
         list(run_stage("refuse", refuse_five, ENGLISH, building, INLINE))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "workers"),
+    [
+        *(
+            ([40, 59, 100], [0, 2]),
+            ([40, 60, 100], [2, 2]),
+            ([60, 40], [0, 2]),
+        ),  # bytes in addition to the largest shard
+        *(([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])),
+    ],
+)
+def test_small_builds_have_workers_only_after_a_crash(sizes: list[int], workers: list[int], tmp_path: Path) -> None:
+    worker_counts = []
+    for _ in workers:
+        with open_staging_dir(tmp_path / "words", {}) as building:
+            worker_counts.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
+
+    assert worker_counts == workers
+
+
 # Errors of a stage
 
 
@@ -182,181 +185,3 @@ def test_unpicklable_error_arrives_as_text(building: StagingDir, work: Work[Word
 
     assert str(failed.value) == words
     assert "in shard a, in a worker:" in failed.value.__notes__[0]
-
-
-@pytest.mark.parametrize(
-    ("sizes", "workers"),
-    [
-        *(
-            ([40, 59, 100], [0, 2]),
-            ([40, 60, 100], [2, 2]),
-            ([60, 40], [0, 2]),
-        ),  # bytes in addition to the largest shard
-        *(([1599], [0, 2]), ([1600], [2, 2]), ([], [0, 2])),
-    ],
-)
-def test_small_builds_have_workers_only_after_a_crash(sizes: list[int], workers: list[int], tmp_path: Path) -> None:
-    worker_counts = []
-    for _ in workers:
-        with open_staging_dir(tmp_path / "words", {}) as building:
-            worker_counts.append(limit_workers(building, RunSettings(2, min_parallel_bytes=100), sizes).workers)
-
-    assert worker_counts == workers
-
-
-@pytest.mark.parametrize("settings", [ONE, TWO, SPAWNED], ids=["one", "two", "spawned"])
-def test_shard_of_a_worker_killed_once_is_run_again(
-    building: StagingDir, settings: RunSettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    marker = tmp_path / "killed once"
-
-    receipts = run(partial(die_once, marker=marker), building, settings)
-
-    assert marker.exists()
-    assert [receipt.counts for receipt in receipts] == [{"documents": 2}, {"documents": 3}, {"documents": 1}]
-    assert caplog.messages == ["shard b: a worker died (killed by SIGKILL, out of memory perhaps)"]
-    assert children() == []
-
-
-@pytest.mark.parametrize("settings", [ONE, TWO], ids=["one", "two"])
-@pytest.mark.parametrize(("deadly", "shard", "row"), [("three", 1, 0), ("four", 1, 1), ("five", 1, 2), ("six", 2, 0)])
-def test_poison_row_is_rejected_and_all_other_rows_are_processed(
-    building: StagingDir, deadly: str, shard: int, row: int, settings: RunSettings, caplog: pytest.LogCaptureFixture
-) -> None:
-    receipts = run(partial(die_of_words, deadly=(deadly,)), building, settings)
-
-    kept = [[word.upper() for word in source.words if word != deadly] for source in ENGLISH]
-    assert [text.split() for text in read_parts(building).values()] == kept
-    for number, receipt in enumerate(receipts):
-        killed = {"killed_worker": 1} if number == shard else {}
-        assert receipt.counts == {"documents": len(kept[number])} | killed
-    assert f"shard {ENGLISH[shard].name}: row {row} crashes its worker; retrying without it" in caplog.messages
-    assert not (building.folder / ".work/probe").exists()
-    assert building.read_receipt("write", ENGLISH[shard].name) is not None
-
-
-def test_row_that_ends_its_worker_by_exit_is_rejected(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
-    receipts = run(exit_on_five, building, ONE)
-
-    assert receipts[1].counts == {"documents": 2, "killed_worker": 1}
-    assert caplog.messages[0] == "shard b: a worker died (exit status 7)"
-
-
-@pytest.mark.parametrize("shard", [Words("w", ()), Words("w", ("one",)), Words("w", ("one", "two", "three"))])
-def test_worker_that_dies_on_any_rows_stops_the_build(building: StagingDir, shard: Words) -> None:
-    assert refusal(lambda: run(die_always, building, ONE, [shard])) == (
-        "w: the worker crashes on any rows; read its last lines in the log, or give the machine more memory"
-    )
-    assert children() == []
-
-
-def test_worker_that_dies_only_on_rows_together_stops_the_build(building: StagingDir) -> None:
-    shard = Words("w", ("one", "two"))
-
-    assert refusal(lambda: run(die_of_two_rows, building, ONE, [shard])) == (
-        "w: the worker crashes on rows 0 to 2 together, but on neither half alone; "
-        "run again with fewer workers or more memory"
-    )
-
-
-def test_too_many_poison_rows_stop_the_build(building: StagingDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_MAX_POISON_ROWS", 3)
-    words = tuple(f"word{row}" for row in range(5))
-
-    [receipt] = run(partial(die_of_words, deadly=words[:3]), building, ONE, [Words("three", words)])
-    message = refusal(lambda: run(partial(die_of_words, deadly=words[:4]), building, ONE, [Words("one more", words)]))
-
-    assert receipt.counts == {"documents": 2, "killed_worker": 3}
-    assert message == (
-        "one more: more than 3 rows crash their worker; "
-        "look at the rows named in the log, or give the machine more memory"
-    )
-
-
-@in_workers
-def test_caller_that_stops_early_wastes_little_and_leaves_no_process(
-    building: StagingDir, settings: RunSettings
-) -> None:
-    with contextlib.closing(run_stage("write", write_words, MANY, building, settings)) as receipts:
-        next(receipts)
-        next(receipts)
-
-    assert children() == []
-    assert building.read_receipt("write", "001") is not None
-    assert building.read_receipt("write", "020") is None
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, ValueError])
-def test_failure_of_the_caller_leaves_no_process(building: StagingDir, kind: type[BaseException]) -> None:
-    with pytest.raises(kind):
-        for _ in run_stage("write", write_words, MANY, building, TWO):
-            raise kind
-
-    assert children() == []
-
-
-def test_workers_ignore_ctrl_c(building: StagingDir, caplog: pytest.LogCaptureFixture) -> None:
-    receipts = run_stage("write", write_words, MANY, building, TWO)
-    next(receipts)
-
-    for worker in children():
-        os.kill(worker, signal.SIGINT)
-
-    assert len(list(receipts)) == 99
-    assert caplog.messages == []
-
-
-def test_orphaned_worker_commits_its_shard_and_ends(building: StagingDir, capfd: pytest.CaptureFixture[str]) -> None:
-    ours, theirs = multiprocessing.Pipe()
-
-    def write_after_parent_death(shard: Words, window: Window, folder: StagingView) -> Receipt:
-        ours.close()
-        return write_words(shard, window, folder)
-
-    ours.send(ShardJob(ENGLISH[0], WHOLE_SHARD, StagingView(building.folder), "write"))
-    worker = multiprocessing.get_context("fork").Process(target=serve, args=(theirs, write_after_parent_death))
-    worker.start()
-    ours.close()
-    worker.join()
-
-    assert (worker.exitcode, capfd.readouterr().err) == (0, "")
-    assert building.read_receipt("write", "a") is not None
-
-
-@pytest.mark.parametrize(
-    ("end", "start_method"),
-    [
-        (signal.SIGKILL, "spawn"),
-        (signal.SIGKILL, "forkserver"),
-        (signal.SIGTERM, "forkserver"),
-        (signal.SIGINT, "forkserver"),
-    ],
-)
-def test_workers_end_with_their_parent_after_any_signal(tmp_path: Path, end: signal.Signals, start_method: str) -> None:
-    fifo = tmp_path / "held open by workers"
-    os.mkfifo(fifo)
-    script = (
-        "from functools import partial; from pathlib import Path; import sys\n"
-        "from word_artifact import ENGLISH, open_and_wait\n"
-        "from pipeline_assets.spine.opening import open_staging_dir\n"
-        "from pipeline_assets.spine.engine import RunSettings, run_stage\n"
-        "fifo, start_method = Path(sys.argv[1]), sys.argv[2]\n"
-        "with open_staging_dir(fifo.with_name('words'), {}) as building:\n"
-        "    work = partial(open_and_wait, fifo=fifo)\n"
-        "    list(run_stage('write', work, ENGLISH, building, RunSettings(2, start_method)))\n"
-    )
-    path = os.pathsep.join([str(Path(word_artifact.__file__).parent), *filter(None, sys.path)])
-
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(fifo), start_method],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.DEVNULL,
-    )
-    with open(fifo, "rb", buffering=0) as pipe:  # ends when the last process with the other end has exited
-        assert [pipe.read(1), pipe.read(1)] == [b".", b"."]
-        parent.send_signal(end)
-        parent.wait()
-        has_ended, _, _ = select.select([pipe], [], [], 20)
-
-        assert has_ended
-        assert pipe.read() == b""
