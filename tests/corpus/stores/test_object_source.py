@@ -1,4 +1,4 @@
-"""Sources in object stores have the digests of local files."""
+"""Builds of sources in object stores, with the digests of local files."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from object_server import SECRET, Fault, ObjectServer, serving
+from object_server import Fault, ObjectServer, serving
 from stage_a_build import digests, local_source, parse_recipe, step
 from stage_a_sources import recipe_content, with_decontamination
 
@@ -19,7 +19,6 @@ from pipeline_assets.build.inventory import artifact_statuses
 from pipeline_assets.build.run import Run
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.corpus.stores import download
-from pipeline_assets.corpus.stores.object_source import source_path, source_url
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.errors import DeniedError, InputError, RetryableError, UsageError
@@ -43,11 +42,6 @@ def server(tmp_path: Path) -> Iterator[ObjectServer]:
         running.put("corpora/notes/.hidden.jsonl", b"no row")
         running.put("corpora/notes-of-others/rows.jsonl", b"no row")
         yield running
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 def to_lines(name: str, count: int = 30) -> bytes:
@@ -280,42 +274,6 @@ def test_an_evaluation_set_may_be_in_an_object_store(server: ObjectServer, root:
 
 
 @pytest.mark.parametrize(
-    ("path", "got"),
-    [
-        ("hf://datasets/me/pool", "hf://datasets/me/pool"),
-        ("https://host/x", "https://host/x"),
-        ("s3://", "s3://"),
-        ("s3://bucket/../../recipes", "s3://bucket/../../recipes"),
-        ("s3://../recipes", "s3://../recipes"),
-        (f"s3://key:{SECRET}@bucket/x", "s3://…@bucket/x"),
-        (f"az://bucket/x?sig={SECRET}", "az://bucket/x?…"),
-    ],
-)
-def test_a_path_that_is_neither_folder_nor_object_store_is_refused(root: Path, path: str, got: str) -> None:
-    rule = "must be a folder, or s3://, gs:// or az:// with BUCKET/PREFIX alone"
-    assert read_refusal(path, root) == f"`sources.0.path` {rule}, got '{got}'"
-
-
-def test_a_hub_bucket_is_refused_as_a_source_and_as_a_pin(root: Path) -> None:
-    bucket = "hf://buckets/me/pool"
-
-    rule = "must not be a hub bucket, which has no commits to pin"
-    assert read_refusal(bucket, root) == f"`sources.0.path` {rule}, got '{bucket}'"
-    with pytest.raises(UsageError, match=f"{bucket}: a bucket has no commits, so it cannot be pinned; copy its files"):
-        HubFiles(root).resolve(bucket)
-
-
-def read_refusal(path: str, root: Path) -> str:
-    """Return the only error about a recipe whose source has this path."""
-    section = local_source(root, "notes", [], path=path)
-    (root / "recipe.yaml").write_text(yaml.safe_dump(recipe_content("ab" * 20) | {"sources": [section]}))
-    with pytest.raises(UsageError) as refusal:
-        StageARecipe.read(root / "recipe.yaml")
-    assert list(refusal.value.others) == []
-    return refusal.value.what
-
-
-@pytest.mark.parametrize(
     "name", ["../../../outside.jsonl", "a/../../outside.jsonl", "/etc/outside.jsonl", "a//b.jsonl"]
 )
 def test_a_name_outside_the_folder_is_never_written(
@@ -344,11 +302,3 @@ def test_names_that_differ_only_by_a_folder_and_empty_objects_are_copied(server:
 def test_a_pattern_without_a_match_is_reported_in_one_line(server: ObjectServer, root: Path) -> None:
     with pytest.raises(UsageError, match=r"s3://bucket/none: no object matches \*\*/\*.jsonl; correct `files`"):
         build(root, "s3://bucket/none")
-
-
-@pytest.mark.parametrize("url", ["s3://bucket", "s3://bucket/a", "gs://bucket/a/b", "az://container/a"])
-def test_the_folder_of_a_copy_has_the_url_of_its_source(url: str, root: Path) -> None:
-    assert source_url(source_path(url)) == url
-    assert source_url(root / source_path(f"{url}/")) == url
-    assert source_url(root / "notes") is None
-    assert source_path("sources/notes") == Path("sources/notes")
