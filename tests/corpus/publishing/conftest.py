@@ -49,3 +49,11 @@ def first(place: Place, tmp_path: Path, build_first: Callable[[str], Artifact]) 
     """Copy the pools of two splits into a folder that a test may change."""
     built = build_first(place.revision)
     return replace(built, folder=shutil.copytree(built.folder, tmp_path / "first" / "pools"))
+
+
+@pytest.fixture
+def second(place: Place, tmp_path: Path) -> Artifact:
+    """Return pools with fewer rows, one more split and one pool fewer than `first`."""
+    low, high = build_rows(place.revision)[1:], build_rows(place.revision, 5)[:-1]
+    rules = {"tool_use": ["stats_tool_calls > 0"], "verified_correct": ["meta_correctness >= 0.9"]}
+    return pools(tmp_path / "second", {"low": low, "high": high, "more": build_rows(place.revision, 7)}, rules=rules)

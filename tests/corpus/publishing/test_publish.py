@@ -1,4 +1,4 @@
-"""Publishing: every commit leaves the repo whole, and nothing is sent twice."""
+"""Commits of a publication, which leave the repo whole and send nothing twice."""
 
 import itertools
 import json
@@ -6,44 +6,24 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from description_checks import croissant_warnings
 from faulty_hub import ALWAYS, Fault, FaultKind
-from forgery import flip
-from hub_pools import AGREEMENT, NAME, Place, build_rows, card_yaml, check_whole, open_place, pools, read_card, row
-from huggingface_hub import CommitOperationAdd, HfApi
+from hub_pools import NAME, Place, check_whole
+from huggingface_hub import HfApi
 from killed_requests import Killed, kill_at_request
+from pool_publications import prepare, send, someone_commits
 
 from pipeline_assets.corpus.publishing import publish as publishing
-from pipeline_assets.corpus.publishing.publication import CROISSANT_FILE, Publication, prepare_publication
+from pipeline_assets.corpus.publishing.publication import prepare_publication
 from pipeline_assets.corpus.publishing.publish import plan_publication, publish
-from pipeline_assets.demo.loopback_repos import RepoReader
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
 from pipeline_assets.spine.manifest import StoredFile
-
-
-@pytest.fixture
-def second(place: Place, tmp_path: Path) -> Artifact:
-    """Return pools with fewer rows, one more split and one pool fewer than `first`."""
-    low, high = build_rows(place.revision)[1:], build_rows(place.revision, 5)[:-1]
-    rules = {"tool_use": ["stats_tool_calls > 0"], "verified_correct": ["meta_correctness >= 0.9"]}
-    return pools(tmp_path / "second", {"low": low, "high": high, "more": build_rows(place.revision, 7)}, rules=rules)
-
-
-def prepare(artifact: Artifact, place: Place, **options: Any) -> Publication:
-    return prepare_publication(artifact, place.repo(), **options)
-
-
-def send(artifact: Artifact, place: Place, **options: Any) -> Any:
-    return publish(prepare(artifact, place), place.repo(), **options)
-
 
 READ = """
 import datasets, json, sys
@@ -97,12 +77,6 @@ def test_only_bytes_that_changed_are_sent(place: Place, first: Artifact, second:
 def row_files(pools: Artifact) -> list[StoredFile]:
     """List the files without the card: a publication writes its own card."""
     return [file for file in pools.manifest.storage if file.path != "README.md"]
-
-
-def someone_commits(place: Place, path: str, content: bytes) -> str:
-    api = HfApi(endpoint=place.hub.endpoint, token="hf_any")
-    add = CommitOperationAdd(path, content)
-    return str(api.create_commit(NAME, [add], commit_message="By hand", repo_type="dataset").oid)
 
 
 def test_files_that_others_commit_are_kept(
@@ -226,59 +200,6 @@ def test_an_invalid_dataset_name_is_refused(name: str, place: Place) -> None:
         place.repo(name=name)
 
 
-def test_rows_of_unknown_licences_are_published_only_on_request(place: Place, tmp_path: Path) -> None:
-    custom = "o" * 61
-    rows = [row(1, place.revision, meta_license=None), row(2, place.revision, meta_license=custom)]
-    artifact = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0"]})
-
-    with pytest.raises(
-        UsageError, match=rf"2 rows of all configs have an unknown licence: 'not stated', '{custom[:60]}'; state"
-    ):
-        prepare(artifact, place)
-
-    terms = prepare(artifact, place, allow_unknown_licences=True).describe_terms()
-    assert list(terms) == [f"licence {name}: 1 rows of all configs" for name in ("not stated", custom)]
-
-
-def test_the_agreement_of_the_source_is_set_before_any_file(tmp_path: Path, unloaded: None) -> None:
-    for place in open_place(tmp_path / "hub", gated=True):
-        artifact = pools(tmp_path / "first", {"low": build_rows(place.revision)})
-        assert any("use it for training alone" in line for line in prepare(artifact, place).describe_terms())
-        send(artifact, place)
-
-        metadata = card_yaml(place.folder)
-        assert (metadata["extra_gated_prompt"], metadata["extra_gated_fields"]) == (AGREEMENT, {"Name": "text"})
-        assert (place.folder / ".gated").exists() and check_whole(place.folder) == artifact.manifest.digest
-        paths = [request.path for request in place.hub.requests]
-        assert paths.index(f"/api/datasets/{NAME}/settings") < min(
-            number for number, path in enumerate(paths) if path.startswith("/upload/")
-        )
-
-
-@pytest.mark.parametrize("kind", ["nemotron/prompts", "nemotron/score_report", "nemotron/model", "stage_a/packed"])
-def test_a_kind_of_rows_without_dataset_and_licence_is_refused(place: Place, first: Artifact, kind: str) -> None:
-    artifact = replace(first, manifest=replace(first.manifest, kind=kind))
-
-    with pytest.raises(UsageError, match=f"expected an artifact of Nemotron rows, got {kind}; choose a folder of inv"):
-        prepare(artifact, place)
-
-
-def test_readers_agree_to_the_terms_of_all_sources(tmp_path: Path) -> None:
-    for place in open_place(tmp_path / "hub", gated=True):
-        other = tmp_path / "hub/datasets/maker/tools"
-        other.mkdir()
-        other.joinpath("README.md").write_text(
-            "---\nextra_gated_prompt: No weapons.\nextra_gated_fields: {Country: country}\n---\n"
-        )
-        revision = RepoReader().read(other, "", "tools").commit
-        mixed = [row(1, place.revision), row(2, revision, dataset="maker/tools"), row(3, None)]
-
-        agreement = prepare(pools(tmp_path / "first", {"low": mixed}), place).agreement
-
-        assert agreement["extra_gated_prompt"] == f"{AGREEMENT}\n\nNo weapons."
-        assert agreement["extra_gated_fields"] == {"Name": "text", "Country": "country"}
-
-
 def test_a_file_that_differs_from_its_manifest_is_not_committed(place: Place, first: Artifact, unloaded: None) -> None:
     [stored, *_] = first.manifest.storage
     path = first.folder / stored.path
@@ -288,24 +209,6 @@ def test_a_file_that_differs_from_its_manifest_is_not_committed(place: Place, fi
         send(first, place)
 
     assert check_whole(place.folder) == "bare" and not (place.folder / stored.path).exists()
-
-
-def test_the_repo_has_valid_croissant_metadata_of_its_files(place: Place, first: Artifact) -> None:
-    publication = prepare(first, place)
-
-    source = publication.files[CROISSANT_FILE].source
-    assert isinstance(source, bytes)
-    content = json.loads(source)
-
-    assert croissant_warnings(source.decode()) == {"citeAs", "datePublished", "version"}
-    owner, _, _ = place.repo().name.partition("/")
-    assert content["url"] == f"https://huggingface.co/datasets/{place.repo().name}"
-    assert content["creator"] == {"@type": "sc:Organization", "name": owner}
-    assert {file["contentUrl"]: file["sha256"] for file in content["distribution"]} == {
-        path: file.sha256 for path, file in publication.files.items() if path not in (CROISSANT_FILE, "README.md")
-    }
-    assert content["license"] == ["https://creativecommons.org/licenses/by/4.0/"]
-    assert [source["name"].partition("@")[0] for source in content["prov:wasDerivedFrom"]] == ["maker/chats"]
 
 
 def test_new_files_are_sent_before_replacements_and_deletions(
@@ -324,92 +227,3 @@ def test_new_files_are_sent_before_replacements_and_deletions(
     changed = {path for path in after.keys() & before.keys() if after[path] != before[path]}
     assert {item.path for item in last.uploads} == changed | {"README.md", "croissant.json", "manifest.json"}
     assert set(last.deletions) == before.keys() - after.keys() != set()
-
-
-def test_another_publication_is_replaced_only_on_request(
-    place: Place, first: Artifact, tmp_path: Path, unloaded: None
-) -> None:
-    send(first, place)
-    other = pools(tmp_path / "other", {"low": build_rows(place.revision)}, name="mine/letters")
-
-    with pytest.raises(
-        UsageError, match=r"the repo contains nemotron/candidate_pools mine/chats, which .* mine/letters would"
-    ):
-        send(other, place)
-    assert check_whole(place.folder) == first.manifest.digest
-
-    send(other, place, replaces=True)
-    assert check_whole(place.folder) == other.manifest.digest
-
-
-@pytest.mark.parametrize("kept", [None, -2], ids=["signed", "without its last line"])
-def test_an_edited_card_is_replaced_only_on_request(
-    kept: int | None, place: Place, first: Artifact, second: Artifact, unloaded: None
-) -> None:
-    send(first, place)
-    card = (place.folder / "README.md").read_bytes().replace(b"## Configs", b"Read this first.\n\n## Configs")
-    edited = b"\n".join(card.split(b"\n")[:kept])
-    someone_commits(place, "README.md", edited)
-
-    with pytest.raises(UsageError, match=r"README\.md was edited after its publication"):
-        send(second, place)
-    assert (place.folder / "README.md").read_bytes() == edited
-
-    send(second, place, replaces=True)
-    assert check_whole(place.folder) == second.manifest.digest
-
-
-def test_a_foreign_card_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
-    place.repo().create(private=True)
-    someone_commits(place, "README.md", b"Mine.")
-
-    with pytest.raises(
-        UsageError, match=r"the repo contains a card without a readable manifest\.json, which .* mine/chats would"
-    ):
-        send(first, place)
-    assert (place.folder / "README.md").read_bytes() == b"Mine."
-
-    send(first, place, replaces=True)
-    assert check_whole(place.folder) == first.manifest.digest
-
-
-def test_a_foreign_file_is_replaced_only_on_request(place: Place, first: Artifact, unloaded: None) -> None:
-    place.repo().create(private=True)
-    someone_commits(place, "croissant.json", b"Mine.")
-
-    with pytest.raises(UsageError, match=r"the repo contains a different croissant\.json, which .* mine/chats would"):
-        send(first, place)
-    assert (place.folder / "croissant.json").read_bytes() == b"Mine."
-
-    send(first, place, replaces=True)
-    assert check_whole(place.folder) == first.manifest.digest
-
-
-NASTY = ["a`|b <script>\n---\nconfigs: []", "<|start|>system", "](javascript:alert(1))", "x: y\n- z"]
-
-
-def test_text_of_rows_is_escaped_in_the_card(place: Place, tmp_path: Path, unloaded: None) -> None:
-    rows = [row(number, place.revision, meta_license=text) for number, text in enumerate(NASTY)]
-    artifact = pools(tmp_path, {"low": rows}, rules={"all_rows": ["stats_tokens > 0", "text <> '```\n---\n<b>'"]})
-    publish(prepare(artifact, place, allow_unknown_licences=True), place.repo())
-
-    _, body = read_card(place.folder)
-    assert [config["config_name"] for config in card_yaml(place.folder)["configs"]] == ["all_rows"]
-    assert check_whole(place.folder) == artifact.manifest.digest
-    assert body.count("```") == 6 and "<script>" not in body and "\n---\n" not in body
-
-
-def test_the_script_in_the_card_finds_a_flipped_byte(place: Place, first: Artifact) -> None:
-    send(first, place)
-    script = (place.folder / "README.md").read_text().rsplit("```python\n", 1)[1].partition("```")[0]
-    assert len(script.splitlines()) <= 20
-
-    def verify() -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-c", script, str(place.folder)], capture_output=True, text=True)
-
-    assert verify().returncode == 0
-    victim = next(place.folder.rglob("*.parquet"))
-    flip(victim)
-    assert verify().returncode == 1 and f"not as published: {victim.relative_to(place.folder)}" in verify().stderr
-    (place.folder / "manifest.json").write_text("{")
-    assert verify().stderr.startswith("not as published: manifest.json (")
