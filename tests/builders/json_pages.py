@@ -9,7 +9,6 @@ import zstandard
 
 from pipeline_assets.spine.artifact import Artifact
 
-Read = Callable[[Artifact], list[dict[str, Any]]]
 Normalize = Callable[..., Artifact]
 PACKED: Mapping[str, Callable[[bytes], bytes]] = {
     "jsonl": lambda content: content,

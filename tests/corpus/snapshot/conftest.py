@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from json_pages import SECTION, Normalize
@@ -11,8 +10,6 @@ from stage_a_build import normalize, only, recipe_with
 from pipeline_assets.corpus.readers.hub_files import HubFiles
 from pipeline_assets.spine.artifact import Artifact
 from pipeline_assets.spine.engine import RunSettings
-
-Read = Callable[[Artifact], list[dict[str, Any]]]
 
 
 @pytest.fixture
