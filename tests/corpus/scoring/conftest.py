@@ -1,14 +1,18 @@
-"""Fixtures for tests of scoring: tiny models, saved once."""
+"""Fixtures for tests of scoring, such as tiny models and Modal on loopback."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from faulty_hub import FaultyHub
 from tiny_models import save_model
 
+from pipeline_assets.build.run import Run
+from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
 from pipeline_assets.corpus.scoring.launcher import Launcher, ScoreWork
 from pipeline_assets.corpus.scoring.modal_settings import ModalSettings
+from pipeline_assets.spine.engine import RunSettings
 from pipeline_assets.spine.staging import StagingView
 
 if TYPE_CHECKING:
@@ -60,3 +64,9 @@ def launcher(loopback: "ModalOnLoopback", work: ScoreWork, folder: StagingView) 
 
     with ModalLauncherFactory(ModalSettings(gpu="none", places=2)).open_launcher(work, folder) as launcher:
         yield launcher
+
+
+@pytest.fixture
+def run(hub: FaultyHub, tmp_path: Path) -> Run:
+    root = tmp_path / "data"
+    return Run(root, RunSettings(), HubFiles(root / CACHE_FOLDER, hub.endpoint, tries=2, wait_s=0.01))

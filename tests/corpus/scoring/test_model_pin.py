@@ -1,203 +1,22 @@
-"""Language models of a hub or a folder, pinned by hash, given to builds.
+"""Pins of language models in a folder or on a hub."""
 
-A system that exists only in these tests reads the model. The hub is the project's own, on loopback; the client is
-the real one.
-"""
-
-import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from faulty_hub import FaultyHub
+from pinned_models import CONFIG, LEFT_OUT_FILES, NAME, SHARDS, pin_for, publish, write_model
 from refusals import refusal
-from safetensors.numpy import load_file
 
 from pipeline_assets.build import drive
-from pipeline_assets.build.builders import Job, file_builder
-from pipeline_assets.build.checks import FILES_CHECK
-from pipeline_assets.build.pins.files_check import check_hub_cache
-from pipeline_assets.build.pins.model_pin import (
-    ModelSection,
-    list_model,
-    list_uncached,
-    model_folder,
-    restore_model_folder,
-)
-from pipeline_assets.build.recipe import Recipe
+from pipeline_assets.build.pins.model_pin import ModelSection, restore_model_folder
 from pipeline_assets.build.run import Run
-from pipeline_assets.build.target import Kind, Planner, Target
 from pipeline_assets.corpus.nemotron.rows_recipe import ChatTemplateSection
-from pipeline_assets.corpus.readers.hub_files import CACHE_FOLDER, HubFiles
-from pipeline_assets.spine.areas import AREAS
-from pipeline_assets.spine.artifact import Artifact, open_artifact
-from pipeline_assets.spine.build_result import BuildResult
-from pipeline_assets.spine.durable import DurableFile
-from pipeline_assets.spine.engine import RunSettings
-from pipeline_assets.spine.errors import InputError, UsageError
-from pipeline_assets.spine.manifest import StageVersion
-from pipeline_assets.spine.staging import OutputFile
-from pipeline_assets.systems.registry import SYSTEMS
-from pipeline_assets.systems.scoring import MODEL, template_targets
-from pipeline_assets.trust.rebuild import rebuild
-
-NAME = "maker/tiny"
-SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-CONFIG: dict[str, Any] = {
-    "architectures": ["TinyForCausalLM"],
-    "model_type": "tiny",
-    "dtype": "bfloat16",
-    "quantization_config": {"quant_method": "mxfp4"},
-    "vocab_size": 201_088,
-    "max_position_embeddings": 131_072,
-    "time_step_limit": [0.0, float("inf")],
-}
-HEAD = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
-TENSOR = len(HEAD).to_bytes(8, "little") + HEAD + bytes(8)
-PINNED = {
-    "chat_template.jinja": b"{{ messages }}",
-    "config.json": json.dumps(CONFIG).encode(),
-    "generation_config.json": b"{}",
-    SHARDS[0]: TENSOR,
-    SHARDS[1]: TENSOR + b" ",
-    "model.safetensors.index.json": json.dumps({"weight_map": {"a": SHARDS[0], "b": SHARDS[1]}}).encode(),
-    "special_tokens_map.json": b"{}",
-    "tokenizer.json": b'{"version": "1.0"}',
-    "tokenizer_config.json": b"{}",
-}
-OTHER_FILES = {
-    ".gitattributes": b"*.safetensors filter=lfs\n",
-    "README.md": b"# Tiny\n",
-    "consolidated.safetensors": TENSOR,
-    "metal/model.bin": b"metal",
-    "original/config.json": b"{}",
-    "original/model.py": b"print()",
-    "pytorch_model.bin": b"pickle",
-    "tiny-Q4.gguf": b"GGUF",
-}
-LEFT_OUT_FILES = sorted(OTHER_FILES.keys() - {".gitattributes"})
-
-
-def record_files(job: Job) -> BuildResult:
-    """Record the hash of each file that transformers would see."""
-    [pin] = job.target.upstream
-    with model_folder(pin, job.run, job.staging) as folder:
-        seen = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-        with DurableFile(job.staging.path("seen.json")) as file:
-            file.write(json.dumps(seen).encode())
-        disturb(folder)
-    return BuildResult([OutputFile.uncompressed("seen.json", 1, file)], {}, {})
-
-
-def disturb(folder: Path) -> None:
-    """Do nothing; tests replace this to act while the model is used."""
-
-
-LOOK = Kind(
-    "lm/look",
-    StageVersion("look", 1),
-    file_builder(record_files),
-    "What is seen of it.",
-    (FILES_CHECK,),
-    planner=Planner(list_uncached),
-)
-KINDS = (LOOK,)
-
-
-class RECIPE(Recipe):
-    system: Literal["lm"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def system() -> Iterator[None]:
-    """Register the system during these tests."""
-    SYSTEMS.add("lm", __name__)
-    yield
-    AREAS.remove("lm")
-    del SYSTEMS.pages["lm"]
-
-
-@pytest.fixture
-def run(hub: FaultyHub, tmp_path: Path) -> Run:
-    root = tmp_path / "data"
-    return Run(root, RunSettings(), HubFiles(root / CACHE_FOLDER, hub.endpoint, tries=2, wait_s=0.01))
-
-
-def write_model(folder: Path, **changes: bytes | None) -> Path:
-    """Write the model to a folder with some files changed or left out."""
-    for name, content in (PINNED | OTHER_FILES | changes).items():
-        if content is not None:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
-    return folder
-
-
-def publish(hub: FaultyHub, **changes: bytes | None) -> str:
-    """Write the model to the hub and return its commit."""
-    write_model(hub.folder / "models" / NAME, **changes)
-    return hub.commits()[f"models/{NAME}"]
-
-
-def pin_for(**section: str) -> Target:
-    section_read = ModelSection.from_mapping(section, "the recipe")
-    return MODEL.target("mine", section_read.pinned_content(), external_inputs=section_read.folder())
-
-
-def build_and_read(pin: Target, run: Run) -> tuple[Artifact, dict[str, str]]:
-    """Build the pin and return it with the files that a build saw."""
-    look = LOOK.target("mine", {}, [pin])
-    drive.build(pin, run)
-    artifact = drive.build(look, run).artifact
-    return open_artifact(run.root / pin.folder), json.loads(artifact.path("seen.json").read_bytes())
-
-
-def test_a_hub_pin_lists_the_files_of_a_model_and_reads_its_config(hub: FaultyHub, run: Run) -> None:
-    commit = publish(hub)
-    pin = pin_for(name=NAME, revision=commit)
-
-    identity = drive.build(pin, run).artifact.manifest.identity
-    fetched = {
-        request.path.rpartition("/")[2]
-        for request in hub.requests
-        if "/resolve/" in request.path and request.method == "GET"  # the hub confirms the other files by a HEAD
-    }
-    _, seen = build_and_read(pin, run)
-
-    assert fetched == {"config.json", "model.safetensors.index.json"}
-    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
-    assert [entry["name"] for entry in identity.inputs] == [f"models/maker/tiny@{commit}:{name}" for name in PINNED]
-    digests = {entry["name"].partition(":")[2]: (entry["digest"], entry["bytes"]) for entry in identity.inputs}
-    assert digests[SHARDS[0]] == (f"sha256:{hashlib.sha256(TENSOR).hexdigest()}", len(TENSOR))
-    assert digests["generation_config.json"] == ("git-sha1:9e26dfeeb6e641a33dae4961196235bdb965b21b", 2)
-    assert identity.recipe == {"name": NAME, "revision": commit}
-    assert identity.counts == {"files": 9, "bytes": sum(map(len, PINNED.values()))}
-    assert identity.decisions == {
-        "architecture": "TinyForCausalLM",
-        "model_type": "tiny",
-        "dtype": "bfloat16",
-        "quantization": "mxfp4",
-        "vocabulary_size": 201_088,
-        "max_positions": 131_072,
-        "left_out": LEFT_OUT_FILES,
-    }
-
-
-def test_a_folder_is_pinned_like_a_hub_model_with_relative_names(run: Run, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "tiny")
-
-    artifact, seen = build_and_read(pin_for(path=str(folder)), run)
-
-    identity = artifact.manifest.identity
-    assert [(entry["name"], entry["bytes"]) for entry in identity.inputs] == [
-        (name, len(content)) for name, content in PINNED.items()
-    ]
-    assert (identity.recipe, identity.decisions["left_out"]) == ({}, LEFT_OUT_FILES)
-    assert seen == {name: hashlib.sha256(content).hexdigest() for name, content in PINNED.items()}
-    assert not [path for path in run.root.rglob("*") if path.is_symlink()]
-    assert (folder / SHARDS[0]).read_bytes() == TENSOR
+from pipeline_assets.spine.artifact import open_artifact
+from pipeline_assets.spine.errors import UsageError
+from pipeline_assets.systems.scoring import template_targets
 
 
 def test_the_path_of_a_folder_does_not_change_the_digest(run: Run, tmp_path: Path) -> None:
@@ -209,15 +28,6 @@ def test_the_path_of_a_folder_does_not_change_the_digest(run: Run, tmp_path: Pat
 
     assert external.digest == internal.digest
     assert restore_model_folder(internal, run.root) == pin_for(path=str(run.root / "models/tiny")).external_inputs
-
-
-def test_a_single_weight_file_needs_no_index(run: Run, tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "tiny", **{"model.safetensors": TENSOR})
-
-    _, seen = build_and_read(pin_for(path=str(folder)), run)
-
-    assert [name for name in seen if "model." in name or "model-" in name] == ["model.safetensors"]
-    assert load_file(folder / "model.safetensors")["a"].tolist() == [0.0, 0.0]
 
 
 def test_missing_values_of_a_config_are_null_and_nested_ones_count(run: Run, tmp_path: Path) -> None:
@@ -332,23 +142,6 @@ def test_an_unpinned_or_missing_model_is_refused(run: Run) -> None:
     assert file == f"{run.root / 'models/none'}: expected a folder, got a file; correct the model's `path`"
 
 
-def test_the_files_of_a_model_are_listed_before_its_pin_and_download(hub: FaultyHub, run: Run, tmp_path: Path) -> None:
-    hub_pin, folder_pin = pin_for(name=NAME, revision=publish(hub)), pin_for(path=str(write_model(tmp_path / "tiny")))
-    look = LOOK.target("mine", {}, [hub_pin])
-
-    listed, before = list_model(hub_pin, run), list_uncached(look, run)
-    artifact, _ = build_and_read(hub_pin, run)
-
-    fetched = ("config.json", "model.safetensors.index.json")
-    assert list(listed.inputs) == list(artifact.manifest.identity.inputs)
-    assert before.missing_bytes == {
-        f"{NAME}:{name}": 0 if name in fetched else len(content) for name, content in PINNED.items()
-    }
-    assert set((list_uncached(look, run).missing_bytes or {}).values()) == {0}
-    assert [file["name"] for file in list_model(folder_pin, run).inputs] == list(PINNED)
-    assert list_uncached(LOOK.target("mine", {}, [folder_pin]), run).missing_bytes is None
-
-
 @pytest.mark.parametrize(("name", "note"), [("config.json", ""), (SHARDS[0], ""), ("vocab.json", " (new)")])
 def test_a_changed_folder_makes_its_pin_stale(name: str, note: str, run: Run, tmp_path: Path) -> None:
     pin = pin_for(path=str(write_model(tmp_path / "tiny")))
@@ -363,52 +156,6 @@ def test_a_changed_folder_makes_its_pin_stale(name: str, note: str, run: Run, tm
         "stale",
         f"1 of the files in {tmp_path / 'tiny'} changed; the first is {name}{note}",
     )
-
-
-@pytest.mark.parametrize("keeps_size", [True, False])
-def test_files_changed_during_their_use_stop_the_build(
-    keeps_size: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pin = pin_for(path=str(write_model(tmp_path / "tiny")))
-    other = TENSOR[:-1] + b"1" if keeps_size else TENSOR + b"1"
-    monkeypatch.setitem(globals(), "disturb", lambda folder: (folder / SHARDS[0]).write_bytes(other))
-
-    with pytest.raises(
-        InputError,
-        match=r"since the files were hashed: .*; stop writing to the folder, and run the recipe again",
-    ):
-        build_and_read(pin, run)
-
-
-def test_files_left_by_an_interrupted_build_are_not_seen(
-    hub: FaultyHub, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pin = pin_for(name=NAME, revision=publish(hub))
-
-    def interrupt(folder: Path) -> None:
-        (folder / "adapter_config.json").symlink_to("nowhere")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setitem(globals(), "disturb", interrupt)
-        build_and_read(pin, run)
-    _, seen = build_and_read(pin, run)
-
-    assert list(seen) == list(PINNED)
-
-
-def test_verification_and_rebuild_find_model_files_in_the_cache(hub: FaultyHub, run: Run) -> None:
-    pin = pin_for(name=NAME, revision=publish(hub))
-    artifact, _ = build_and_read(pin, run)
-    names = [entry["name"] for entry in artifact.manifest.identity.inputs]
-
-    cached = check_hub_cache(run.root / CACHE_FOLDER, {artifact.manifest.digest: artifact.manifest.identity.inputs})
-    uncached = check_hub_cache(run.root / "none", {artifact.manifest.digest: artifact.manifest.identity.inputs})
-
-    assert (cached.whole_files, cached.unavailable, cached.unsearched_names, cached.findings) == (names, [], [], [])
-    assert (uncached.whole_files, uncached.unavailable, uncached.unsearched_names) == ([], names, [])
-    rebuilt = rebuild(run.root / "lm/mine/look", run, SYSTEMS.kinds, with_upstream=True)
-    assert [outcome.verdict for outcome in rebuilt.outcomes] == ["identical", "identical"]
 
 
 def test_a_chat_template_is_pinned_without_weights_or_code(run: Run, hub: FaultyHub) -> None:
