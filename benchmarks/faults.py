@@ -23,8 +23,8 @@ from measure import machine_line
 
 sys.path.extend(str(Path(__file__).parents[1] / "tests" / folder) for folder in ("builders", "harness"))
 
+from answer_faults import ALWAYS, FaultKind
 from fault_cases import CASES, PASSING, PLACES, FaultCase, Reading, open_hub, strike, undisturbed
-from faulty_hub import ALWAYS, FaultKind
 
 from pipeline_assets.spine.errors import InputError
 

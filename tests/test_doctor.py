@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answer_faults import ALWAYS, Fault, FaultKind
 from command_results import Corpusmill
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from free_ports import free_port
 from mounts import mounted
 

@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from answer_faults import Fault, FaultKind
 from command_results import Corpusmill, RecipeIn
 from dagster._core.definitions.data_version import CachingStaleStatusResolver
 from dagster._core.errors import DagsterAssetCheckFailedError
 from dagster._core.loader import LoadingContextForTest
 from demo_variants import find_snapshot, write_recipe
-from faulty_hub import Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from forgery import overwrite
 from materialized import Materialized, materialization
 from real_samples import some

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from answer_faults import ALWAYS, Fault, FaultKind
+from faulty_hub import FaultyHub
 from healing_build import DATASET, build_snapshot, parse_recipe, write_pages
 from huggingface_hub import constants
 

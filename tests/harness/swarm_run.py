@@ -16,9 +16,10 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 import swarm_auditor as auditor
+from answer_faults import ALWAYS, Fault, FaultKind
 from command_server import CommandServer
 from disk_faults import OTHER_READS, SILENT_WRITES, DiskFault, operation_class
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from free_ports import free_port
 from swarm_auditor import Answer, Facts
 from swarm_workload import SECOND, Workload, Workspace, generate

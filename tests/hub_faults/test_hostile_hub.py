@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from answer_faults import ALWAYS, Fault, FaultKind
 from fault_cases import GET, LISTING, TWO_ROW_GROUPS, ProxiedHub, Reading, read
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from healing_build import DATASET, FILE
 from refusals import refusal
 

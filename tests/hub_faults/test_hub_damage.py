@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from answer_faults import Fault, FaultKind
 from fault_cases import EVERYTHING, GET, TWO_ROW_GROUPS, ProxiedHub, Reading, read
-from faulty_hub import Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from healing_build import DATASET, FILE, write_pages
 from refusals import refusal
 

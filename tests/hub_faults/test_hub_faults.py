@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from answer_faults import ALWAYS, FaultKind
 from fault_cases import CASES, PASSING, TRIES, TWO_ROW_GROUPS, FaultCase, Place, Reading, read, strike
-from faulty_hub import ALWAYS, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from healing_build import DATASET, FILE
 
 MIN_WAIT_S = {FaultKind.RETRY_AFTER: 1.0, FaultKind.RATE_LIMIT: 1.0}

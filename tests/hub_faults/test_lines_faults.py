@@ -7,9 +7,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from answer_faults import Fault, FaultKind
 from crash_points import count_steps, kill_at
 from fault_cases import GET, TRIES
-from faulty_hub import Fault, FaultKind, FaultyHub
+from faulty_hub import FaultyHub
 from healing_build import DATASET
 from huggingface_hub import constants
 from stage_a_build import normalize, only, recipe_with

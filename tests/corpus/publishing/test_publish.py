@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from faulty_hub import ALWAYS, Fault, FaultKind
+from answer_faults import ALWAYS, Fault, FaultKind
 from hub_pools import NAME, Place, check_whole
 from huggingface_hub import HfApi
 from killed_requests import Killed, kill_at_request

@@ -12,7 +12,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from answer_faults import ALWAYS, Fault, FaultKind
+from faulty_hub import FaultyHub
 from hub_pools import NAME, Place, check_whole
 from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import _http

@@ -12,7 +12,7 @@ import httpx2
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from faulty_hub import ALWAYS, Fault, FaultKind
+from answer_faults import ALWAYS, Fault, FaultKind
 from history_hub import HistoryHub
 from hub_pools import NAME, SOURCE, TOKEN, Place, build_rows, check_whole, open_place, pools, row
 from killed_requests import Killed, kill_at_request

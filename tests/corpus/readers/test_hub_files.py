@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from faulty_hub import Fault, FaultKind, FaultyHub
+from answer_faults import Fault, FaultKind
+from faulty_hub import FaultyHub
 from hub_dataset import BIG, CARD, DATASET, LARGE, NOWHERE, Published
 from refusals import refusal
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from faulty_hub import Fault, FaultKind, FaultyHub
+from answer_faults import Fault, FaultKind
+from faulty_hub import FaultyHub
 from numbered_pages import large_pages
 
 from pipeline_assets.corpus.readers.hub_files import HubFiles

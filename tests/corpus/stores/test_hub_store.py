@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from answer_faults import Fault, FaultKind
 from bucket_hub import BucketHub
-from faulty_hub import Fault, FaultKind
 from huggingface_hub import HfApi, constants
 from store_objects import KEY, write_upload
 

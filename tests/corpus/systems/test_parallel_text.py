@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faulty_hub import ALWAYS, Fault, FaultKind, FaultyHub
+from answer_faults import ALWAYS, Fault, FaultKind
+from faulty_hub import FaultyHub
 from parallel_build import DATASET, INLINE, SIZES, build, contents, from_folder, from_hub, pairs, write_hub, write_set
 from real_samples import some
 from refusals import refusal
