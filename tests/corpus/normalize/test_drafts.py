@@ -1,0 +1,48 @@
+"""Sources that are drafted from the files of a folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline_assets.corpus.normalize.drafts import draft_sources
+from pipeline_assets.corpus.readers.source_folder import SourceFolder
+
+
+def test_digits_of_a_longer_number_in_a_path_are_not_a_dump_date(tmp_path: Path) -> None:
+    pages = tmp_path / "job-720190230155" / "AA"
+    pages.mkdir(parents=True)
+    (pages / "wiki_00").write_text('<doc id="1" url="?curid=1" title="Soil">\nSoil\n\nSoil is soil.\n</doc>\n')
+
+    [draft], _ = draft_sources(SourceFolder(pages.parent, ("**/*",)), "pages")
+
+    assert ("dump_date" in draft.content, draft.content["license_tag"]) == (False, "cc-by-sa-4.0")
+
+
+@pytest.mark.parametrize(
+    ("second", "columns"),
+    [
+        ({"license": ["GPL-3.0"]}, {"text": "text", "license": "license"}),
+        ({"license": {"name": "GPL-3.0"}}, {"text": "text", "license": "license"}),
+        ({"license": None}, {"text": "text"}),
+        ({}, {"text": "text"}),
+    ],
+)
+def test_a_licence_column_needs_text_values(second: dict[str, object], columns: dict[str, str], tmp_path: Path) -> None:
+    rows = ({"text": "Soil is soil.", "license": "MIT"}, {"text": "Mud is mud."} | second)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "rows")
+
+    assert draft.content["columns"] == columns
+    assert ("licences that are no text, such as lists, are unknown" in draft.notes["columns"]) == (len(columns) == 2)
+
+
+@pytest.mark.parametrize(("site", "kind"), [("wiktionary", "local"), ("wikipedia", "wikipedia")])
+def test_json_lines_of_another_wiki_are_a_local_source(site: str, kind: str, tmp_path: Path) -> None:
+    page = {"id": "1", "url": f"https://en.{site}.org/wiki?curid=1", "title": "Soil", "text": "Soil is soil."}
+    (tmp_path / "wiki_00.jsonl").write_text(json.dumps(page) + "\n")
+
+    [draft], _ = draft_sources(SourceFolder(tmp_path, ("**/*",)), "pages")
+
+    assert draft.content["kind"] == kind
