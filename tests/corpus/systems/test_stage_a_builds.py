@@ -1,0 +1,137 @@
+"""Stage A builds whose sources are shared, changed or missing."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from refusals import refusal
+from stage_a_build import INLINE, build, local_source, parse_recipe
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.corpus.filters.language import load_detector
+from pipeline_assets.corpus.normalize import files
+from pipeline_assets.corpus.normalize.sources import OutputsSection
+from pipeline_assets.spine.errors import InputError, RetryableError, UsageError
+
+ROWS = [{"text": f"Text number {number}.", "key": str(number)} for number in range(5)]
+
+
+def test_manifest_copies_with_equal_names_are_both_kept(tmp_path: Path) -> None:
+    root, manifests = tmp_path / "data", tmp_path / "data" / "manifests"
+    sources = {"a": local_source(tmp_path, "b_c", ROWS), "a_b": local_source(tmp_path, "c", ROWS[:3])}
+    recipes = [parse_recipe(source, name=name) for name, source in sources.items()]
+
+    def build_and_read_copies() -> dict[str, bytes]:
+        for recipe in recipes:
+            assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(root, INLINE)))
+        return {path.name: path.read_bytes() for path in manifests.iterdir()}
+
+    first = build_and_read_copies()
+
+    assert first["a_b_c_raw.json"] == (root / "stage_a/a/raw/b_c/manifest.json").read_bytes()
+    sealed = {path.read_bytes() for path in root.glob("stage_a/*/*/*/manifest.json")}
+    assert sealed == {*first.values()} and len(sealed) == len(first) == 8
+    assert build_and_read_copies() == first
+
+
+def test_normalised_sources_of_one_recipe_are_used_by_another_by_name(tmp_path: Path) -> None:
+    outputs = {"normalized_dir": "stage_a/pool/documents"}
+    first = parse_recipe(local_source(tmp_path, "notes", ROWS), outputs=outputs)
+    section = {"kind": "normalized", "source": "notes", "filters": {"rules": ["source_row >= 100"]}}
+    second = parse_recipe(section, outputs=outputs, name="second")
+
+    normalized = build(first, tmp_path)["stage_a/normalized/notes"]
+    built = build(second, tmp_path, replace=True)
+
+    assert normalized.folder == tmp_path / "stage_a/pool/documents/notes"
+    assert list(built) == ["stage_a/filtered/notes", "stage_a/report"]
+    [entry] = built["stage_a/filtered/notes"].manifest.identity.inputs
+    assert entry == {"name": "stage_a/normalized/notes", "digest": normalized.manifest.digest}
+
+
+def test_a_missing_normalised_source_is_an_error_with_its_folder(tmp_path: Path) -> None:
+    message = refusal(lambda: build(parse_recipe({"kind": "normalized", "source": "notes"}), tmp_path))
+
+    assert message.startswith(f"{tmp_path}/stage_a/mixed/normalized/notes: ")
+
+
+def test_a_missing_archive_library_is_reported_before_a_dump_is_hashed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "beer.stackexchange.com.7z").write_bytes(b"7z\xbc\xaf\x27\x1c")
+    scores = {"min_question_score": None, "min_answer_score": None, "min_answers": 0}
+    host = {"host": "beer.stackexchange.com", "source": "beer", "domain": "questions"}
+    files = {"path": str(tmp_path), "files": ["*.7z"]}
+    [raw, *_] = parse_recipe({"kind": "stackexchange"} | host | files | scores).targets()
+    monkeypatch.setitem(sys.modules, "py7zr", None)
+
+    with caplog.at_level(logging.INFO, "corpusmill"):
+        message = refusal(lambda: raw.kind.build(raw, Run(tmp_path / "data", INLINE)), RetryableError)
+
+    assert message == (
+        f"{tmp_path}/beer.stackexchange.com.7z: reading a .7z needs py7zr; "
+        "in the project's folder run .venv/bin/python -m pip install -c constraints.txt -e '.[stackexchange]', "
+        "or unpack the archive"
+    )
+    assert caplog.messages == []
+
+
+def test_files_changed_or_missing_after_hashing_are_one_error(tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", ROWS)
+    [raw, normalized, *_] = parse_recipe(section).targets()
+    raw.kind.build(raw, Run(tmp_path, INLINE))
+
+    local_source(tmp_path, "notes", ROWS[:3])
+    changed = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
+    Path(section["path"]).rename(tmp_path / "elsewhere")
+    missing = refusal(lambda: normalized.kind.build(normalized, Run(tmp_path, INLINE)))
+
+    assert changed == (
+        f"{tmp_path}/sources/notes: changed since the files were hashed: 1 of the files in {tmp_path}/sources/notes "
+        "changed; the first is rows.jsonl; stop writing to the folder, and run the recipe again"
+    )
+    assert missing == (
+        f"{tmp_path}/sources/notes: the source folder no longer exists; "
+        "restore it, create a link to its new path, or correct the source's path"
+    )
+
+
+def test_files_changed_while_they_are_read_stop_the_build_before_the_seal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = parse_recipe(local_source(tmp_path, "notes", ROWS))
+    convert = files.convert_local
+
+    def disturb(*arguments: object) -> object:
+        converted = convert(*arguments)  # type: ignore[arg-type]
+        os.utime(tmp_path / "sources" / "notes" / "rows.jsonl")
+        return converted
+
+    monkeypatch.setattr(files, "convert_local", disturb)
+
+    with pytest.raises(InputError, match=r"since the files were hashed: .* were rewritten; stop writing to the folder"):
+        build(recipe, tmp_path)
+
+    assert not (tmp_path / "stage_a/mixed/normalized/notes").exists()
+
+
+def test_a_missing_language_detector_is_reported_before_the_build_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detecting, plain = (
+        parse_recipe(local_source(tmp_path, "notes", ROWS, filters=filters)) for filters in ({"language": {}}, {})
+    )
+    unfiltered = detecting.model_copy(
+        update={"outputs": OutputsSection(normalized_dir="stage_a/mixed/normalized", up_to="normalized")}
+    )
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    load_detector.cache_clear()
+
+    line = refusal(lambda: detecting.check_local_files(tmp_path), UsageError)
+
+    assert line.startswith("languages: py3langid is not installed; ")
+    for recipe in (plain, unfiltered):
+        recipe.check_local_files(tmp_path)

@@ -1,0 +1,119 @@
+"""All errors of a stage A recipe, which one reading reports together."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from recipe_errors import errors, read_error_lines
+from stage_a_build import local_source, parse_recipe
+
+from pipeline_assets.corpus.normalize.sources import check_folders
+from pipeline_assets.corpus.packing.recipe import PackSection
+from pipeline_assets.systems.stage_a import StageARecipe
+
+
+def test_all_errors_of_a_recipe_are_reported_with_their_lines(tmp_path: Path) -> None:
+    notes, papers = (local_source(tmp_path, name, []) for name in ("notes", "papers"))
+    missing = papers | {"path": str(tmp_path / "sources/ntoes"), "license_tag": "nobody-knows"}
+    pack = {"seq_len": "8", "weights": {"notes": "0.5", "pepers": "0.5"}}
+    content = {"sources": [notes, missing | {"text_units": "file"}, dict(notes)], "pack": pack}
+
+    assert read_error_lines(tmp_path, content) == [
+        (f"path: {missing['path']}", f"folder {missing['path']} not found"),
+        (
+            "license_tag: nobody-knows",
+            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
+        ),
+        ("text_units: file", "unknown key `sources.1.text_units`"),
+        ("source: notes", "two sources have the name notes"),
+        ("seq_len: '8'", "`pack.seq_len` must be an integer, got '8'"),
+        ("weights:", "source papers has no weight"),
+        ("pepers: '0.5'", "pepers has a weight but is not a source"),
+    ]
+
+
+def test_wrong_files_columns_and_weights_are_reported_with_other_errors(tmp_path: Path) -> None:
+    row, columns = {"body": "A text.", "key": "1"}, {"text": "txet", "id": None}
+    notes = local_source(tmp_path, "notes", [row], files=["*.jsonl", "*.parqet"], columns={"text": "body"})
+    papers = local_source(tmp_path, "papers", [row], columns=columns, license_tag="nobody-knows")
+    table = local_source(tmp_path, "table", [], files=["*.parquet"], columns={"text": "body", "id": "uid"})
+    pq.write_table(pa.table({"body": ["A text."]}), Path(table["path"]) / "a.parquet")
+    sheet = local_source(tmp_path, "sheet", [], files=["*.csv"], columns={"text": "body", "id": "uid"})
+    (Path(sheet["path"]) / "a.csv").write_text("body\nA text.\n")
+    quiz = {"name": "quiz", "path": table["path"], "files": ["*.jsonl", "*.csv"], "columns": {"text": ["q"]}}
+    pack = {"weights": {"notes": 0.5, "papers": "0.25", "table": True, "sheet": 0.25}}
+    content = {"sources": [notes, papers, table, sheet], "pack": pack}
+    content |= {"decontamination": {"min_item_words": 8, "evaluation": [quiz]}}
+
+    assert read_error_lines(tmp_path, content) == [
+        ("- '*.parqet'", f"{notes['path']}: no file matches '*.parqet'"),
+        (
+            "columns:",
+            f"{papers['path']}/rows.jsonl: the first rows have no column `txet`; the first one has body, key",
+        ),
+        (
+            "license_tag: nobody-knows",
+            "`sources.1.license_tag` is 'nobody-knows': unknown licence 'nobody-knows'",
+        ),
+        ("columns:", f"{table['path']}/a.parquet: column `uid` not found; the columns are body"),
+        ("columns:", f"{sheet['path']}/a.csv: column `uid` not found; the columns are body"),
+        ("table: true", "`pack.weights.table` must be a decimal number, such as 0.3, got True"),
+        ("- '*.csv'", f"{table['path']}: no file matches '*.csv'"),
+    ]
+
+
+def test_a_cap_without_a_source_is_reported_with_another_invalid_key() -> None:
+    content = {"seq_len": 1, "weights": {"a": "1"}, "max_epochs": {"every_source": "1", "sources": {"b": "2"}}}
+
+    reported = errors(lambda: PackSection.from_mapping(content, "recipe.yaml"))
+
+    assert [error.what for error in reported] == [
+        "`seq_len` must be at least 2 (a row needs a next token to predict), got 1",
+        "`max_epochs`: max_epochs names b, which has no weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": {"text": "body"}},
+        {"max_reject_fraction": "0.5"},  # what allows bad rows may begin with them
+        {"colums": {"text": "body"}},  # reported, but its effect on the rows is not
+        {"columns": {"text": 3}},
+        {"columns": None},
+        {"files": ["."]},
+        {"files": [["*"]]},
+        {"path": 3},
+    ],
+)
+def test_files_are_checked_as_far_as_the_recipe_describes_them(changes: dict[str, Any], tmp_path: Path) -> None:
+    section = local_source(tmp_path, "notes", [{"body": "A text."}])
+    del section["columns"]
+
+    found = [*check_folders({"name": "mixed", "sources": [section | changes]}, tmp_path)]
+
+    assert [error.what for error in found] == (
+        [f"{section['path']}: the pattern '.' matches only folders"] if changes.get("files") == ["."] else []
+    )
+
+
+def test_recipe_sections_of_a_wrong_type_are_reported_once(tmp_path: Path) -> None:
+    content = {"sources": "notes", "dedup": [], "outputs": 1, "seen": 2, "max_removed": "1", "pack": {"weights": ["a"]}}
+
+    lines = [line.partition(":")[0] for line, _ in read_error_lines(tmp_path, content)]
+
+    assert sorted(lines) == sorted([*content.keys() - {"pack"}, "weights"])
+
+
+def test_a_missing_folder_is_an_error_only_until_its_files_are_hashed(tmp_path: Path) -> None:
+    content = parse_recipe(section := local_source(tmp_path, "notes", [{"text": "A text of some words."}])).content()
+    shutil.rmtree(section["path"])
+    [error] = StageARecipe.cross_checks(content, tmp_path)
+
+    (tmp_path / "stage_a" / content["name"] / "raw" / "notes").mkdir(parents=True)
+
+    assert (error.location, error.what) == (("sources", 0, "path"), f"folder {section['path']} not found")
+    assert not [*StageARecipe.cross_checks(content, tmp_path)] and not [*StageARecipe.cross_checks(content, None)]
