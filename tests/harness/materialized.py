@@ -48,6 +48,10 @@ class Materialized:
         )
 
 
+def find_job(root: Path, name: str) -> dg.JobDefinition:
+    return build_definitions(root).resolve_job_def(name)
+
+
 def run_job(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,

@@ -1,0 +1,166 @@
+"""Scheduled jobs that verify the artifacts of a recipe or repin its datasets."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from demo_variants import copy_demo
+from forgery import flip
+from materialized import find_job, run_job
+from schedule_files import NOTES, write_schedules
+
+from pipeline_assets.build.run import Run
+from pipeline_assets.build.run_targets import run_targets
+from pipeline_assets.demo.loopback_hub import LoopbackHub
+from pipeline_assets.sealed_sensor import report_sealed_artifacts
+from pipeline_assets.spine.engine import RunSettings
+from pipeline_assets.systems.registry import SYSTEMS
+
+
+def test_verify_fails_after_a_changed_byte(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    report_sealed_artifacts(SYSTEMS.load_recipes(notes_root)[0], notes_root, instance)
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = find_job(notes_root, "weekly__verify")
+    passed = run_job(job, instance)
+    assert passed.success and {check.passed for check in passed.get_asset_check_evaluations()} == {True}
+
+    path = next((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*"))
+    flip(path)
+
+    failed = run_job(job, instance)
+    assert not failed.success
+    [event] = failed.get_step_failure_events()
+    assert event.step_failure_data.user_failure_data is not None
+    assert str(path) in (event.step_failure_data.user_failure_data.description or "")
+    checks = failed.get_asset_check_evaluations()
+    key = dg.AssetCheckKey(dg.AssetKey(["stage_a", "mixed", "filtered"]), "files_match_manifest")
+    assert [check.asset_check_key for check in checks if not check.passed] == [key]
+    assert len(checks) == len({target.kind.name for target in recipe.targets()})
+
+    report_sealed_artifacts(
+        SYSTEMS.load_recipes(notes_root)[0], notes_root, instance
+    )  # the build's result does not hide the damage
+
+    [record] = instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+    assert record.evaluation is not None and not record.evaluation.passed
+
+
+def test_the_check_of_a_sample_states_how_much_was_read(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "0.01%"})
+
+    verified = run_job(find_job(notes_root, "weekly__verify"), instance)
+
+    [normalized] = [
+        check.description
+        for check in verified.get_asset_check_evaluations()
+        if check.asset_key.path[-1] == "normalized"
+    ]
+    assert "a sample of 0.01% matches the manifest; 0.0 % of the bytes were read" in str(normalized)
+
+
+def _cut(file: Path) -> str:
+    file.unlink()  # it may be a hard link to a shard of another artifact
+    file.write_bytes(b"short")
+    return f"{file}: 1 differences from the manifests, the first: has 5 bytes, sealed with "
+
+
+def _remove(file: Path) -> str:
+    file.unlink()
+    return f"{file}: 1 differences from the manifests, the first: the file is missing; "
+
+
+def _edit_manifest(file: Path) -> str:
+    manifest = file.parents[1] / "manifest.json"
+    manifest.unlink()
+    manifest.write_text("{")
+    return f"{manifest}: 1 differences from the manifests, the first: "
+
+
+@pytest.mark.parametrize("damage", [_cut, _remove, _edit_manifest])
+def test_verify_fails_on_a_damaged_artifact(
+    notes_root: Path, instance: dg.DagsterInstance, damage: Callable[[Path], str]
+) -> None:
+    recipe = SYSTEMS.read_recipe(notes_root / "recipes" / "mixed.yaml")
+    assert all(outcome.failure is None for outcome in run_targets(recipe.targets(), Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    expected = damage(min((notes_root / "stage_a/mixed/filtered/notes").glob("shards/*")))
+
+    failed = run_job(find_job(notes_root, "weekly__verify"), instance)
+
+    [event] = failed.get_step_failure_events()
+    assert event.step_failure_data.user_failure_data is not None
+    assert (event.step_failure_data.user_failure_data.description or "").startswith(expected)
+    checks = {check.asset_key.path[-1]: check.passed for check in failed.get_asset_check_evaluations()}
+    assert (checks["filtered"], checks["normalized"]) == (False, True)
+
+
+def test_verify_reads_the_versions_of_its_recipe_too(notes_root: Path, instance: dg.DagsterInstance) -> None:
+    version = notes_root / "recipes" / "mixed_20261102.yaml"
+    version.write_text(
+        (notes_root / "recipes" / "mixed.yaml").read_text().replace("name: mixed", f"name: {version.stem}")
+    )
+    targets = SYSTEMS.read_recipe(version).targets()
+    assert all(outcome.failure is None for outcome in run_targets(targets, Run(notes_root, RunSettings())))
+    write_schedules(notes_root, NOTES | {"name": "weekly", "action": "verify", "sample": "100%"})
+    job = find_job(notes_root, "weekly__verify")
+    passed = run_job(job, instance)
+    assert passed.success
+    assert {"/".join(check.asset_key.path[:-1]) for check in passed.get_asset_check_evaluations()} == {
+        "stage_a/mixed",
+        "stage_a/mixed/versions",
+    }
+
+    flip(next((notes_root / "stage_a/mixed_20261102/filtered/notes").glob("shards/*")))
+
+    assert not run_job(job, instance).success
+
+
+@pytest.mark.slow
+def test_repin_builds_a_dated_recipe_only_after_a_head_moved(
+    demo_root: Path, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    root = copy_demo(demo_root, tmp_path / "data")
+    write_schedules(root, {"name": "monthly", "recipe": "healing_text_v1", "cron": "0 5 1 * *", "action": "repin"})
+    due = "2026-12-01T05:00:00+00:00"
+    folder = tmp_path / "hub"
+    copy_demo(demo_root / "hub", folder)
+
+    with LoopbackHub(folder) as hub:
+        unchanged = run_job(find_job(root, "monthly__repin"), instance, hub.endpoint, due)
+        written = sorted(path.name for path in (root / "recipes").iterdir())
+    assert unchanged.success and written == ["healing_text_v1.yaml"]
+
+    card = next(folder.rglob("README.md"))
+    card.chmod(0o644)
+    card.write_text(card.read_text() + "\nAnother line.\n")
+    with LoopbackHub(folder) as hub:
+        [head] = set(hub.commits().values())
+        for _ in range(2):
+            assert run_job(find_job(root, "monthly__repin"), instance, hub.endpoint, due).success
+    recipe = SYSTEMS.read_recipe(root / "recipes" / "healing_text_v1_20261201.yaml")
+    assert recipe.revisions() == [("HuggingFaceFW/fineweb-edu", head)]
+    assert {target.state(root)[0] for target in recipe.targets()} == {"current"}
+    assert len(list((root / "recipes").iterdir())) == 2
+
+
+def test_a_change_of_local_files_alone_writes_a_version(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.jsonl").write_text('{"text": "Soil is soil."}\n')
+    (tmp_path / "recipes").mkdir()
+    source = "{kind: local, source: notes, path: notes, files: ['*.jsonl'], domain: web}"
+    text = f"system: stage_a\nname: mixed\nsources: [{source}]\noutputs: {{up_to: normalized}}\n"
+    (tmp_path / "recipes" / "mixed.yaml").write_text(text)
+    write_schedules(tmp_path, {**NOTES, "name": "daily", "action": "repin"})
+    job = find_job(tmp_path, "daily__repin")
+
+    def recipes_after(day: int) -> list[str]:
+        assert run_job(job, instance, due=f"2026-11-{day:02d}T12:00:00+00:00").success
+        return sorted(file.stem for file in (tmp_path / "recipes").iterdir())
+
+    assert recipes_after(1) == ["mixed"]
+    (tmp_path / "notes" / "b.jsonl").write_text('{"text": "Mud is mud."}\n')
+    assert recipes_after(2) == ["mixed", "mixed_20261102"]
+    assert recipes_after(3) == ["mixed", "mixed_20261102"]
