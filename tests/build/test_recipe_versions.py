@@ -1,4 +1,4 @@
-"""Versions of a recipe at the heads of its datasets, with their names and folders."""
+"""Versions of a recipe at the heads of its datasets, with names and folders."""
 
 from datetime import UTC, datetime
 from pathlib import Path

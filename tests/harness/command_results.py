@@ -12,6 +12,7 @@ Corpusmill = Callable[..., Result]
 Started = Callable[..., subprocess.Popen[str]]
 Wrong = Callable[..., tuple[int, str]]
 RecipeIn = Callable[..., Path]
+Export = Callable[..., Path]
 DOCS = Path(__file__).parents[2] / "docs"
 
 

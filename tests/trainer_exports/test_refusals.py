@@ -1,0 +1,132 @@
+"""Exports that are refused without a change of any folder."""
+
+from pathlib import Path
+
+import pytest
+from command_results import Corpusmill, Export, only_line, refused
+from tiny_tokenizer import save_tokenizer
+from word_tokenizer import write_tokenizer
+
+from pipeline_assets.spine.artifact import Artifact, open_artifact
+
+
+def test_a_tokenizer_that_loses_much_text_fails_above_the_limit(
+    corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    options = ("--tokenizer", write_tokenizer(tmp_path), "--end-of-document", "<end>")
+    failed = corpusmill("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options)
+
+    assert failed.returncode == 1
+    line = failed.stderr.splitlines()[-1]
+    assert line.startswith(f"corpusmill: {tmp_path / 'out_0'}: ") and line.endswith("; or raise --max-unknown-fraction")
+    assert " characters are lost (100.00%), above --max-unknown-fraction (0.05); " in line
+    args = ("export", corpus, "--to", "olmo", "--out", tmp_path / "out_0", *options, "--max-unknown-fraction", "1")
+    accepted = corpusmill(*args)
+    assert accepted.returncode == 0 and "\nWARNING: " in f"\n{accepted.stderr}"
+
+
+def test_an_exported_copy_is_not_accepted_as_the_artifact(corpus: Path, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    corpusmill("export", corpus, "--out", tmp_path / "copy")
+    line = f"{tmp_path / 'copy'}: these files are an exported copy of stage_a/filtered mixed/notes; "
+    line += f"pass the folder that they were exported from, {open_artifact(corpus).manifest.digest}"
+
+    for command in ("rebuild", "verify", "peek", "dropped"):
+        assert refused(corpusmill(command, tmp_path / "copy")) == line
+    assert refused(corpusmill("publish", "me/set", tmp_path / "copy", "--data", tmp_path)) == line
+
+
+def test_wrong_use_is_reported_in_one_line(
+    corpus: Path, subsets: Artifact, demo_root: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    def refused_line(source: Path, to: str, *options: object) -> str:
+        out = tmp_path / "refused"
+        data = () if source == corpus else ("--data", tmp_path)
+        result = corpusmill("export", source, "--to", to, "--out", out, *data, *options)
+        assert not out.exists()
+        return only_line(result)
+
+    assert refused_line(corpus, "messages").endswith(
+        "--to messages takes nemotron rows (normalized_shards, deduplicated, candidate_pools, training_subsets), "
+        "got stage_a/filtered; choose such a folder, or for this one --to parquet "
+        "or --to jsonl or --to hf or --to megatron or --to olmo or --to nanochat"
+    )
+    assert refused_line(subsets.folder, "olmo").endswith(
+        "--to olmo takes documents (normalized, filtered, deduplicated, …), got nemotron/training_subsets; "
+        "choose such a folder, or for this one --to parquet or --to jsonl or --to hf or --to messages or --to sft"
+    )
+    assert refused_line(demo_root / "megatron" / "healing_text_v1" / "train", "nanochat", "--data", demo_root).endswith(
+        "takes documents (normalized, filtered, deduplicated, …), got healing/megatron_split; choose such a folder"
+    )
+    assert refused_line(corpus, "olmo", "--seq-len", 8) == (
+        "--seq-len: --to olmo does not use --seq-len; omit it, or choose another --to"
+    )
+    assert refused_line(corpus, "parquet", "--seq-len", 8) == (
+        "--seq-len: --to parquet does not use --seq-len; omit it, or choose another --to"
+    )
+    assert refused_line(corpus, "olmo", "--end-of-document", "x") == (
+        "--end-of-document: o200k Harmony has its own end of a document; omit it, or pass a --tokenizer"
+    )
+    save_tokenizer(tmp_path, ("<|end|>",))
+    tokenizer = ("--tokenizer", tmp_path / "tokenizer.json")
+    assert refused_line(corpus, "olmo", *tokenizer) == (
+        "--end-of-document: tokenizer.json needs the token that ends a document; pass its text, such as '</s>'"
+    )
+    assert refused_line(corpus, "olmo", *tokenizer, "--end-of-document", "<eod>").startswith(
+        "--end-of-document: '<eod>' is not a special token of tokenizer.json; name the token that ends a document"
+    )
+    assert refused_line(corpus, "olmo", "--tokenizer", tmp_path / "no.json", "--end-of-document", "x") == (
+        f"{tmp_path / 'no.json'}: cannot read the tokenizer file (No such file or directory); "
+        "pass a tokenizer.json or a .model file"
+    )
+    assert refused_line(subsets.folder, "sft", "--seq-len", 5) == (
+        "--seq-len: all conversations have more than 5 tokens; pass a longer row"
+    )
+    assert refused_line(subsets.folder, "sft", "--seq-len", (1 << 20) + 1) == (
+        "--seq-len: must be at most 1048576, got '1048577'; see corpusmill export --help"
+    )
+
+
+@pytest.mark.parametrize("to", ["hf", "olmo"])
+def test_a_file_in_place_of_the_folder_is_named_by_its_plain_path(
+    to: str, corpus: Path, corpusmill: Corpusmill, tmp_path: Path
+) -> None:
+    (tmp_path / "ex").write_text("mine")
+    (tmp_path / "broken").symlink_to("nowhere")
+    fix = "expected a folder, got a file; choose another folder, or move the file away"
+
+    results = [
+        corpusmill("export", corpus, "--to", to, "--out", tmp_path / "clone" / ".." / name)
+        for name in ("ex", "broken", "ex/inside")
+    ]
+
+    assert [*map(refused, results)] == [f"{tmp_path / name}: {fix}" for name in ("ex", "broken", "ex")]
+    assert {path.name for path in tmp_path.iterdir()} >= {"ex", "broken"}
+    assert [path.name for path in tmp_path.iterdir() if ".building." in path.name or ".tmp" in path.name] == []
+
+
+def test_another_folder_is_never_replaced(corpus: Path, export: Export, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    out = export(corpus, "olmo")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+
+    refused_format = corpusmill("export", corpus, "--to", "nanochat", "--out", out)
+    repeated = corpusmill("export", corpus, "--to", "olmo", "--out", out)
+    result = corpusmill("export", corpus, "--to", "olmo", "--out", mine)
+
+    assert repeated.returncode == 0
+    assert refused(refused_format) == f"{out}: folder already exists; choose another folder, or remove this one"
+    assert refused(result) == f"{mine}: folder already exists; choose another folder, or remove this one"
+    assert (mine / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("to", ["parquet", "jsonl", "hf"])
+def test_damaged_rows_are_not_copied(to: str, subsets: Artifact, corpusmill: Corpusmill, tmp_path: Path) -> None:
+    path = sorted(subsets.folder.rglob("*.parquet"))[0]
+    path.chmod(0o644)
+    path.write_bytes(b"Q" + path.read_bytes()[1:])  # readers of Parquet ignore the first bytes
+
+    result = corpusmill("export", subsets.folder, "--to", to, "--out", tmp_path / "copy", "--data", tmp_path)
+
+    assert refused(result, 1).startswith(f"{path}: sha256 is ")
+    assert not [*tmp_path.glob("*copy*")]
