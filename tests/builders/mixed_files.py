@@ -1,4 +1,4 @@
-"""Folder of mixed files: rows in three formats, notes, and unreadable files."""
+"""Folder of mixed files, some of which have no text that can be read."""
 
 import gzip
 import json
